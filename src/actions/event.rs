@@ -1,0 +1,209 @@
+//! The event contract, serialised exactly as Takopi's shapes. Borrowed from the line where possible.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+
+use crate::decode::Raw;
+
+/// The only engine.
+pub const ENGINE: &str = "claude";
+
+/// One event.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event<'a> {
+    /// The session is known.
+    Started(Started<'a>),
+    /// Something the agent did.
+    Action(Box<ActionEvent<'a>>),
+    /// The run of the agent is over. Exactly one, always last.
+    Completed(Box<Completed<'a>>),
+}
+
+/// `started`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Started<'a> {
+    /// Session id.
+    pub resume: Cow<'a, str>,
+    /// Model, or the configured one, or `claude`.
+    pub title: Cow<'a, str>,
+    /// Facts of `init` that are not null: cwd, tools, permissionMode, output_style, apiKeySource, mcp_servers.
+    pub meta: Option<Box<Meta<'a>>>,
+}
+
+/// Meta of `started`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Meta<'a> {
+    /// Working directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<Cow<'a, str>>,
+    /// Tools.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<Cow<'a, str>>,
+    /// Permission mode.
+    #[serde(rename = "permissionMode", skip_serializing_if = "Option::is_none")]
+    pub permission_mode: Option<Cow<'a, str>>,
+    /// Output style.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_style: Option<Cow<'a, str>>,
+    /// Where the key came from.
+    #[serde(rename = "apiKeySource", skip_serializing_if = "Option::is_none")]
+    pub api_key_source: Option<Cow<'a, str>>,
+    /// As it came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mcp_servers: Option<Raw<'a>>,
+}
+
+/// `action` with its phase.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ActionEvent<'a> {
+    /// What.
+    pub action: Action<'a>,
+    /// Where it stands.
+    pub phase: Phase,
+    /// Success of a completed action.
+    pub ok: Option<bool>,
+    /// A word to people.
+    pub message: Option<Cow<'a, str>>,
+    /// Severity.
+    pub level: Option<EventLevel>,
+}
+
+/// An action. Later events with the same id replace earlier ones.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Action<'a> {
+    /// Stable and unique in its attempt.
+    pub id: Cow<'a, str>,
+    /// Kind.
+    pub kind: ActionKind,
+    /// One line for people; raw, so whoever draws it must escape it.
+    pub title: Cow<'a, str>,
+    /// The rest, in the contract's keys.
+    pub detail: Detail<'a>,
+}
+
+/// Detail of an action, by what it came from. Serialises as one flat object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Detail<'a> {
+    /// Nothing to add: `{}`.
+    Empty,
+    /// A call, and its result once there is one.
+    Tool(Box<ToolDetail<'a>>),
+    /// Thinking in full.
+    Thinking {
+        /// Text.
+        text: Cow<'a, str>,
+        /// Of a sub-agent.
+        parent_tool_use_id: Option<Cow<'a, str>>,
+    },
+    /// A denial.
+    Denial {
+        /// Tool.
+        tool_name: Option<Cow<'a, str>>,
+        /// Call.
+        tool_use_id: Option<Cow<'a, str>>,
+        /// Arguments.
+        tool_input: Option<Raw<'a>>,
+    },
+    /// A line that is not JSON, cut to 1 KiB.
+    Line(Cow<'a, str>),
+    /// Anything else, as name and text pairs.
+    Facts(Vec<(&'static str, Cow<'a, str>)>),
+}
+
+/// Detail of a tool call.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ToolDetail<'a> {
+    /// `tool_name` (alias `name`).
+    pub tool_name: Option<Cow<'a, str>>,
+    /// `tool_input` (alias `input`).
+    pub tool_input: Option<Raw<'a>>,
+    /// `message_id`.
+    pub message_id: Option<Cow<'a, str>>,
+    /// `parent_tool_use_id`.
+    pub parent_tool_use_id: Option<Cow<'a, str>>,
+    /// `changes: [{path, kind}]` of a file change.
+    pub changes: Option<(Cow<'a, str>, &'static str)>,
+    /// Set on results.
+    pub result: Option<ResultDetail<'a>>,
+}
+
+/// What a result adds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ResultDetail<'a> {
+    /// `tool_use_id`.
+    pub tool_use_id: Cow<'a, str>,
+    /// `content`, raw, while it is at most 64 KiB.
+    pub content: Option<Raw<'a>>,
+    /// `result_len`: length of the raw content in bytes.
+    pub result_len: usize,
+    /// `truncated`: content was longer and is left out.
+    pub truncated: bool,
+    /// `is_error`.
+    pub is_error: bool,
+}
+
+/// Kinds, in Takopi's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ActionKind {
+    /// Shell.
+    Command,
+    /// Any tool.
+    Tool,
+    /// A file was written.
+    FileChange,
+    /// The web was searched.
+    WebSearch,
+    /// A sub-agent.
+    Subagent,
+    /// A remark or a thought.
+    Note,
+    /// A turn.
+    Turn,
+    /// Something to look at.
+    Warning,
+    /// Numbers.
+    Telemetry,
+}
+
+/// Where an action stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// It runs.
+    Started,
+    /// It says something.
+    Updated,
+    /// It is over.
+    Completed,
+}
+
+/// Severity, in Takopi's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventLevel {
+    /// For the curious.
+    Debug,
+    /// Normal.
+    Info,
+    /// Look at it.
+    Warning,
+    /// It went wrong.
+    Error,
+}
+
+/// `completed`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Completed<'a> {
+    /// `!is_error`, to the letter.
+    pub ok: bool,
+    /// Final text, else the last text of the model.
+    pub answer: Cow<'a, str>,
+    /// Session id, if any was seen.
+    pub resume: Option<Cow<'a, str>>,
+    /// Set only when not ok.
+    pub error: Option<Cow<'a, str>>,
+    /// `result.usage`, untouched.
+    pub usage: Option<Raw<'a>>,
+}

@@ -1,0 +1,12 @@
+//! Bytes of the agent's streams → typed lines. Total: what it cannot read is a variant, never an error.
+//!
+//! Owns the shapes of stream-json since 1.0.128, of Claude Code's session files, and of the two-way frames.
+//! Pure: no tokio, no files, no clock. It must not know what anybody does with a line.
+
+pub mod block;
+pub mod line;
+pub mod raw;
+
+pub use block::{Block, ToolResult, ToolUse};
+pub use line::{Body, Chat, Kind, Line, ResultLine, line};
+pub use raw::Raw;

@@ -1,0 +1,42 @@
+//! `ingestdeck` runs ingest *work units* through the user's own Claude Code session and shows them live.
+//!
+//! This page is the map. One path leads from the stream to the screen:
+//!
+//! ```text
+//! live     claude process ─► Recorder ─► tape file ─┐
+//! replay   tape, capture, stdin ────────────────────┴► Source ─► Timeline ─► fold ─► RunState ─► tui | lines | json
+//! ```
+//!
+//! A live run is a tape that still grows; replay is a finished one. Nothing after [`run::source::Source`] can tell which.
+//!
+//! # Layers
+//!
+//! | layer | modules | may use |
+//! |---|---|---|
+//! | 0 | [`tape`], [`config`] | nothing |
+//! | 1 | [`decode`]; [`actions`]; [`units`] | `decode` → nothing; `actions` → `decode`; `units` → `tape` |
+//! | 2 | [`run`] | `tape`, `decode`, `actions`, `units` |
+//! | 3 | [`claude`], [`ingest`], [`store`], [`replay`], [`tui`] | layers below, never each other |
+//! | 4 | [`cli`] | everything |
+//!
+//! `tests/it/architecture.rs` reads the `crate::` paths of every file and holds them to the table.
+//!
+//! # Invariants
+//!
+//! * Layers 1 and 2 are pure: no tokio, no files, no clock, no environment. They cannot fail, only report.
+//! * Decoding is total: [`decode::line()`] has no error type; what it cannot read is a variant.
+//! * Lines of `claude` reach the tape before anyone interprets them ([`run::source::Recorder`]).
+//! * The tape holds what arrived and what we decided, never our reading of it.
+
+pub mod actions;
+pub mod claude;
+pub mod cli;
+pub mod config;
+pub mod decode;
+pub mod ingest;
+pub mod replay;
+pub mod run;
+pub mod store;
+pub mod tape;
+pub mod tui;
+pub mod units;

@@ -1,0 +1,13 @@
+//! The one path: a source of entries, a timeline over it, a fold to the state that everything shows.
+//!
+//! Pure: sources do their I/O behind a trait. Nothing here can tell a live run from a recorded one.
+
+pub mod fold;
+pub mod source;
+pub mod state;
+pub mod timeline;
+
+pub use fold::{Emitted, Fold};
+pub use source::{Arrived, Item, Lane, Origin, Progress, Recorder, Source, SourceError};
+pub use state::RunState;
+pub use timeline::Timeline;

@@ -1,0 +1,115 @@
+//! Where entries come from, and where they go first. The two traits at the edge of the pure part.
+
+use std::fmt;
+
+use jiff::Timestamp;
+
+use crate::tape::{Body, Header, Millis, Seq, UnitKey};
+
+/// A reader of entries, in order, growing or finished. Line `n` of it can be read again at any time.
+pub trait Source: Send {
+    /// What it is.
+    fn origin(&self) -> &Origin;
+
+    /// Hands the next entries to `sink`, in order, about `max_bytes` of them, continuing where the last call stopped.
+    fn poll(&mut self, max_bytes: usize, sink: &mut dyn FnMut(Arrived<'_>)) -> Result<Progress, SourceError>;
+
+    /// The next [`poll`](Self::poll) starts at `seq`, which an earlier poll has already passed (or zero).
+    fn rewind(&mut self, seq: Seq) -> Result<(), SourceError>;
+
+    /// Hands one entry to `sink` that an earlier poll has already passed. False if there is none.
+    fn read(&mut self, seq: Seq, sink: &mut dyn FnMut(Arrived<'_>)) -> Result<bool, SourceError>;
+
+    /// Bytes read so far, and bytes in all where that is known: for a progress display.
+    fn position(&self) -> (u64, Option<u64>);
+}
+
+/// What a source is, for the header of a screen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Origin {
+    /// File name, run id or `stdin`.
+    pub name: String,
+    /// Format in words: `tape`, `stream-json capture`, `session file`, `two-way transcript`.
+    pub format: &'static str,
+    /// Header of a tape.
+    pub header: Option<Header>,
+    /// Wall-clock time of `at` 0, if known.
+    pub started_at: Option<Timestamp>,
+    /// False when `at` values are invented because the file has no times.
+    pub has_times: bool,
+    /// Unit key to use for lines that name no session.
+    pub fallback_unit: UnitKey,
+}
+
+/// One entry, borrowed from the source's buffer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Arrived<'a> {
+    /// Position in the source: entries are numbered from 0 without gaps, whatever the file says.
+    pub seq: Seq,
+    /// When.
+    pub at: Millis,
+    /// Whose.
+    pub lane: Lane<'a>,
+    /// What.
+    pub body: Body<'a>,
+    /// False for a line of a tape that is not an entry; `body` is then its raw bytes.
+    pub intact: bool,
+}
+
+/// Which attempt an entry belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane<'a> {
+    /// The run itself.
+    Run,
+    /// An attempt of a unit.
+    Attempt(&'a str, u32),
+    /// A capture: the session id inside the line says.
+    BySession,
+}
+
+/// Where a source stands after a poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// There is more at once.
+    More,
+    /// Nothing now, but it may grow.
+    Waiting,
+    /// Finished: it will not grow any more.
+    End,
+}
+
+/// A source could not be read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read {name}: {cause}")]
+pub struct SourceError {
+    /// File or run.
+    pub name: String,
+    /// The system's words.
+    pub cause: String,
+}
+
+/// The one owner of a growing tape. Returns only after the entries are handed to the system, so that whatever is
+/// interpreted afterwards is on the tape already.
+pub trait Recorder: Send + Sync + fmt::Debug {
+    /// Appends `items` in order, stamped with one time, in one write.
+    fn record(&self, items: &[Item<'_>]) -> Result<(), RecordError>;
+}
+
+/// One thing to record.
+#[derive(Clone, Debug)]
+pub struct Item<'a> {
+    /// The attempt; `None` for the run itself.
+    pub lane: Option<(&'a UnitKey, u32)>,
+    /// What.
+    pub body: Body<'a>,
+}
+
+/// The tape cannot be written; nothing that happens from now on would be kept.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot write {path}: {cause}")]
+pub struct RecordError {
+    /// The tape.
+    pub path: String,
+    /// The system's words.
+    pub cause: String,
+}

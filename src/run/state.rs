@@ -1,0 +1,364 @@
+//! What a run looks like at one moment: the one thing that every screen, line, report and summary shows.
+//!
+//! [`RunState`] holds counts and facts and is cheap to clone for checkpoints. [`Story`] adds the rows of every
+//! attempt, which only ever grow; a moment in the past is the same rows seen up to a cutoff. Bodies stay where they
+//! are: a row holds positions, and whoever shows it reads the line again.
+
+use std::sync::Arc;
+
+use crate::tape::{
+    Millis, Seq, UnitKey,
+    note::{Level, PlannedUnit, RunEnded, RunPlanned, Verdict},
+};
+
+/// A moment of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RunState {
+    /// The plan, if the source has one.
+    pub planned: Option<Arc<RunPlanned>>,
+    /// Units: in plan order, then in order of appearance.
+    pub units: Vec<Unit>,
+    /// Entries folded so far. The state shows everything before this position.
+    pub entries: u64,
+    /// Time of the last entry folded.
+    pub now: Millis,
+    /// What could not be used.
+    pub lost: Lost,
+    /// The usage window that the service last spoke of.
+    pub limit: Option<Limit>,
+    /// Set while the whole run waits for a limit.
+    pub paused: Option<Paused>,
+    /// Set once somebody asked to drain or stop the run.
+    pub stopping: bool,
+    /// The end, if it is on the tape.
+    pub ended: Option<RunEnded>,
+}
+
+/// What a run lost or could not read. All zero in a healthy run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Stdout lines that are not JSON objects with a type.
+    pub malformed: u64,
+    /// Lines of a type that we do not know.
+    pub unknown: u64,
+    /// Notes of a kind that we do not know.
+    pub unknown_notes: u64,
+    /// Lines of the tape that are not entries.
+    pub torn: u64,
+}
+
+/// A usage window.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limit {
+    /// `five_hour`, …
+    pub name: String,
+    /// `allowed`, `allowed_warning`, `rejected`.
+    pub status: String,
+    /// 0 to 1, if said.
+    pub utilization: Option<f64>,
+    /// Unix seconds, if said.
+    pub resets_at: Option<i64>,
+}
+
+/// A pause of the whole run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paused {
+    /// Until when, if known.
+    pub until: Option<Millis>,
+    /// Why, in the service's words.
+    pub limit: String,
+}
+
+/// A unit at that moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unit {
+    /// Key.
+    pub key: UnitKey,
+    /// Its plan, unless it only appeared in a capture.
+    pub planned: Option<Arc<PlannedUnit>>,
+    /// Where it stands.
+    pub status: UnitStatus,
+    /// Every attempt, oldest first. Never overwritten.
+    pub attempts: Vec<Attempt>,
+    /// When the next attempt starts by itself.
+    pub retry_at: Option<Millis>,
+}
+
+impl Unit {
+    /// The newest attempt.
+    pub fn latest(&self) -> Option<&Attempt> {
+        self.attempts.last()
+    }
+}
+
+/// Where a unit stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum UnitStatus {
+    /// Planned, not started.
+    Queued,
+    /// An attempt runs.
+    Running,
+    /// An attempt failed and another one will start by itself.
+    Waiting,
+    /// Its last attempt succeeded.
+    Succeeded,
+    /// Succeeded, but its turn or cost budget ran out.
+    Budget,
+    /// Its last attempt failed.
+    Failed,
+    /// A person stopped it.
+    Stopped,
+    /// Its attempt was running when the record breaks off.
+    Interrupted,
+}
+
+impl UnitStatus {
+    /// The word for it, on screens and in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Waiting => "waiting",
+            Self::Succeeded => "succeeded",
+            Self::Budget => "budget",
+            Self::Failed => "failed",
+            Self::Stopped => "stopped",
+            Self::Interrupted => "interrupted",
+        }
+    }
+
+    /// True when nothing more happens by itself.
+    pub fn is_over(self) -> bool {
+        !matches!(self, Self::Queued | Self::Running | Self::Waiting)
+    }
+}
+
+/// One attempt at that moment. A number that is not known is `None`, never 0.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Attempt {
+    /// 1 for the first.
+    pub number: u32,
+    /// Where its rows are, see [`Story::lane`].
+    pub lane: LaneId,
+    /// First entry.
+    pub started_at: Millis,
+    /// Last entry so far: the stall clock counts from here.
+    pub last_at: Millis,
+    /// Set with the verdict, or with `completed` in captures.
+    pub ended_at: Option<Millis>,
+    /// Session id.
+    pub session: Option<Arc<str>>,
+    /// Resolved model.
+    pub model: Option<Arc<str>>,
+    /// Turns allowed.
+    pub step_budget: Option<u32>,
+    /// API messages of the main loop, by distinct id.
+    pub turns: u32,
+    /// Tool calls seen.
+    pub calls: u32,
+    /// Calls without a result yet.
+    pub open_calls: u32,
+    /// Failed calls, each once.
+    pub failures: u32,
+    /// Denied calls, each once.
+    pub denials: u32,
+    /// Cost, once the agent said it.
+    pub cost_usd: Option<f64>,
+    /// Tokens.
+    pub tokens: Tokens,
+    /// Takopi's `completed.ok`, once there is one.
+    pub completed: Option<bool>,
+    /// The verdict, once there is one.
+    pub verdict: Option<Verdict>,
+    /// The isolation breach, if there was one.
+    pub breach: Option<Arc<str>>,
+    /// True when the isolation proof held.
+    pub isolated: bool,
+    /// The `attempt_started` note, if there is one.
+    pub start_note: Option<Seq>,
+    /// True when a scripted agent plays the model.
+    pub scripted: bool,
+    /// Process id while it runs.
+    pub pid: Option<u32>,
+    /// Tail of the text that the model is writing just now (partial messages), at most 2 KiB.
+    pub live_text: String,
+    /// What it wrote and got into the project.
+    pub published: Vec<String>,
+}
+
+/// Tokens of an attempt: highest value per message while it runs, the result's totals afterwards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tokens {
+    /// Fresh input.
+    pub input: u64,
+    /// Output.
+    pub output: u64,
+    /// Read from the cache.
+    pub cache_read: u64,
+    /// Written to the cache.
+    pub cache_write: u64,
+}
+
+/// Index of an attempt's rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct LaneId(pub u32);
+
+/// One row of an attempt: something that was said or done, paired with its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Entry that began it.
+    first: u32,
+    /// Entry that ended it; `u32::MAX` while it is open.
+    last: u32,
+    /// Index of the block inside the line of `first`.
+    pub block: u8,
+    /// What it is.
+    pub kind: RowKind,
+    /// How it ended.
+    end: RowEnd,
+    /// 1 for rows of a sub-agent.
+    pub depth: u8,
+}
+
+const OPEN: u32 = u32::MAX;
+
+impl Row {
+    /// A row that is over with its first entry, unless it is a call.
+    pub fn new(first: Seq, block: u8, kind: RowKind, end: RowEnd, depth: u8) -> Self {
+        let first = u32::try_from(first.0).unwrap_or(OPEN - 1);
+        let last = if end == RowEnd::Open { OPEN } else { first };
+        Self { first, last, block, kind, end, depth }
+    }
+
+    /// The entry that began it.
+    pub fn first(&self) -> Seq {
+        Seq(u64::from(self.first))
+    }
+
+    /// The entry that ended it, seen from a moment after `entries` entries.
+    pub fn last(&self, entries: u64) -> Option<Seq> {
+        (self.last != OPEN && u64::from(self.last) < entries).then(|| Seq(u64::from(self.last)))
+    }
+
+    /// How it stands, seen from a moment after `entries` entries.
+    pub fn end(&self, entries: u64) -> RowEnd {
+        if u64::from(self.last) < entries { self.end } else { RowEnd::Open }
+    }
+
+    /// Ends an open row. The first end stays.
+    pub fn close(&mut self, last: Seq, end: RowEnd) {
+        if self.last == OPEN {
+            self.last = u32::try_from(last.0).unwrap_or(OPEN - 1);
+            self.end = end;
+        }
+    }
+}
+
+/// What a row is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RowKind {
+    /// A tool call with its result.
+    Tool,
+    /// Text of the model.
+    Text,
+    /// Thinking of the model.
+    Thinking,
+    /// A permission denial.
+    Denial,
+    /// A line that is not JSON, an unknown line, stderr.
+    Warning,
+    /// An API retry, a fallback, a compaction, a notice, a usage window.
+    Notice,
+    /// The session began.
+    Started,
+    /// The session completed.
+    Completed,
+    /// A note of ours.
+    Note,
+}
+
+/// How a row ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RowEnd {
+    /// It has not.
+    Open,
+    /// Well, or nothing can fail about it.
+    Ok,
+    /// Badly.
+    Failed,
+    /// It was refused.
+    Denied,
+}
+
+/// Rows and entries of one attempt. Grows only.
+#[derive(Clone, Debug, Default)]
+pub struct Lane {
+    /// Rows in order of their first entry.
+    pub rows: Vec<Row>,
+    /// Every entry of the attempt, for the raw transcript.
+    pub entries: Vec<u32>,
+}
+
+impl Lane {
+    /// Rows that have begun at a moment after `entries` entries.
+    pub fn rows_at(&self, entries: u64) -> &[Row] {
+        let end = self.rows.partition_point(|row| u64::from(row.first) < entries);
+        &self.rows[..end]
+    }
+
+    /// Entries of the attempt at that moment.
+    pub fn entries_at(&self, entries: u64) -> &[u32] {
+        let end = self.entries.partition_point(|seq| u64::from(*seq) < entries);
+        &self.entries[..end]
+    }
+}
+
+/// A remark for the run's log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remark {
+    /// Entry that it comes from.
+    pub seq: Seq,
+    /// When.
+    pub at: Millis,
+    /// Severity.
+    pub level: Level,
+    /// Whose.
+    pub unit: Option<UnitKey>,
+    /// One sentence.
+    pub text: String,
+}
+
+/// The state at a moment, and the rows that led to it.
+#[derive(Clone, Debug, Default)]
+pub struct Story {
+    /// The moment.
+    pub state: RunState,
+    /// Rows by [`LaneId`].
+    pub(crate) lanes: Vec<Lane>,
+    /// The run's log. Grows only.
+    pub(crate) remarks: Vec<Remark>,
+}
+
+impl Story {
+    /// The rows of an attempt.
+    pub fn lane(&self, id: LaneId) -> &Lane {
+        const EMPTY: &Lane = &Lane { rows: Vec::new(), entries: Vec::new() };
+        self.lanes.get(id.0 as usize).unwrap_or(EMPTY)
+    }
+
+    /// The rows of an attempt at the moment of `state`.
+    pub fn rows(&self, id: LaneId) -> &[Row] {
+        self.lane(id).rows_at(self.state.entries)
+    }
+
+    /// The entries of an attempt at the moment of `state`.
+    pub fn entries(&self, id: LaneId) -> &[u32] {
+        self.lane(id).entries_at(self.state.entries)
+    }
+
+    /// The log at the moment of `state`.
+    pub fn remarks(&self) -> &[Remark] {
+        let end = self.remarks.partition_point(|remark| remark.seq.0 < self.state.entries);
+        &self.remarks[..end]
+    }
+}

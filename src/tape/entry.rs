@@ -1,0 +1,252 @@
+//! One line of a tape: stamp and body. Keys stand in a fixed order, so that a reader finds the body without
+//! parsing it. Bodies of `claude` are carried verbatim; what they mean is none of this module's business.
+
+use std::{borrow::Cow, io::Write as _};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{Millis, Seq};
+
+/// One entry of a tape, borrowed from its line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// Position.
+    pub seq: Seq,
+    /// When it was recorded.
+    pub at: Millis,
+    /// The attempt it belongs to; `None` for the run itself.
+    pub lane: Option<(Cow<'a, str>, u32)>,
+    /// What was recorded.
+    pub body: Body<'a>,
+}
+
+/// What an entry holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body<'a> {
+    /// A stdout line that is JSON, verbatim, without its newline.
+    Out(&'a [u8]),
+    /// A stdout line that is not JSON. Its exact bytes.
+    Raw(Cow<'a, [u8]>),
+    /// JSON that we wrote to the agent's stdin.
+    In(&'a [u8]),
+    /// A stderr line, as text.
+    Err(Cow<'a, str>),
+    /// A decision of ours, as JSON; see [`super::Note::parse`].
+    Note(&'a [u8]),
+}
+
+/// A line that is not an entry: torn by a crash, or not ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a tape entry")]
+pub struct Malformed;
+
+impl<'a> Entry<'a> {
+    /// Reads one line (without its newline). The fast path looks at the stamp only; lines whose keys were
+    /// reordered by another tool are parsed in full.
+    pub fn parse(line: &'a [u8]) -> Result<Self, Malformed> {
+        scan(line).map_or_else(|| reordered(line), Ok)
+    }
+
+    /// Appends the entry and a newline to `out`.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        // Writing into a Vec cannot fail.
+        let _ = write!(out, "{{\"seq\":{},\"at\":{}", self.seq.0, self.at.0);
+        if let Some((unit, attempt)) = &self.lane {
+            out.extend_from_slice(b",\"unit\":");
+            push_text(out, unit);
+            let _ = write!(out, ",\"try\":{attempt}");
+        }
+        match &self.body {
+            Body::Out(json) => push_field(out, "out", json),
+            Body::In(json) => push_field(out, "in", json),
+            Body::Note(json) => push_field(out, "note", json),
+            Body::Err(text) => {
+                out.extend_from_slice(b",\"err\":");
+                push_text(out, text);
+            }
+            Body::Raw(bytes) => {
+                out.extend_from_slice(b",\"raw\":");
+                push_text(out, &String::from_utf8_lossy(bytes));
+                if std::str::from_utf8(bytes).is_err() {
+                    let _ = write!(out, ",\"b64\":\"{}\"", BASE64.encode(bytes));
+                }
+            }
+        }
+        out.extend_from_slice(b"}\n");
+    }
+}
+
+/// Decides how a stdout line is recorded: verbatim if it can stand inside a JSON line, else as text.
+pub fn stdout_body(line: &[u8]) -> Body<'_> {
+    let is_json = std::str::from_utf8(line).is_ok() && serde_json::from_slice::<&RawValue>(line).is_ok();
+    // A bare carriage return or newline inside the line would split the entry.
+    if is_json && memchr::memchr2(b'\n', b'\r', line).is_none() {
+        Body::Out(line.trim_ascii())
+    } else {
+        Body::Raw(Cow::Borrowed(line))
+    }
+}
+
+fn push_text(out: &mut Vec<u8>, text: &str) {
+    // A string always serialises.
+    let _ = serde_json::to_writer(out, text);
+}
+
+fn push_field(out: &mut Vec<u8>, key: &str, json: &[u8]) {
+    let _ = write!(out, ",\"{key}\":");
+    out.extend_from_slice(json);
+}
+
+fn scan(line: &[u8]) -> Option<Entry<'_>> {
+    let mut rest = line.strip_prefix(b"{\"seq\":")?;
+    let seq = take_number(&mut rest)?;
+    rest = rest.strip_prefix(b",\"at\":")?;
+    let at = take_number(&mut rest)?;
+    let mut lane = None;
+    if let Some(after) = rest.strip_prefix(b",\"unit\":\"") {
+        let end = memchr::memchr2(b'"', b'\\', after)?;
+        if after[end] == b'\\' {
+            return None;
+        }
+        let unit = std::str::from_utf8(&after[..end]).ok()?;
+        rest = after[end + 1..].strip_prefix(b",\"try\":")?;
+        lane = Some((Cow::Borrowed(unit), u32::try_from(take_number(&mut rest)?).ok()?));
+    }
+    let json = |prefix: &[u8]| rest.strip_prefix(prefix)?.strip_suffix(b"}").filter(|body| !body.is_empty());
+    let body = if let Some(json) = json(b",\"out\":") {
+        Body::Out(json)
+    } else if let Some(json) = json(b",\"in\":") {
+        Body::In(json)
+    } else if let Some(json) = json(b",\"note\":") {
+        Body::Note(json)
+    } else {
+        return None;
+    };
+    Some(Entry { seq: Seq(seq), at: Millis(at), lane, body })
+}
+
+fn take_number(rest: &mut &[u8]) -> Option<u64> {
+    let end = rest.iter().position(|byte| !byte.is_ascii_digit())?;
+    let number = std::str::from_utf8(&rest[..end]).ok()?.parse().ok()?;
+    *rest = &rest[end..];
+    Some(number)
+}
+
+#[derive(Deserialize)]
+struct Loose<'a> {
+    seq: u64,
+    at: u64,
+    #[serde(borrow)]
+    unit: Option<Cow<'a, str>>,
+    #[serde(rename = "try")]
+    attempt: Option<u32>,
+    #[serde(borrow)]
+    out: Option<&'a RawValue>,
+    #[serde(borrow, rename = "in")]
+    input: Option<&'a RawValue>,
+    #[serde(borrow)]
+    note: Option<&'a RawValue>,
+    raw: Option<String>,
+    b64: Option<String>,
+    err: Option<String>,
+}
+
+fn reordered(line: &[u8]) -> Result<Entry<'_>, Malformed> {
+    let loose: Loose<'_> = serde_json::from_slice(line).map_err(|_| Malformed)?;
+    let body = if let Some(raw) = loose.out {
+        Body::Out(raw.get().as_bytes())
+    } else if let Some(raw) = loose.input {
+        Body::In(raw.get().as_bytes())
+    } else if let Some(raw) = loose.note {
+        Body::Note(raw.get().as_bytes())
+    } else if let Some(text) = loose.err {
+        Body::Err(Cow::Owned(text))
+    } else if let Some(text) = loose.raw {
+        let bytes = loose.b64.and_then(|coded| BASE64.decode(coded).ok());
+        Body::Raw(Cow::Owned(bytes.unwrap_or_else(|| text.into_bytes())))
+    } else {
+        return Err(Malformed);
+    };
+    Ok(Entry {
+        seq: Seq(loose.seq),
+        at: Millis(loose.at),
+        lane: loose.unit.map(|unit| (unit, loose.attempt.unwrap_or(1))),
+        body,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn written(entry: &Entry<'_>) -> Vec<u8> {
+        let mut line = Vec::new();
+        entry.write(&mut line);
+        assert_eq!(line.pop(), Some(b'\n'));
+        line
+    }
+
+    #[test]
+    fn the_stamp_comes_first_and_the_body_is_verbatim() {
+        let entry = Entry {
+            seq: Seq(17),
+            at: Millis(183_402),
+            lane: Some(("dbt-all".into(), 1)),
+            body: Body::Out(br#"{"type":"result",  "odd":"\ud800"}"#),
+        };
+        let line = written(&entry);
+        assert_eq!(
+            String::from_utf8_lossy(&line),
+            r#"{"seq":17,"at":183402,"unit":"dbt-all","try":1,"out":{"type":"result",  "odd":"\ud800"}}"#
+        );
+        assert_eq!(Entry::parse(&line), Ok(entry));
+    }
+
+    #[test]
+    fn a_reordered_line_still_reads() {
+        let line = br#"{"out":{"a":1},"unit":"u","at":2,"try":3,"seq":1}"#;
+        let entry = Entry::parse(line).unwrap();
+        assert_eq!(entry.body, Body::Out(br#"{"a":1}"#));
+        assert_eq!(entry.lane, Some(("u".into(), 3)));
+    }
+
+    #[test]
+    fn a_torn_line_is_malformed() {
+        let whole = br#"{"seq":1,"at":2,"unit":"u","try":1,"err":"x"}"#;
+        for end in 0..whole.len() {
+            assert_eq!(Entry::parse(&whole[..end]), Err(Malformed), "cut at {end}");
+        }
+    }
+
+    #[test]
+    fn lines_that_cannot_stand_in_json_become_text() {
+        assert!(matches!(stdout_body(b"{\"a\":1}"), Body::Out(_)));
+        for line in [&b"not json"[..], b"{\"a\":1", b"{\"a\":\r1}", b"\xff\xfe", b""] {
+            assert!(matches!(stdout_body(line), Body::Raw(_)), "{line:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_stdout_line_comes_back_as_its_bytes(
+            line in prop::collection::vec(any::<u8>(), 0..60),
+            unit in ".{0,12}",
+            attempt in 1..9_u32,
+        ) {
+            let body = stdout_body(&line);
+            let entry = Entry { seq: Seq(1), at: Millis(2), lane: Some((unit.into(), attempt)), body };
+            let text = written(&entry);
+            prop_assert!(memchr::memchr(b'\n', &text).is_none());
+            prop_assert_eq!(Entry::parse(&text), Ok(entry));
+        }
+
+        #[test]
+        fn parsing_never_panics(line in prop::collection::vec(any::<u8>(), 0..80)) {
+            let _ = Entry::parse(&line);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The first line of a tape: which format, which program, which run. Knows no files.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::RunId;
+
+/// The tape format that this program writes, and the newest that it reads.
+pub const FORMAT: u64 = 1;
+
+/// First line of a tape.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// Major version of the format.
+    pub tape: u64,
+    /// Program and version that wrote it.
+    pub program: String,
+    /// Identity of the run.
+    pub run: RunId,
+    /// Wall-clock time of `at` 0.
+    pub started_at: Timestamp,
+    /// Name of the project, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
+    /// True when a scripted agent plays the model.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub scripted: bool,
+}
+
+/// Why a first line is not a header that we can use.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HeaderError {
+    /// Another format altogether.
+    #[error("not a tape")]
+    NotATape,
+    /// Written by a later program.
+    #[error("tape format {0} is newer than this program reads ({FORMAT}); use a newer ingestdeck")]
+    Newer(u64),
+    /// A tape whose header lacks something.
+    #[error("the tape's header is damaged: {0}")]
+    Damaged(String),
+}
+
+impl Header {
+    /// Reads the first line of a tape.
+    pub fn parse(line: &[u8]) -> Result<Self, HeaderError> {
+        #[derive(Deserialize)]
+        struct Probe {
+            tape: Option<u64>,
+        }
+        let probe: Probe = serde_json::from_slice(line).map_err(|_| HeaderError::NotATape)?;
+        match probe.tape {
+            None => Err(HeaderError::NotATape),
+            Some(newer) if newer > FORMAT => Err(HeaderError::Newer(newer)),
+            Some(_) => serde_json::from_slice(line).map_err(|error| HeaderError::Damaged(error.to_string())),
+        }
+    }
+
+    /// The line, with its newline.
+    pub fn to_line(&self) -> Vec<u8> {
+        let mut line = serde_json::to_vec(self).unwrap_or_default();
+        line.push(b'\n');
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_newer_tape_is_refused_by_its_number() {
+        assert_eq!(Header::parse(br#"{"tape":2,"shape":"unknown"}"#), Err(HeaderError::Newer(2)));
+        assert_eq!(Header::parse(br#"{"type":"system"}"#), Err(HeaderError::NotATape));
+        assert!(matches!(Header::parse(br#"{"tape":1}"#), Err(HeaderError::Damaged(_))));
+    }
+
+    #[test]
+    fn a_header_survives_its_line() {
+        let header = Header {
+            tape: FORMAT,
+            program: "ingestdeck 0.1.0".into(),
+            run: RunId(uuid::Uuid::from_u128(7)),
+            started_at: "2026-11-22T01:02:03Z".parse().unwrap(),
+            project: Some("orbit".into()),
+            scripted: true,
+        };
+        assert_eq!(Header::parse(&header.to_line()), Ok(header));
+    }
+}

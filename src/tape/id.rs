@@ -1,0 +1,78 @@
+//! Identities: runs, units and positions on a tape. Opaque to everyone else; no I/O.
+
+use std::{fmt, ops::Deref, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+/// Position of an entry in its source: 0 is the first entry after the header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Seq(pub u64);
+
+impl fmt::Display for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Name of a work unit, unique in its run. For a bare capture it is the session id, or the file's stem.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct UnitKey(Arc<str>);
+
+impl UnitKey {
+    /// Wraps `key` as it is; nothing is trimmed or escaped.
+    pub fn new(key: impl Into<Arc<str>>) -> Self {
+        Self(key.into())
+    }
+
+    /// The key as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Deref for UnitKey {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for UnitKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl From<&str> for UnitKey {
+    fn from(key: &str) -> Self {
+        Self::new(key)
+    }
+}
+
+/// Identity of a run: a UUIDv7, so that ids sort by start time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RunId(pub uuid::Uuid);
+
+impl RunId {
+    /// Reads the hyphenated or plain hexadecimal form.
+    pub fn parse(text: &str) -> Option<Self> {
+        uuid::Uuid::try_parse(text).ok().map(Self)
+    }
+
+    /// The part that people tell runs apart by. The head of a UUIDv7 is a clock and equal for hours,
+    /// so the random tail is shown.
+    pub fn short(&self) -> String {
+        let text = self.0.simple().to_string();
+        text.chars().skip(text.len() - 6).collect()
+    }
+}
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,404 @@
+//! Notes: the facts of ours that a tape keeps beside what arrived. Plain data; policy lives in `units`.
+//!
+//! A kind that this program does not know is kept as [`Note::Unknown`], so that a newer tape of the same major
+//! version still replays.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Millis, UnitKey};
+
+/// A decision or fact of ours.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Note {
+    /// What the run set out to do. First note of every run.
+    RunPlanned(RunPlanned),
+    /// An agent process was started.
+    AttemptStarted(Box<AttemptStarted>),
+    /// The agent said what it offers, and we compared it with what it may.
+    IsolationChecked(IsolationChecked),
+    /// An attempt is over, with its verdict.
+    AttemptEnded(Box<AttemptEnded>),
+    /// A new attempt will start by itself.
+    RetryScheduled {
+        /// Attempt that will start.
+        next: u32,
+        /// Wait before it, in milliseconds.
+        delay_ms: u64,
+        /// Why the last one failed.
+        cause: Cause,
+    },
+    /// A person asked for a new attempt.
+    RetryRequested {
+        /// Attempt that will start.
+        next: u32,
+    },
+    /// A person asked to stop this unit, or with no unit on the entry, the run.
+    StopRequested {
+        /// How firmly.
+        how: StopHow,
+    },
+    /// The run waits for a usage or rate limit.
+    LimitPaused {
+        /// When it resets, if the service said so.
+        until: Option<Millis>,
+        /// What it is, in the service's words.
+        limit: String,
+    },
+    /// The wait for a limit is over.
+    LimitLifted,
+    /// Slots were changed while running.
+    ConcurrencyChanged {
+        /// Slots from now on.
+        slots: u32,
+    },
+    /// What a successful attempt wrote is now in the project.
+    Published {
+        /// Project-relative paths, sorted.
+        paths: Vec<String>,
+    },
+    /// A tool call failed, as our own side saw it. Counted once per `tool_use_id`.
+    ToolFailed {
+        /// Tool without its server prefix.
+        tool: String,
+        /// Id of the call, where known.
+        tool_use_id: Option<String>,
+        /// Error text.
+        message: String,
+    },
+    /// Something worth a line of the log.
+    Said {
+        /// Severity.
+        level: Level,
+        /// One sentence.
+        text: String,
+    },
+    /// Last note of a run that ended in order.
+    RunEnded(RunEnded),
+    /// A kind from a later program.
+    #[serde(skip)]
+    Unknown {
+        /// Its kind, or `?`.
+        kind: String,
+    },
+}
+
+impl Note {
+    /// Reads the body of a note entry. Never fails: what it does not know is [`Note::Unknown`].
+    pub fn parse(json: &[u8]) -> Self {
+        #[derive(Deserialize)]
+        struct Probe {
+            kind: Option<String>,
+        }
+        serde_json::from_slice(json).unwrap_or_else(|_| Self::Unknown {
+            kind: serde_json::from_slice::<Probe>(json).ok().and_then(|probe| probe.kind).unwrap_or_else(|| "?".into()),
+        })
+    }
+
+    /// The JSON of the note, on one line.
+    pub fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_else(|_| br#"{"kind":"unknown"}"#.to_vec())
+    }
+}
+
+/// The plan of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunPlanned {
+    /// Job id, as KTX names transcript folders.
+    pub job: String,
+    /// The units in plan order.
+    pub units: Vec<PlannedUnit>,
+    /// Connections that were left out, each with its reason.
+    pub skipped: Vec<Skipped>,
+    /// Units that may run at once.
+    pub concurrency: u32,
+    /// Step budget of an attempt.
+    pub step_budget: u32,
+    /// `continue` or `abort`.
+    pub failure_mode: String,
+    /// `strict` or `recoverable`.
+    pub tool_failures: String,
+    /// Model asked for, if any.
+    pub model: Option<String>,
+    /// True when a scripted agent plays the model.
+    pub scripted: bool,
+}
+
+/// One unit of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PlannedUnit {
+    /// Key.
+    pub unit: UnitKey,
+    /// Connection it comes from.
+    pub connection: String,
+    /// Adapter that cut it.
+    pub adapter: String,
+    /// Name for people, where it differs from the key.
+    pub label: Option<String>,
+    /// Files it is made of, relative to the source.
+    #[serde(rename = "rawFiles")]
+    pub raw_files: Vec<String>,
+    /// Files it may read beside its own.
+    #[serde(rename = "dependencyPaths")]
+    pub dependency_paths: Vec<String>,
+    /// Why it runs.
+    pub why: String,
+}
+
+impl Default for PlannedUnit {
+    fn default() -> Self {
+        Self {
+            unit: UnitKey::from("?"),
+            connection: String::new(),
+            adapter: String::new(),
+            label: None,
+            raw_files: Vec::new(),
+            dependency_paths: Vec::new(),
+            why: String::new(),
+        }
+    }
+}
+
+/// A connection that gives no units.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// Connection id.
+    pub connection: String,
+    /// One sentence.
+    pub why: String,
+}
+
+/// How an agent process was started: everything needed to judge its isolation, and to start it again.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AttemptStarted {
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// Working directory.
+    pub cwd: String,
+    /// Names (never values) of variables that were set or changed for it.
+    pub env_set: Vec<String>,
+    /// Names of variables that were withheld.
+    pub env_stripped: Vec<String>,
+    /// Names that a setting passed although the deny list would withhold them.
+    pub env_passed: Vec<String>,
+    /// Model asked for.
+    pub model: Option<String>,
+    /// Step budget.
+    pub step_budget: u32,
+    /// System prompt that was sent.
+    pub system_prompt: String,
+    /// Prompt that was sent.
+    pub prompt: String,
+    /// Tools that it may call.
+    pub tools: Vec<String>,
+    /// Process id; `None` if none was spawned.
+    pub pid: Option<u32>,
+    /// True when a scripted agent plays the model.
+    pub scripted: bool,
+}
+
+/// The isolation proof of one `system/init` line.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct IsolationChecked {
+    /// `None` when it holds, else the sentence of the breach.
+    pub breach: Option<String>,
+    /// Settings sources that the agent reports; `None` when it could not say.
+    pub settings_sources: Option<Vec<String>>,
+}
+
+/// End of an attempt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AttemptEnded {
+    /// How it ended, and why.
+    pub verdict: Verdict,
+    /// Tool calls that failed, each once.
+    #[serde(default)]
+    pub tool_failures: u32,
+    /// Exit code of the process.
+    #[serde(default)]
+    pub exit_code: Option<i32>,
+    /// Signal that ended the process.
+    #[serde(default)]
+    pub signal: Option<i32>,
+    /// Last lines of stderr.
+    #[serde(default)]
+    pub stderr_tail: Vec<String>,
+    /// What the attempt wrote, relative to the project.
+    #[serde(default)]
+    pub wrote: Vec<String>,
+    /// Anything a later program adds.
+    #[serde(flatten)]
+    pub more: serde_json::Map<String, Value>,
+}
+
+/// How an attempt ended, and why.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The one word that counts.
+    pub outcome: Outcome,
+    /// KTX's stop reason of the agent loop.
+    pub stop: StopReason,
+    /// What decided.
+    pub cause: Cause,
+    /// One sentence; the exact texts of KTX where it has one.
+    pub reason: String,
+    /// What a person can do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+}
+
+/// Result of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Its writes count.
+    Succeeded,
+    /// Its writes do not count.
+    Failed,
+    /// A person ended it; neither success nor failure.
+    Stopped,
+}
+
+/// Why the agent loop stopped, in KTX's three words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// Turn or cost budget spent.
+    Budget,
+    /// The model was done.
+    Natural,
+    /// Anything else.
+    Error,
+}
+
+/// What decided a verdict.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// The model was done.
+    Completed,
+    /// Turn or cost budget spent; not a failure.
+    Budget,
+    /// System and user prompt exceed the limit; nothing was spawned.
+    PromptTooLarge,
+    /// The agent offered more or less than the curated set.
+    Isolation,
+    /// Somebody stopped it.
+    Cancelled,
+    /// The model's context is full.
+    ContextOverflow,
+    /// A usage limit of the subscription, until the given time (unix seconds).
+    UsageLimit {
+        /// Reset time, if the service said so.
+        resets_at: Option<i64>,
+    },
+    /// Too many requests, overload or a server error: worth a retry.
+    Transient,
+    /// Connection refused, dropped or timed out.
+    Network,
+    /// Not logged in, or the key is bad.
+    Auth,
+    /// No credit.
+    Credit,
+    /// The model does not exist or may not be used.
+    Model,
+    /// The agent died without a result.
+    Crashed,
+    /// Tool calls failed.
+    ToolFailures,
+    /// A wiki page refers to a page that does not exist.
+    DanglingReferences,
+    /// What it wrote does not hold.
+    Validation,
+    /// The agent loop failed otherwise.
+    LoopError,
+    /// The program itself could not go on (disk, permissions).
+    Internal,
+    /// From a later program.
+    #[serde(untagged)]
+    Other(String),
+}
+
+/// How firmly somebody asked to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopHow {
+    /// Start nothing new, let what runs end.
+    Drain,
+    /// Interrupt what runs, giving it time to say so.
+    Stop,
+    /// End it now.
+    Kill,
+}
+
+/// Severity of a remark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// For the curious.
+    Debug,
+    /// Normal.
+    Info,
+    /// Look at it.
+    Warning,
+    /// It went wrong.
+    Error,
+}
+
+/// End of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunEnded {
+    /// `done`, `partial`, `error`, `limit` or `stopped`.
+    pub outcome: String,
+    /// Units by their last verdict.
+    pub succeeded: u32,
+    /// Failed units.
+    pub failed: u32,
+    /// Units stopped by a person.
+    pub stopped: u32,
+    /// Units that never ran.
+    pub not_run: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_kinds_are_kept_by_name() {
+        let note = Note::parse(br#"{"kind":"from_the_future","x":1}"#);
+        assert_eq!(note, Note::Unknown { kind: "from_the_future".into() });
+        assert_eq!(Note::parse(b"[]"), Note::Unknown { kind: "?".into() });
+    }
+
+    #[test]
+    fn a_verdict_survives_its_json() {
+        let note = Note::AttemptEnded(Box::new(AttemptEnded {
+            verdict: Verdict {
+                outcome: Outcome::Failed,
+                stop: StopReason::Error,
+                cause: Cause::UsageLimit { resets_at: Some(1_700_000_000) },
+                reason: "usage limit reached".into(),
+                remedy: None,
+            },
+            tool_failures: 2,
+            exit_code: Some(1),
+            signal: None,
+            stderr_tail: vec!["x".into()],
+            wrote: vec![],
+            more: serde_json::Map::default(),
+        }));
+        assert_eq!(Note::parse(&note.to_json()), note);
+    }
+
+    #[test]
+    fn a_cause_of_the_future_is_not_an_error() {
+        assert_eq!(serde_json::from_str::<Cause>(r#""eaten""#).unwrap(), Cause::Other("eaten".into()));
+    }
+}

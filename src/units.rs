@@ -1,0 +1,10 @@
+//! Policy of work units: what to start, when to retry, what counts as failure, how an attempt ended.
+//!
+//! Pure functions and state machines over plain data; timers and processes are orders that others carry out.
+//! It must not know streams, files or clocks.
+
+pub mod tally;
+pub mod tool;
+pub mod verdict;
+
+pub use tool::{ToolCall, ToolReply, ToolSpec, Toolset};
