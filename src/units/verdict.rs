@@ -63,3 +63,24 @@ pub struct ResultFacts {
     /// `api_error_status`.
     pub api_status: Option<u64>,
 }
+
+/// Which failed calls fail a unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FailureRule {
+    /// Any.
+    #[default]
+    Strict,
+    /// Those that no later call made good.
+    Recoverable,
+}
+
+/// Decides over an attempt.
+pub fn decide(_unit: &crate::tape::UnitKey, _facts: &Facts, _rule: FailureRule) -> crate::tape::note::Verdict {
+    crate::tape::note::Verdict {
+        outcome: crate::tape::note::Outcome::Succeeded,
+        stop: crate::tape::note::StopReason::Natural,
+        cause: crate::tape::note::Cause::Completed,
+        reason: String::new(),
+        remedy: None,
+    }
+}
