@@ -1,1 +1,7 @@
-//! placeholder
+//! The composition root: commands, sinks and exit codes. The only layer that knows all the others.
+
+pub mod args;
+pub mod exit;
+pub mod json;
+pub mod lines;
+pub mod summary;
