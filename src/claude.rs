@@ -5,6 +5,7 @@
 
 pub mod argv;
 pub mod control;
+mod course;
 pub mod env;
 pub mod gather;
 pub mod isolation;

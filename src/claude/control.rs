@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::mcp;
+use crate::units::tally::bare_name;
 
 /// Seconds that the agent waits for us at a hook. Without it a hold would end after ten minutes.
 const HOOK_TIMEOUT_SECONDS: u32 = 86_400;
@@ -249,7 +250,7 @@ impl Control {
     fn hook(&mut self, request_id: &str, body: &mut Value) -> Vec<Effect> {
         let callback = body.get("callback_id").and_then(Value::as_str).unwrap_or_default().to_owned();
         let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-        let tool = mcp::bare(&text("/input/tool_name").unwrap_or_default()).to_owned();
+        let tool = bare_name(&text("/input/tool_name").unwrap_or_default()).to_owned();
         let tool_use_id = text("/input/tool_use_id").or_else(|| text("/tool_use_id"));
         let go_on = Effect::Write(success(request_id, json!({})));
         match callback.as_str() {
@@ -294,7 +295,8 @@ fn success(request_id: &str, response: Value) -> Frame {
 }
 
 fn failure(request_id: &str, error: &str) -> Frame {
-    json!({"type": "control_response", "response": {"subtype": "error", "request_id": request_id, "error": error}}).into()
+    json!({"type": "control_response", "response": {"subtype": "error", "request_id": request_id, "error": error}})
+        .into()
 }
 
 #[cfg(test)]
@@ -350,10 +352,7 @@ mod tests {
         assert_eq!(control.frame("control_response", "", answer), []);
         // Old releases answer an interrupt without a body.
         let bare = json!({"subtype": "success", "request_id": "deck-2"});
-        assert_eq!(
-            control.frame("control_response", "", bare),
-            [Effect::Answered(Ask::Interrupt, Ok(Value::Null))]
-        );
+        assert_eq!(control.frame("control_response", "", bare), [Effect::Answered(Ask::Interrupt, Ok(Value::Null))]);
     }
 
     #[test]
@@ -398,7 +397,9 @@ mod tests {
         let effects = request(&mut control, "r1", mcp_message(&message));
         assert_eq!(
             written(&effects),
-            [json!({"subtype": "success", "request_id": "r1", "response": {"mcp_response": {"jsonrpc": "2.0", "result": {}}}})]
+            [
+                json!({"subtype": "success", "request_id": "r1", "response": {"mcp_response": {"jsonrpc": "2.0", "result": {}}}})
+            ]
         );
         assert!(effects.contains(&Effect::ToServer(message)));
     }
@@ -469,17 +470,21 @@ mod tests {
             "input": {"tool_name": "mcp__ktx__wiki_write", "error": "no such page"}});
         let effects = request(&mut control, "r1", body);
         assert_eq!(written(&effects)[0]["response"], json!({}));
-        assert_eq!(effects[1], Effect::ToolFailed {
-            tool: "wiki_write".into(),
-            tool_use_id: Some("t9".into()),
-            message: "no such page".into(),
-        });
+        assert_eq!(
+            effects[1],
+            Effect::ToolFailed {
+                tool: "wiki_write".into(),
+                tool_use_id: Some("t9".into()),
+                message: "no such page".into(),
+            }
+        );
     }
 
     #[test]
     fn every_request_is_answered_whatever_it_is() {
         let mut control = Control::default();
-        let permission = request(&mut control, "r0", json!({"subtype": "can_use_tool", "tool_name": "Bash", "input": {}}));
+        let permission =
+            request(&mut control, "r0", json!({"subtype": "can_use_tool", "tool_name": "Bash", "input": {}}));
         assert_eq!(written(&permission)[0]["response"]["behavior"], "deny");
         for odd in [
             json!({"subtype": "elicitation"}),

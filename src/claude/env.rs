@@ -122,8 +122,7 @@ mod tests {
     use super::*;
 
     fn parent() -> Vec<(OsString, OsString)> {
-        let mut vars: Vec<_> =
-            DENIED.iter().map(|name| (OsString::from(name), OsString::from("secret"))).collect();
+        let mut vars: Vec<_> = DENIED.iter().map(|name| (OsString::from(name), OsString::from("secret"))).collect();
         for (name, value) in [
             ("HOME", "/home/dev"),
             ("PATH", "/usr/bin"),

@@ -30,7 +30,8 @@ impl Allowed {
     pub fn breach(&self, init: &Init<'_>) -> Option<String> {
         let tools: BTreeSet<&str> = init.tools.iter().map(AsRef::as_ref).collect();
         let servers: BTreeSet<&str> = init.mcp_servers.iter().map(|(name, _)| name.as_ref()).collect();
-        let connected = |name: &str| init.mcp_servers.iter().any(|(other, status)| other == name && status == "connected");
+        let connected =
+            |name: &str| init.mcp_servers.iter().any(|(other, status)| other == name && status == "connected");
 
         let foreign_tools = tools.iter().copied().filter(|name| !self.tools.contains(*name));
         let missing_tools = self.tools.iter().map(String::as_str).filter(|name| !tools.contains(name));
@@ -104,8 +105,12 @@ mod tests {
     fn the_curated_set_in_any_order_is_no_breach() {
         let built_in = [("cc-plugin-privacy", "builtin")];
         assert_eq!(breach(&init(&[TOOLS[1], TOOLS[0]], &[("ktx", "connected")], &built_in)), None);
-        let host = Init { skills: vec!["x".into()], agents: vec!["y".into()], slash_commands: vec!["z".into()],
-            ..init(&TOOLS, &[("ktx", "connected")], &[]) };
+        let host = Init {
+            skills: vec!["x".into()],
+            agents: vec!["y".into()],
+            slash_commands: vec!["z".into()],
+            ..init(&TOOLS, &[("ktx", "connected")], &[])
+        };
         assert_eq!(breach(&host), None);
     }
 
@@ -150,8 +155,10 @@ mod tests {
     #[test]
     fn settings_that_were_read_are_a_breach() {
         assert_eq!(settings_sources(&json!({"effective": {}, "sources": []})), Some(vec![]));
-        assert_eq!(settings_sources(&json!({"sources": ["user", {"source": "projectSettings"}, {"x": 1}]})),
-            Some(vec!["user".into(), "projectSettings".into(), r#"{"x":1}"#.into()]));
+        assert_eq!(
+            settings_sources(&json!({"sources": ["user", {"source": "projectSettings"}, {"x": 1}]})),
+            Some(vec!["user".into(), "projectSettings".into(), r#"{"x":1}"#.into()])
+        );
         for silent in [json!(null), json!({}), json!({"sources": null}), json!({"sources": "all"})] {
             assert_eq!(settings_sources(&silent), None, "{silent}");
         }

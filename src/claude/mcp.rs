@@ -21,12 +21,10 @@ use tokio::{
     task::JoinHandle,
 };
 
-use crate::units::{ToolCall, ToolReply, ToolSpec, Toolset};
+use crate::units::{ToolCall, ToolReply, ToolSpec, Toolset, tally::SERVER_PREFIX};
 
 /// Name of the server.
 pub const SERVER: &str = "ktx";
-/// What the agent puts before the name of each of its tools.
-pub const PREFIX: &str = "mcp__ktx__";
 /// Where the agent says which call of the stream it is.
 const CALL_ID: &str = "claudecode/toolUseId";
 /// Answers up to this many characters stay in the conversation instead of being swapped for a file that the model
@@ -35,12 +33,7 @@ const MAX_ANSWER_CHARS: u32 = 500_000;
 
 /// Full ids of the tools, as the agent and the model name them.
 pub fn tool_ids(specs: &[ToolSpec]) -> Vec<String> {
-    specs.iter().map(|spec| format!("{PREFIX}{}", spec.name)).collect()
-}
-
-/// A tool's own name.
-pub fn bare(id: &str) -> &str {
-    id.strip_prefix(PREFIX).unwrap_or(id)
+    specs.iter().map(|spec| format!("{SERVER_PREFIX}{}", spec.name)).collect()
 }
 
 /// A tool that cannot be offered.
@@ -63,7 +56,7 @@ pub fn check(specs: &[ToolSpec]) -> Result<(), UnfitTool> {
     for spec in specs {
         let name = spec.name;
         let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
-        if !plain || name.is_empty() || PREFIX.len() + name.len() > 64 {
+        if !plain || name.is_empty() || SERVER_PREFIX.len() + name.len() > 64 {
             return Err(UnfitTool::Name(name.to_owned()));
         }
         if spec.input_schema.get("type") != Some(&Value::from("object")) {
@@ -128,9 +121,7 @@ impl Server {
             id.map(|id| json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": why}}))
         };
         match serde_json::from_value(message) {
-            Ok(message) => {
-                self.incoming.send(message).map_err(|_| refusal(-32603, "the tool server has ended".into()))
-            }
+            Ok(message) => self.incoming.send(message).map_err(|_| refusal(-32603, "the tool server has ended".into())),
             Err(error) => Err(refusal(-32600, format!("not a request that this server understands: {error}"))),
         }
     }
@@ -217,7 +208,9 @@ impl ServerHandler for Handler {
             reply
         })
         .await
-        .unwrap_or_else(|_| ToolReply::error(format!("{tool} broke down; this is a defect of ingestdeck, not of the call")));
+        .unwrap_or_else(|_| {
+            ToolReply::error(format!("{tool} broke down; this is a defect of ingestdeck, not of the call"))
+        });
         let failure = reply.is_error.then(|| reply.markdown.clone());
         let _ = self.outbox.send(FromServer::Called { tool, tool_use_id, failure });
         let content = vec![ContentBlock::text(reply.markdown)];
@@ -249,7 +242,9 @@ pub(crate) mod tests {
 
     impl Toolset for Toys {
         fn specs(&self) -> Vec<ToolSpec> {
-            [("echo", true), ("fail", false), ("stick", false), ("break", false)].map(|(name, read_only)| spec(name, read_only)).into()
+            [("echo", true), ("fail", false), ("stick", false), ("break", false)]
+                .map(|(name, read_only)| spec(name, read_only))
+                .into()
         }
 
         fn call(&self, call: &ToolCall) -> ToolReply {

@@ -294,7 +294,8 @@ mod tests {
     }
 
     /// A shell that ignores every mild signal, with a child that does the same; prints the child's process id.
-    const STUBBORN: &str = "trap '' INT TERM; sh -c 'trap \"\" INT TERM; echo $$; while :; do sleep 1; done' & wait; wait";
+    const STUBBORN: &str =
+        "trap '' INT TERM; sh -c 'trap \"\" INT TERM; echo $$; while :; do sleep 1; done' & wait; wait";
 
     async fn first_line(child: &mut Child) -> String {
         let mut lines = LineReader::new(child.stdout.take().unwrap());
@@ -347,7 +348,9 @@ mod tests {
 
     #[tokio::test]
     async fn what_a_dead_child_leaves_behind_is_killed() {
-        let mut child = spawn(shell("sh -c 'trap \"\" HUP; echo $$; while :; do sleep 1; done' & read line; exit 3")).await.unwrap();
+        let mut child = spawn(shell("sh -c 'trap \"\" HUP; echo $$; while :; do sleep 1; done' & read line; exit 3"))
+            .await
+            .unwrap();
         let grandchild = first_line(&mut child).await;
         drop(child.stdin.take());
         assert_eq!(child.wait().await.code, Some(3));
@@ -358,7 +361,9 @@ mod tests {
     async fn a_child_outlives_the_runtime_thread_that_asked_for_it() {
         let (asked, answer) = oneshot::channel();
         let runtime = Handle::current();
-        std::thread::spawn(move || drop(asked.send(runtime.block_on(spawn(shell("read line; echo $line")))))).join().unwrap();
+        std::thread::spawn(move || drop(asked.send(runtime.block_on(spawn(shell("read line; echo $line"))))))
+            .join()
+            .unwrap();
         let mut child = answer.await.unwrap().unwrap();
         use tokio::io::AsyncWriteExt as _;
         child.stdin.take().unwrap().write_all(b"still here\n").await.unwrap();

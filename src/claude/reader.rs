@@ -58,7 +58,8 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     /// Takes every whole line that is there, without newlines; after the end of the stream also a last line that
     /// has none.
     pub fn take(&mut self) -> Batch<'_> {
-        let from = std::mem::replace(&mut self.taken, self.whole.max(self.taken));
+        let from = self.taken;
+        self.taken = self.whole.max(from);
         Batch { bytes: &self.buffer[from..self.taken] }
     }
 
