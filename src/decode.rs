@@ -7,6 +7,13 @@ pub mod block;
 pub mod line;
 pub mod raw;
 
+mod chat;
+mod read;
+mod scan;
+mod system;
+mod text;
+
 pub use block::{Block, ToolResult, ToolUse};
-pub use line::{Body, Chat, Kind, Line, ResultLine, line};
+pub use line::{Body, Chat, Kind, Line, ResultLine};
 pub use raw::Raw;
+pub use read::{kind, line};

@@ -1,16 +1,44 @@
 //! A JSON value that nobody has looked into yet: its text, borrowed from the line.
 
+use std::borrow::Cow;
+
 use serde::{Serialize, Serializer};
 use serde_json::{Value, value::RawValue};
+
+use super::{scan::Scan, text};
 
 /// Text of one valid JSON value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Raw<'a>(pub &'a str);
 
 impl<'a> Raw<'a> {
-    /// Parses it. Lone surrogates and other oddities become replacement characters; anything worse is `Null`.
+    /// Stands where a value was that is no valid JSON inside: control characters, bad UTF-8 or bad escapes.
+    pub const UNREADABLE: Self = Self("\"[unreadable: not valid JSON text]\"");
+
+    /// Parses it. Lone surrogates become replacement characters. `Null` when it nests deeper than 128 levels.
     pub fn value(self) -> Value {
-        serde_json::from_str(self.0).unwrap_or(Value::Null)
+        serde_json::from_str(self.0).or_else(|_| serde_json::from_str(&text::mend(self.0))).unwrap_or(Value::Null)
+    }
+
+    /// The text of a string, `None` for any other type.
+    pub fn as_str(self) -> Option<Cow<'a, str>> {
+        Scan::new(self.0.as_bytes()).text().ok().flatten()
+    }
+
+    /// The value of the last field called `name` of an object; `None` when there is none, or null.
+    pub fn get(self, name: &str) -> Option<Self> {
+        let mut found = None;
+        let mut scan = Scan::new(self.0.as_bytes());
+        scan.object(|scan, key| {
+            if key == name.as_bytes() {
+                found = scan.raw()?;
+                Ok(())
+            } else {
+                scan.skip()
+            }
+        })
+        .ok()?;
+        found
     }
 
     /// Length of the text in bytes.
