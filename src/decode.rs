@@ -13,7 +13,7 @@ mod scan;
 mod system;
 mod text;
 
-pub use block::{Block, ToolResult, ToolUse};
+pub use block::{Block, ToolResult, ToolUse, content_text};
 pub use line::{Body, Chat, Kind, Line, ResultLine};
 pub use raw::Raw;
 pub use read::{kind, line};

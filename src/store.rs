@@ -1,1 +1,8 @@
-//! placeholder
+//! What is kept on disk: tapes, run directories, and the index over them.
+//!
+//! The tape is the only truth. Everything else here can be deleted and is built again from the tapes. It must not
+//! know how a tape is read back ([`crate::run::Source`] comes in from outside) or what is drawn from it.
+
+pub mod tape_file;
+
+pub use tape_file::TapeWriter;

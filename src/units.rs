@@ -7,4 +7,5 @@ pub mod tally;
 pub mod tool;
 pub mod verdict;
 
+pub use tally::{FailureRule, Tally};
 pub use tool::{ToolCall, ToolReply, ToolSpec, Toolset};

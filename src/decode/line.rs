@@ -107,7 +107,7 @@ impl Body<'_> {
     }
 }
 
-/// `system/init`. `raw` keeps the whole line for what is not picked out here.
+/// `system/init`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Init<'a> {
     /// Working directory.
@@ -134,7 +134,9 @@ pub struct Init<'a> {
     pub skills: Vec<Cow<'a, str>>,
     /// Names.
     pub slash_commands: Vec<Cow<'a, str>>,
-    /// The `mcp_servers` array as it came.
+    /// `tools` as it came.
+    pub tools_raw: Option<Raw<'a>>,
+    /// `mcp_servers` as it came.
     pub mcp_servers_raw: Option<Raw<'a>>,
 }
 

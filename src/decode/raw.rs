@@ -25,20 +25,36 @@ impl<'a> Raw<'a> {
         Scan::new(self.0.as_bytes()).text().ok().flatten()
     }
 
-    /// The value of the last field called `name` of an object; `None` when there is none, or null.
-    pub fn get(self, name: &str) -> Option<Self> {
-        let mut found = None;
+    /// The values of the fields of these names of an object, in one pass; `None` for absent ones and nulls. Of
+    /// several fields with one name the last counts.
+    pub fn pick<const N: usize>(self, names: [&str; N]) -> [Option<Self>; N] {
+        let mut found = [None; N];
         let mut scan = Scan::new(self.0.as_bytes());
-        scan.object(|scan, key| {
-            if key == name.as_bytes() {
-                found = scan.raw()?;
-                Ok(())
-            } else {
-                scan.skip()
+        let walked = scan.object(|scan, key| {
+            match names.iter().position(|name| name.as_bytes() == key) {
+                Some(index) => found[index] = scan.raw()?,
+                None => scan.skip()?,
             }
-        })
-        .ok()?;
+            Ok(())
+        });
+        // A value that is valid was walked to its end.
+        if walked.is_ok() { found } else { [None; N] }
+    }
+
+    /// The value of one field of an object.
+    pub fn get(self, name: &str) -> Option<Self> {
+        let [found] = self.pick([name]);
         found
+    }
+
+    /// The elements of an array; none for any other type. Nulls are left out.
+    pub fn items(self) -> Vec<Self> {
+        let mut items = Vec::new();
+        let walked = Scan::new(self.0.as_bytes()).array(|scan| {
+            items.extend(scan.raw()?);
+            Ok(())
+        });
+        if walked.is_ok() { items } else { Vec::new() }
     }
 
     /// Length of the text in bytes.

@@ -49,7 +49,11 @@ impl<'a> Fields<'a> {
             b"subtype" if self.subtype.is_none() => self.subtype = scan.text()?,
             b"cwd" => init.cwd = scan.word()?,
             b"model" => init.model = scan.word()?,
-            b"tools" => names(scan, &mut init.tools)?,
+            b"tools" => {
+                let mut copy = scan.clone();
+                init.tools_raw = scan.raw()?;
+                names(&mut copy, &mut init.tools)?;
+            }
             b"mcp_servers" => {
                 let mut copy = scan.clone();
                 init.mcp_servers_raw = scan.raw()?;
@@ -123,7 +127,6 @@ impl<'a> Fields<'a> {
         scan.object(|scan, key| {
             match key {
                 b"status" => self.status = scan.word()?,
-                b"is_backgrounded" => self.backgrounded |= scan.boolean()? == Some(true),
                 _ => scan.skip()?,
             }
             Ok(())

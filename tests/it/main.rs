@@ -1,2 +1,4 @@
 //! One integration binary.
+
 mod captures;
+mod support;
