@@ -2,6 +2,4 @@
 
 pub mod args;
 pub mod exit;
-pub mod json;
-pub mod lines;
 pub mod summary;

@@ -166,3 +166,6 @@ impl Timeline {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,10 @@ use crate::{
         Millis, Seq, UnitKey,
         note::{Cause, Outcome, StopReason, Verdict},
     },
-    units::verdict::{self, Facts, ResultFacts},
+    units::{
+        tally::FailureRule,
+        verdict::{self, Facts, ResultFacts},
+    },
 };
 
 /// Text of the model that is kept while it is being written.
@@ -379,7 +382,7 @@ impl LaneFold {
             limit_resets_at: self.api_error.resets_at,
             ..Facts::default()
         };
-        let verdict = verdict::decide(&self.key, &facts, verdict::FailureRule::Strict);
+        let verdict = verdict::decide(&self.key, &facts, FailureRule::Strict);
         let status = status_of(&verdict);
         let reason = verdict.reason.clone();
         let attempt = self.attempt(story);
