@@ -1,1 +1,5 @@
 //! One integration binary.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod replay;
