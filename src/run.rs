@@ -7,7 +7,7 @@ pub mod source;
 pub mod state;
 pub mod timeline;
 
-pub use fold::{Emitted, Fold};
+pub use fold::{Emitted, Fold, RunChange};
 pub use source::{Arrived, Item, Lane, Origin, Progress, Recorder, Source, SourceError};
 pub use state::RunState;
 pub use timeline::Timeline;
