@@ -12,5 +12,6 @@ pub mod isolation;
 pub mod mcp;
 pub mod process;
 pub mod reader;
+pub mod scripted;
 pub mod unit;
 pub mod version;
