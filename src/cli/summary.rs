@@ -86,9 +86,10 @@ impl Summary {
     /// Lines for the scrollback, without colour.
     pub fn to_text(&self, origin: &Origin, state: &RunState) -> String {
         let mut text = String::new();
-        let name = origin.header.as_ref().map_or_else(|| origin.name.clone(), |header| {
-            format!("{} · run {}", header.project.as_deref().unwrap_or("ingest"), header.run.short())
-        });
+        let name = origin.header.as_ref().map_or_else(
+            || origin.name.clone(),
+            |header| format!("{} · run {}", header.project.as_deref().unwrap_or("ingest"), header.run.short()),
+        );
         let outcome = match (&self.outcome, state.units.iter().all(|unit| unit.status.is_over())) {
             (Some(outcome), _) => outcome.as_str(),
             (None, true) => "ended",
