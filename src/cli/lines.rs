@@ -120,9 +120,7 @@ impl<W: Write> Lines<W> {
             }
             RunChange::Paused { limit, .. } => ('▲', format!("paused: {limit}")),
             RunChange::Resumed => ('●', "resumed".into()),
-            RunChange::Said { level, text } => {
-                (if *level >= Level::Warning { '▲' } else { '·' }, (*text).to_owned())
-            }
+            RunChange::Said { level, text } => (if *level >= Level::Warning { '▲' } else { '·' }, (*text).to_owned()),
             RunChange::Ended(ended) => ('●', format!("run ended: {}", ended.outcome)),
         };
         self.line(at, "run", glyph, &text);

@@ -11,7 +11,8 @@ use crate::tape::{
     note::{Cause, Outcome, StopHow, StopReason, Verdict},
 };
 
-use super::tally::{FailureRule, Tally};
+pub use super::tally::FailureRule;
+use super::tally::Tally;
 
 /// Longest prompt, system and user together, in characters. KTX's limit: above it nothing is spawned.
 pub const PROMPT_LIMIT: usize = 240_000;
@@ -117,7 +118,7 @@ fn before_start(unit: &UnitKey, facts: &Facts) -> Option<Verdict> {
 fn of_loop(facts: &Facts, stop: StopReason) -> Option<Verdict> {
     // Draining lets an attempt end by itself; only the firmer ways end it.
     if matches!(facts.stopped, Some(StopHow::Stop | StopHow::Kill)) {
-        let verdict = failure(StopReason::Error, Cause::Cancelled, "stopped by the user".to_owned());
+        let verdict = failure(StopReason::Error, Cause::Cancelled, "stopped before it was done".to_owned());
         return Some(Verdict { outcome: Outcome::Stopped, ..verdict });
     }
     if let Some(error) = &facts.record_error {

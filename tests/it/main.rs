@@ -1,4 +1,7 @@
 //! One integration binary.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
 mod captures;
+mod replay;
 mod support;

@@ -122,7 +122,7 @@ fn checks_hit_in_order() {
     insta::assert_snapshot!(seen.join("\n"), @r"
     prompt too large for WorkUnit dbt-all: 240001 chars exceeds 240000
     Claude Code runtime isolation failed: tools=Bash
-    stopped by the user
+    stopped before it was done
     the tape could not be written: disk full
     Claude Code could not be started: no such file
     Claude Code query failed (error_during_execution)
