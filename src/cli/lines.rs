@@ -166,5 +166,5 @@ fn status_glyph(status: UnitStatus) -> char {
 
 /// One line, nothing in it that a terminal would obey.
 fn escaped(text: &str) -> String {
-    crate::tui::text::safe(text.lines().next().unwrap_or(""), WIDTH).into_owned()
+    crate::tui::text::one_row(text, WIDTH)
 }
