@@ -5,3 +5,4 @@
 mod captures;
 mod replay;
 mod support;
+mod unit_protocol;
