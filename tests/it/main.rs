@@ -4,4 +4,5 @@
 
 mod captures;
 mod replay;
+mod store;
 mod support;
