@@ -214,11 +214,7 @@ impl Schedule {
             Input::Ended { unit, attempt, verdict } => self.ended(&unit, attempt, &verdict, &mut orders),
             Input::TimerFired(id) => self.timer_fired(id, &mut orders),
             Input::RetryRequested { unit } => self.retry_requested(&unit, &mut orders),
-            Input::RetryFailed => {
-                for unit in self.board.failed() {
-                    self.retry_requested(&unit, &mut orders);
-                }
-            }
+            Input::RetryFailed => self.retry_failed(&mut orders),
             Input::StopRequested { unit } => self.stop_requested(&unit, &mut orders),
             Input::Drain => self.stop_run(StopHow::Drain, &mut orders),
             Input::StopAll => self.stop_run(StopHow::Stop, &mut orders),
@@ -282,7 +278,7 @@ impl Schedule {
             return;
         }
         say(Level::Error, format!("{key} failed, and the failure mode is abort: the run stops"), orders);
-        self.halt(Halt::Aborted);
+        self.halt(Halt::Aborted, orders);
         self.stop_in_flight(StopHow::Stop, orders);
     }
 
@@ -298,17 +294,26 @@ impl Schedule {
         let Some(at) = self.board.find(key) else { return };
         let unit = &self.board.units()[at];
         match unit.phase {
-            Phase::Queued => return,
+            Phase::Queued => {}
             Phase::InFlight { .. } => {
-                let text = format!("attempt {} of {key} still runs: stop it before you retry", unit.attempts);
-                return say(Level::Warning, text, orders);
+                say(Level::Warning, format!("{key} still runs: stop it before you retry it"), orders);
             }
-            Phase::Waiting(_) | Phase::Over => {}
+            Phase::Waiting(_) | Phase::Over if self.is_ending() => say_ending(orders),
+            Phase::Waiting(_) | Phase::Over => self.reopen_for(at, orders),
         }
-        if self.halt.is_some() && self.stage != Stage::Ended {
-            let text = format!("the run is ending: retry {key} once it has ended");
-            return say(Level::Warning, text, orders);
+    }
+
+    fn retry_failed(&mut self, orders: &mut Vec<Order>) {
+        let failed = self.board.failed();
+        if self.is_ending() && !failed.is_empty() {
+            return say_ending(orders);
         }
+        for at in failed {
+            self.reopen_for(at, orders);
+        }
+    }
+
+    fn reopen_for(&mut self, at: usize, orders: &mut Vec<Order>) {
         if self.stage == Stage::Ended {
             self.stage = Stage::Open;
             self.halt = None;
@@ -316,6 +321,11 @@ impl Schedule {
         self.board.request(at);
         let unit = &self.board.units()[at];
         orders.push(unit.note(Note::RetryRequested { next: unit.attempts + 1 }));
+    }
+
+    /// Nothing new may start, and something still runs.
+    fn is_ending(&self) -> bool {
+        self.halt.is_some() && self.stage != Stage::Ended
     }
 
     fn stop_requested(&mut self, key: &UnitKey, orders: &mut Vec<Order>) {
@@ -339,7 +349,7 @@ impl Schedule {
             return;
         }
         orders.push(Order::Note { lane: None, note: Note::StopRequested { how } });
-        self.halt(Halt::Asked);
+        self.halt(Halt::Asked, orders);
         if how != StopHow::Drain {
             self.stop_in_flight(how, orders);
         }
@@ -353,10 +363,11 @@ impl Schedule {
         }
     }
 
-    /// Nothing starts any more. The first reason stays.
-    fn halt(&mut self, why: Halt) {
+    /// Nothing starts any more, so nothing waits for a limit either. The first reason stays.
+    fn halt(&mut self, why: Halt, orders: &mut Vec<Order>) {
         self.halt.get_or_insert(why);
         self.board.withdraw();
+        self.lift(orders);
     }
 
     fn limit_changed(&mut self, change: Change, limit: &str, orders: &mut Vec<Order>) {
@@ -366,12 +377,13 @@ impl Schedule {
                 say(Level::Warning, format!("{limit} is nearly spent: one unit at a time"), orders);
             }
             Change::Restored => say(Level::Info, format!("{limit} is well again: full speed"), orders),
+            // Nothing starts anyway, and a later request of a person is worth a try.
+            Change::Paused { .. } if self.halt.is_some() => self.governor.lift(),
             Change::Paused { wait_ms, until } => {
                 if self.settings.max_limit_wait_ms.is_some_and(|longest| wait_ms > longest) {
                     let text = format!("{limit} resets too late to wait for: the run ends and can be resumed");
                     say(Level::Error, text, orders);
-                    self.governor.lift();
-                    return self.halt(Halt::Limited);
+                    return self.halt(Halt::Limited, orders);
                 }
                 let id = self.board.new_limit_timer();
                 orders.push(Order::Note { lane: None, note: Note::LimitPaused { until, limit: limit.to_owned() } });
@@ -381,9 +393,8 @@ impl Schedule {
     }
 
     fn lift(&mut self, orders: &mut Vec<Order>) {
-        if self.governor.is_paused() {
-            self.governor.lift();
-            self.board.drop_limit_timer();
+        self.governor.lift();
+        if self.board.drop_limit_timer() {
             orders.push(Order::Note { lane: None, note: Note::LimitLifted });
         }
     }
@@ -437,6 +448,10 @@ impl Schedule {
         let note = Note::RetryScheduled { next: unit.attempts + 1, delay_ms, cause: cause.clone() };
         orders.push(unit.note(note));
     }
+}
+
+fn say_ending(orders: &mut Vec<Order>) {
+    say(Level::Warning, "the run is ending: retry once it has ended".to_owned(), orders);
 }
 
 fn say(level: Level, text: String, orders: &mut Vec<Order>) {

@@ -4,5 +4,6 @@
 
 mod captures;
 mod replay;
+mod store;
 mod support;
 mod unit_protocol;

@@ -195,9 +195,9 @@ impl Board {
     }
 
     /// Units whose last verdict is a failure and that nothing happens to.
-    pub(super) fn failed(&self) -> Vec<UnitKey> {
-        let failed = |unit: &&Unit| unit.phase == Phase::Over && unit.last == Some(Outcome::Failed);
-        self.units.iter().filter(failed).map(|unit| unit.key.clone()).collect()
+    pub(super) fn failed(&self) -> Vec<usize> {
+        let failed = |unit: &Unit| unit.phase == Phase::Over && unit.last == Some(Outcome::Failed);
+        (0..self.units.len()).filter(|at| failed(&self.units[*at])).collect()
     }
 
     pub(super) fn in_flight_count(&self) -> u32 {
@@ -227,10 +227,13 @@ impl Board {
         id
     }
 
-    pub(super) fn drop_limit_timer(&mut self) {
-        if let Some(id) = self.limit_timer.take() {
+    /// Makes the timer of the pause stale. True if there was one.
+    pub(super) fn drop_limit_timer(&mut self) -> bool {
+        let id = self.limit_timer.take();
+        if let Some(id) = id {
             self.timers.remove(&id);
         }
+        id.is_some()
     }
 
     /// What a timer is for; `None` if it is stale.
