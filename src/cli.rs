@@ -5,6 +5,8 @@ pub mod drive;
 pub mod exit;
 pub mod json;
 pub mod lines;
+pub mod plan;
+pub mod project;
 pub mod replay;
 pub mod runs;
 pub mod screen;
@@ -41,6 +43,7 @@ pub fn main() -> Exit {
 fn run(cli: &Cli) -> Result<Exit, Failure> {
     let global = &cli.global;
     match &cli.command {
+        Command::Plan(select) => plan::plan(global, select),
         Command::Replay(args) => replay::replay(global, args),
         _ => Err(Failure::usage("later")),
     }

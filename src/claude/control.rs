@@ -333,7 +333,19 @@ mod tests {
     fn the_opening_frame() {
         let mut control = Control::default();
         let frame = control.ask(Ask::Initialize { tools: true });
-        insta::assert_json_snapshot!(json_of(&frame), @"");
+        let hook = |id: &str| json!([{"hookCallbackIds": [id], "timeout": 86_400}]);
+        assert_eq!(
+            json_of(&frame),
+            json!({"type": "control_request", "request_id": "deck-1", "request": {
+                "subtype": "initialize",
+                "hooks": {
+                    "PreToolUse": hook("pre_tool_use"),
+                    "PostToolUse": hook("post_tool_use"),
+                    "PostToolUseFailure": hook("post_tool_use_failure"),
+                },
+                "sdkMcpServers": ["ktx"],
+            }})
+        );
         let without = json_of(&control.ask(Ask::Initialize { tools: false }));
         assert_eq!(without["request"]["sdkMcpServers"], json!([]));
     }

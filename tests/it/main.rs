@@ -6,3 +6,4 @@ mod captures;
 mod replay;
 mod store;
 mod support;
+mod unit_protocol;
