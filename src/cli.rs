@@ -4,4 +4,6 @@ pub mod args;
 pub mod drive;
 pub mod exit;
 pub mod summary;
-pub fn main() -> exit::Exit { exit::Exit::Ok }
+pub fn main() -> exit::Exit {
+    exit::Exit::Ok
+}
