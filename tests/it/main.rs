@@ -1,3 +1,4 @@
 //! One integration binary.
 
+mod scripted;
 mod support;
