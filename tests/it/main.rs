@@ -4,6 +4,7 @@
 
 mod captures;
 mod replay;
+mod scripted;
 mod store;
 mod support;
 mod unit_protocol;
