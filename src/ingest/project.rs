@@ -1,0 +1,305 @@
+//! The project: where it is, and what its `ktx.yaml` says.
+//!
+//! Owns the search for the directory and the bounds of the file. What the keys mean is in [`settings`]. It must not
+//! read the environment itself: what it needs of it is passed in.
+
+use std::{
+    ffi::OsStr,
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use super::yaml;
+
+mod reader;
+pub mod settings;
+
+pub use settings::{Backend, Connection, FailureMode, RateLimit, Retry, Role, Settings, SourceAt, WorkUnits};
+
+/// Name of the file that makes a directory a project.
+pub const FILE: &str = "ktx.yaml";
+
+/// Largest `ktx.yaml` that is read, in bytes.
+const LARGEST: u64 = 1024 * 1024;
+
+/// A project and its settings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Project {
+    /// Absolute path of the directory.
+    pub root: PathBuf,
+    /// What `ktx.yaml` says.
+    pub settings: Settings,
+    /// What is odd about `ktx.yaml` without being wrong, one sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// What decides where the project is.
+#[derive(Clone, Copy, Debug)]
+pub struct Where<'a> {
+    /// `--project-dir`, if given.
+    pub flag: Option<&'a Path>,
+    /// `KTX_PROJECT_DIR`, if set.
+    pub env: Option<&'a OsStr>,
+    /// Current directory, absolute.
+    pub cwd: &'a Path,
+}
+
+/// The project cannot be used. Always a matter of configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ProjectError {
+    /// `KTX_PROJECT_DIR` is set to nothing.
+    #[error("KTX_PROJECT_DIR is set but empty; unset it, or set it to the directory of your ktx.yaml")]
+    EmptyVariable,
+    /// There is no project.
+    #[error("{} has no ktx.yaml; go to your project, or name it with --project-dir", .0.display())]
+    Missing(PathBuf),
+    /// The file is there and cannot be read.
+    #[error("cannot read {}: {cause}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The system's words.
+        cause: String,
+    },
+    /// The file is not what it should be.
+    #[error("{}{} {problem}", path.display(), line.map_or_else(String::new, |line| format!(" line {line}:")))]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// Where, if known.
+        line: Option<u64>,
+        /// What is wrong and how to mend it.
+        problem: String,
+    },
+    /// The project asks for something that does not run here.
+    #[error(
+        "{} line {line}: {key} is `{backend}`, and units run only through Claude Code here; set it to `claude-code`",
+        path.display()
+    )]
+    Backend {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        line: u64,
+        /// Which key.
+        key: &'static str,
+        /// What it says.
+        backend: String,
+    },
+}
+
+/// Finds the project directory as KTX does: the flag, `KTX_PROJECT_DIR`, the nearest directory at or above the current
+/// one that holds a `ktx.yaml`, the current one. The result is absolute but need not exist.
+pub fn resolve(inputs: Where<'_>) -> Result<PathBuf, ProjectError> {
+    if let Some(flag) = inputs.flag {
+        return Ok(inputs.cwd.join(flag));
+    }
+    if let Some(env) = inputs.env {
+        return if env.is_empty() { Err(ProjectError::EmptyVariable) } else { Ok(inputs.cwd.join(env)) };
+    }
+    let nearest = inputs.cwd.ancestors().find(|dir| dir.join(FILE).is_file());
+    Ok(nearest.unwrap_or(inputs.cwd).to_path_buf())
+}
+
+impl Project {
+    /// Reads the project at `root`.
+    pub fn open(root: &Path) -> Result<Self, ProjectError> {
+        let path = root.join(FILE);
+        let text = read(&path)?;
+        let tree = yaml::tree(&text).map_err(|error| ProjectError::Invalid {
+            path: path.clone(),
+            line: error.line,
+            problem: format!("{}; mend the YAML there", error.message),
+        })?;
+        let (settings, warnings) = settings::read(&tree).map_err(|fault| ProjectError::Invalid {
+            path: path.clone(),
+            line: Some(fault.line),
+            problem: fault.problem,
+        })?;
+        let root = root.canonicalize().map_err(|cause| unreadable(root, &cause))?;
+        let warnings = warnings.into_iter().map(|warning| format!("{FILE} {warning}")).collect();
+        Ok(Self { root, settings, warnings })
+    }
+
+    /// An error if the project asks for a backend that does not run here. Planning is allowed, running is not.
+    pub fn runnable(&self) -> Result<(), ProjectError> {
+        match &self.settings.backend {
+            Backend::ClaudeCode => Ok(()),
+            Backend::Other { key, name, line } => {
+                Err(ProjectError::Backend { path: self.root.join(FILE), line: *line, key, backend: name.clone() })
+            }
+        }
+    }
+
+    /// The folder of what belongs to this program: `.ktx/ingestdeck`.
+    pub fn deck_dir(&self) -> PathBuf {
+        self.root.join(".ktx").join("ingestdeck")
+    }
+}
+
+fn read(path: &Path) -> Result<String, ProjectError> {
+    let missing = || ProjectError::Missing(path.parent().unwrap_or(path).to_path_buf());
+    let meta = match path.metadata() {
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Err(missing());
+        }
+        other => other.map_err(|cause| unreadable(path, &cause))?,
+    };
+    let refuse = |cause: &str| ProjectError::Unreadable { path: path.to_path_buf(), cause: cause.to_owned() };
+    if !meta.is_file() {
+        return Err(refuse("it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(|cause| unreadable(path, &cause))?;
+    file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(|cause| unreadable(path, &cause))?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(refuse("it is larger than 1 MiB; keep only settings in it"));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let good = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
+        ProjectError::Invalid {
+            path: path.to_path_buf(),
+            line: Some(1 + memchr::memchr_iter(b'\n', good).count() as u64),
+            problem: "the file is not UTF-8 text; save it as UTF-8".into(),
+        }
+    })
+}
+
+fn unreadable(path: &Path, cause: &io::Error) -> ProjectError {
+    ProjectError::Unreadable { path: path.to_path_buf(), cause: cause.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn project(text: &str) -> Result<Project, ProjectError> {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(FILE), text).unwrap();
+        Project::open(dir.path())
+    }
+
+    fn complaint(text: &str) -> String {
+        let message = project(text).unwrap_err().to_string();
+        message.split_once(FILE).unwrap().1.to_owned()
+    }
+
+    #[test]
+    fn the_flag_wins_then_the_variable_then_the_nearest_project() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("a/b");
+        fs::create_dir_all(&deep).unwrap();
+        let at = |flag: Option<&'static str>, env: Option<&'static str>| {
+            resolve(Where { flag: flag.map(Path::new), env: env.map(OsStr::new), cwd: &deep })
+        };
+        assert_eq!(at(Some("x"), Some("/y")).unwrap(), deep.join("x"));
+        assert_eq!(at(None, Some("/y")).unwrap(), Path::new("/y"));
+        assert!(matches!(at(None, Some("")), Err(ProjectError::EmptyVariable)));
+        assert_eq!(at(Some("x"), Some("")).unwrap(), deep.join("x"));
+        assert_eq!(at(None, None).unwrap(), deep);
+        fs::write(dir.path().join(FILE), "").unwrap();
+        assert_eq!(at(None, None).unwrap(), dir.path());
+        fs::create_dir(deep.join(FILE)).unwrap();
+        assert_eq!(at(None, None).unwrap(), dir.path(), "a directory of that name is no project");
+    }
+
+    #[test]
+    fn absence_names_the_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        let message = Project::open(dir.path()).unwrap_err().to_string();
+        assert!(message.ends_with("has no ktx.yaml; go to your project, or name it with --project-dir"), "{message}");
+        assert!(matches!(Project::open(&dir.path().join("no")), Err(ProjectError::Missing(_))));
+    }
+
+    #[test]
+    fn an_empty_file_is_a_project_with_defaults() {
+        let project = project("# nothing yet\n").unwrap();
+        assert_eq!(project.settings, Settings::default());
+        assert!(project.warnings.is_empty());
+        assert!(project.runnable().is_ok());
+    }
+
+    #[test]
+    fn what_is_not_text_is_refused_with_its_line() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(FILE), b"a: 1\nb: \xff\xfe\n").unwrap();
+        let message = Project::open(dir.path()).unwrap_err().to_string();
+        assert!(message.contains("line 2: the file is not UTF-8"), "{message}");
+        fs::write(dir.path().join(FILE), vec![b'#'; 1024 * 1024 + 1]).unwrap();
+        assert!(Project::open(dir.path()).unwrap_err().to_string().contains("larger than 1 MiB"));
+        fs::remove_file(dir.path().join(FILE)).unwrap();
+        nix::unistd::mkfifo(&dir.path().join(FILE), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(Project::open(dir.path()).unwrap_err().to_string().contains("not a regular file"));
+    }
+
+    #[test]
+    fn wrong_types_are_one_sentence_with_a_line() {
+        let cases = [
+            "connections: 3\n",
+            "connections:\n  'a b': {driver: dbt}\n",
+            "connections:\n  a: dbt\n",
+            "ingest:\n  workUnits:\n    stepBudget: many\n",
+            "ingest:\n  workUnits:\n    maxConcurrency: 0\n",
+            "ingest:\n  workUnits:\n    failureMode: stop\n",
+            "ingest:\n  rateLimit:\n    throttleThreshold: 80\n",
+            "ingest:\n  adapters: dbt\n",
+            "llm:\n  provider:\n    backend: claudecode\n",
+            "llm:\n  models:\n    default: [a]\n",
+            "- a\n",
+            "a: [1\nb: 2\n",
+        ];
+        let complaints: Vec<_> = cases.iter().map(|text| complaint(text)).collect();
+        insta::assert_snapshot!(complaints.join("\n"));
+    }
+
+    #[test]
+    fn oddities_are_warnings() {
+        let text = "conections: {}\nstorage: {anything: 1}\nllm:\n  provider: {backend: claude-code, modle: x}\n  models: {candidateExtracton: opus}\n\
+            ingest:\n  adapters: [dbt, docks]\n  workUnits: {stepbudget: 3, max_concurrency: 2}\nconnections:\n  a: {driver: docs, sourcedir: x}\n";
+        insta::assert_snapshot!(project(text).unwrap().warnings.join("\n"));
+    }
+
+    #[test]
+    fn foreign_backends_plan_but_do_not_run() {
+        let project = project("llm:\n  provider:\n    backend: anthropic\n").unwrap();
+        let message = project.runnable().unwrap_err().to_string();
+        assert!(message.contains("line 3: llm.provider.backend is `anthropic`"), "{message}");
+    }
+
+    #[test]
+    fn the_agent_runner_of_the_seeds_outranks_the_provider() {
+        let text = "llm:\n  provider: {backend: anthropic}\n  agentRunner: {backend: claude-code}\n";
+        assert!(project(text).unwrap().runnable().is_ok());
+        let text = "llm:\n  provider: {backend: claude-code}\n  agentRunner: {backend: ai-sdk}\n";
+        assert!(project(text).unwrap().runnable().is_err());
+    }
+
+    #[test]
+    fn models_fall_back_to_the_default_role() {
+        let settings = project("llm:\n  models: {default: sonnet, reconcile: opus}\n").unwrap().settings;
+        assert_eq!(settings.model(Role::CandidateExtraction), Some("sonnet"));
+        assert_eq!(settings.model(Role::Reconcile), Some("opus"));
+        assert_eq!(Settings::default().model(Role::Default), None);
+    }
+
+    #[test]
+    fn everything_that_ktx_writes_is_read() {
+        let text = "ingest:\n  workUnits: {stepBudget: 7, maxConcurrency: 3, failureMode: abort}\n  rateLimit:\n    enabled: false\n    \
+            throttleThreshold: 0.5\n    minConcurrencyUnderPressure: 2\n    maxWaitMs: 1000\n    retry: {maxAttempts: 2, baseDelayMs: 5, maxDelayMs: 50, jitter: false}\n  \
+            embeddings: {backend: none}\n  profile: json\n";
+        let project = project(text).unwrap();
+        assert_eq!(project.warnings, Vec::<String>::new());
+        let settings = project.settings;
+        assert_eq!(
+            settings.work_units,
+            WorkUnits { step_budget: 7, max_concurrency: 3, failure_mode: FailureMode::Abort }
+        );
+        assert_eq!(
+            settings.rate_limit.retry,
+            Retry { max_attempts: 2, base_delay_ms: 5, max_delay_ms: 50, jitter: false }
+        );
+        assert_eq!(settings.rate_limit.max_wait_ms, Some(1000));
+    }
+}

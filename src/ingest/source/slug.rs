@@ -1,0 +1,128 @@
+//! Unit keys from paths: readable, safe as file names, and unique.
+
+use std::collections::BTreeMap;
+
+use sha2::{Digest, Sha256};
+
+/// Longest slug in characters; longer ones end in a hash.
+const LONGEST: usize = 80;
+
+/// `path` in lower-case letters, digits and single hyphens; empty if nothing is left of it.
+pub(crate) fn slug(path: &str) -> String {
+    let mut slug = String::with_capacity(path.len());
+    for c in path.chars() {
+        if c.is_ascii_alphanumeric() {
+            slug.push(c.to_ascii_lowercase());
+        } else if !slug.is_empty() && !slug.ends_with('-') {
+            slug.push('-');
+        }
+    }
+    slug.trim_end_matches('-').to_owned()
+}
+
+/// A key `<prefix>-<slug>` for every path, in their order. `slugged` is the part of the path that the slug is made of.
+///
+/// Paths with a slug of their own keep it bare. Those that share one all get a hash of the whole path, so that no key
+/// depends on the order of the files. Paths must be distinct.
+pub(crate) fn unique_keys<'a>(prefix: &str, paths: &[&'a str], slugged: impl Fn(&'a str) -> &'a str) -> Vec<String> {
+    let slugs: Vec<String> = paths.iter().map(|path| slug(slugged(path))).collect();
+    let mut bearers: BTreeMap<&str, usize> = BTreeMap::new();
+    for slug in &slugs {
+        *bearers.entry(slug).or_default() += 1;
+    }
+    let bare = |slug: &str| !slug.is_empty() && slug.len() <= LONGEST && bearers.get(slug) == Some(&1);
+    let mut hash_length = 6;
+    loop {
+        let keys: Vec<String> = paths
+            .iter()
+            .zip(&slugs)
+            .map(|(path, slug)| match slug {
+                slug if bare(slug) => format!("{prefix}-{slug}"),
+                slug => {
+                    let short: String = slug.chars().take(LONGEST - 8).collect();
+                    let parts = [prefix, short.trim_end_matches('-'), &hash(path, hash_length)];
+                    parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join("-")
+                }
+            })
+            .collect();
+        let mut sorted: Vec<_> = keys.iter().collect();
+        sorted.sort_unstable();
+        // Distinct paths have distinct hashes at full length at the latest; a bare slug may still pose as one.
+        if sorted.windows(2).all(|pair| pair.first() != pair.get(1)) || hash_length >= 64 {
+            return keys;
+        }
+        hash_length += 2;
+    }
+}
+
+/// The first `length` hexadecimal digits of the SHA-256 of `text`.
+pub(crate) fn hash(text: &str, length: usize) -> String {
+    Sha256::digest(text.as_bytes())
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect::<String>()
+        .chars()
+        .take(length)
+        .collect()
+}
+
+/// `path` without the extension of its last name.
+pub(crate) fn stem(path: &str) -> &str {
+    let name = path.rfind('/').map_or(0, |slash| slash + 1);
+    match path.rfind('.') {
+        Some(dot) if dot > name => path.get(..dot).unwrap_or(path),
+        _ => path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn slugs_read_like_their_path() {
+        assert_eq!(slug("Sales Ops/NRR_notes"), "sales-ops-nrr-notes");
+        assert_eq!(slug("--ä--"), "");
+        assert_eq!(stem("a.b/c.d.md"), "a.b/c.d");
+        assert_eq!(stem("a.b/c"), "a.b/c");
+        assert_eq!(stem(".md"), ".md");
+    }
+
+    #[test]
+    fn shared_slugs_are_told_apart_whatever_the_order() {
+        let paths = ["a-b.md", "a/b.md", "a/c.md", "日本.md"];
+        let keys = unique_keys("docs", &paths, stem);
+        insta::assert_debug_snapshot!(keys);
+        let mut reversed: Vec<_> = paths.into_iter().rev().collect();
+        let mut again = unique_keys("docs", &reversed, stem);
+        again.reverse();
+        assert_eq!(again, keys);
+        reversed.truncate(2);
+        assert_eq!(unique_keys("docs", &reversed, stem)[1], "docs-a-c");
+    }
+
+    #[test]
+    fn a_slug_that_looks_like_a_hashed_one_is_told_apart() {
+        let posing = format!("a-b-{}", hash("a/b", 6));
+        let paths = ["a-b", "a/b", posing.as_str()];
+        let keys: BTreeSet<_> = unique_keys("docs", &paths, |path| path).into_iter().collect();
+        assert_eq!(keys.len(), 3);
+    }
+
+    proptest! {
+        #[test]
+        fn keys_are_unique_short_and_plain(paths in prop::collection::btree_set("[aAbé/_ .-]{0,6}|.{0,200}", 0..40)) {
+            let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+            let keys = unique_keys("docs", &paths, stem);
+            prop_assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), paths.len());
+            for key in keys {
+                prop_assert!(key.len() <= 160);
+                prop_assert!(key.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'), "{}", key);
+            }
+        }
+    }
+}

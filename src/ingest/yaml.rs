@@ -1,0 +1,225 @@
+//! YAML of strangers, read within bounds: a tree that knows the line of every value.
+//!
+//! Owns the limits and the wording of syntax errors. It must not know which keys mean what.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, MapAccess, SeqAccess, Visitor},
+};
+use serde_saphyr::Spanned;
+
+/// A value and the line that it starts on (1 is the first).
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Node {
+    pub(crate) line: u64,
+    pub(crate) value: Value,
+}
+
+/// What a node holds.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(String),
+    List(Vec<Node>),
+    Map(Vec<Entry>),
+}
+
+/// One key of a map.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Entry {
+    pub(crate) key: String,
+    pub(crate) line: u64,
+    pub(crate) value: Node,
+}
+
+impl Value {
+    /// What it is, in words.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Null => "empty",
+            Self::Bool(_) => "true or false",
+            Self::Int(_) | Self::Float(_) => "a number",
+            Self::Text(_) => "text",
+            Self::List(_) => "a list",
+            Self::Map(_) => "a map of keys",
+        }
+    }
+}
+
+/// Why a document could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}{message}", line.map_or_else(String::new, |line| format!("line {line}: ")))]
+pub(crate) struct YamlError {
+    /// Where, if known.
+    pub(crate) line: Option<u64>,
+    /// What, in the parser's words.
+    pub(crate) message: String,
+}
+
+/// Reads one document. An empty one is [`Value::Null`].
+pub(crate) fn tree(text: &str) -> Result<Node, YamlError> {
+    if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+        return Ok(Node { line: 1, value: Value::Null });
+    }
+    from_str::<Spanned<Value>>(text).map(Node::from)
+}
+
+/// Reads one document into `T`, with the same limits.
+pub(crate) fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
+    serde_saphyr::from_str_with_options(text, limits()).map_err(|error| YamlError {
+        line: error.location().map(|location| location.line()),
+        message: sentence(&error.without_snippet().to_string()),
+    })
+}
+
+/// Far above any honest configuration, far below what hurts: aliases may not multiply a document.
+fn limits() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_depth: 40,
+            max_nodes: 50_000,
+            max_events: 200_000,
+            max_aliases: 500,
+            max_anchors: 500,
+            max_documents: 1,
+            max_inclusion_depth: 0,
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: 20_000,
+            max_replay_stack_depth: 8,
+        },
+    }
+}
+
+/// The first line of the parser's message, without the position that we say ourselves.
+fn sentence(message: &str) -> String {
+    let first = message.lines().next().unwrap_or_default().trim();
+    let cut = first.find(" at line ").unwrap_or(first.len());
+    first.get(..cut).unwrap_or(first).trim_end_matches([':', '.']).to_owned()
+}
+
+impl From<Spanned<Value>> for Node {
+    fn from(spanned: Spanned<Value>) -> Self {
+        Self { line: spanned.referenced.line(), value: spanned.value }
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AnyValue)
+    }
+}
+
+struct AnyValue;
+
+impl<'de> Visitor<'de> for AnyValue {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any YAML value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Int(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(i64::try_from(value).map_or(Value::Float(value as f64), Value::Int))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Value::Float(value))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::Text(value.to_owned()))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
+        let mut nodes = Vec::new();
+        while let Some(node) = list.next_element::<Spanned<Value>>()? {
+            nodes.push(node.into());
+        }
+        Ok(Value::List(nodes))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(key) = map.next_key::<Spanned<String>>()? {
+            let value = map.next_value::<Spanned<Value>>()?.into();
+            entries.push(Entry { line: key.referenced.line(), key: key.value, value });
+        }
+        Ok(Value::Map(entries))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry<'a>(node: &'a Node, key: &str) -> &'a Entry {
+        let Value::Map(entries) = &node.value else { panic!("not a map: {node:?}") };
+        entries.iter().find(|entry| entry.key == key).unwrap()
+    }
+
+    #[test]
+    fn lines_are_known_at_every_depth() {
+        let node = tree("a: 1\nb:\n  c: [x, true]\n\n  d:\n").unwrap();
+        assert_eq!(entry(&node, "a").value, Node { line: 1, value: Value::Int(1) });
+        let b = &entry(&node, "b").value;
+        assert_eq!(entry(b, "c").line, 3);
+        assert_eq!(entry(b, "d").line, 5);
+        assert_eq!(entry(b, "d").value.value, Value::Null);
+    }
+
+    #[test]
+    fn nothing_is_null() {
+        assert_eq!(tree("").unwrap().value, Value::Null);
+        assert_eq!(tree("# only words\n\n").unwrap().value, Value::Null);
+    }
+
+    #[test]
+    fn syntax_errors_name_their_line() {
+        let error = tree("a: 1\nb: [1, 2\nc: 3\n").unwrap_err();
+        assert!(error.line.is_some_and(|line| (2..=4).contains(&line)), "{error}");
+        assert!(!error.message.contains('\n'));
+    }
+
+    #[test]
+    fn a_bomb_is_refused() {
+        let mut text = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+        for level in 1..9 {
+            let alias = vec![format!("*a{}", level - 1); 10].join(", ");
+            text.push_str(&format!("a{level}: &a{level} [{alias}]\n"));
+        }
+        assert!(tree(&text).is_err());
+        assert!(tree(&"[".repeat(5_000)).is_err());
+        assert!(tree("a: &a [*a]").is_err());
+    }
+
+    #[test]
+    fn repeated_keys_are_refused() {
+        assert!(tree("a: 1\na: 2\n").is_err());
+    }
+}
