@@ -4,7 +4,7 @@
 
 use super::{
     action::{Action, Scope},
-    effect::{Command, Effect, Find, Over, Step},
+    effect::{Command, Effect, Step},
     key::Key,
     keymap::Lookup,
     layout,
@@ -16,7 +16,7 @@ use crate::{
     tape::UnitKey,
 };
 
-mod find;
+pub(super) mod find;
 
 /// Rows that a turn of the wheel moves.
 const WHEEL: isize = 3;
