@@ -146,10 +146,12 @@ impl App {
                 let passed = self.shown.origin.started_at.and_then(|start| {
                     u64::try_from(self.moment.wall.duration_since(start).as_millis()).ok().map(Millis)
                 });
-                passed.unwrap_or_else(|| {
-                    let since = self.moment.now.saturating_sub(self.changed).as_millis();
-                    Millis(state.now.0.saturating_add(u64::try_from(since).unwrap_or_default()))
-                }).max(state.now)
+                passed
+                    .unwrap_or_else(|| {
+                        let since = self.moment.now.saturating_sub(self.changed).as_millis();
+                        Millis(state.now.0.saturating_add(u64::try_from(since).unwrap_or_default()))
+                    })
+                    .max(state.now)
             }
             _ => state.now,
         }

@@ -104,7 +104,14 @@ pub fn draw(scene: &Scene<'_>, buf: &mut Buffer) {
 }
 
 /// A border with a title, and a second one at its right end. Gives the inside.
-pub fn pane(scene: &Scene<'_>, area: Rect, focus: bool, title: &[(Role, &str)], right: &[(Role, &str)], buf: &mut Buffer) -> Rect {
+pub fn pane(
+    scene: &Scene<'_>,
+    area: Rect,
+    focus: bool,
+    title: &[(Role, &str)],
+    right: &[(Role, &str)],
+    buf: &mut Buffer,
+) -> Rect {
     if area.width < 2 || area.height < 2 {
         return Rect { width: 0, height: 0, ..area };
     }

@@ -44,9 +44,13 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
     let mut actions = match model.views.last() {
         Some(View::Help(_)) => vec![Action::Back],
         Some(View::Log(_)) => vec![Action::Back, Action::Open, Action::Search, Action::NextFailure],
-        Some(View::Transcript(_)) => vec![Action::Back, Action::Open, Action::Right, Action::Search, Action::NextFailure, Action::Copy],
+        Some(View::Transcript(_)) => {
+            vec![Action::Back, Action::Open, Action::Right, Action::Search, Action::NextFailure, Action::Copy]
+        }
         Some(View::Entry(_)) => vec![Action::Back, Action::Right, Action::Search, Action::Copy, Action::NextFailure],
-        None if !model.live => vec![Action::Open, Action::Play, Action::StepForward, Action::StepBack, Action::NextPane],
+        None if !model.live => {
+            vec![Action::Open, Action::Play, Action::StepForward, Action::StepBack, Action::NextPane]
+        }
         None if failed => vec![Action::Retry, Action::RetryFailed, Action::Open, Action::NextPane, Action::NextFailure],
         None => vec![Action::Open, Action::Stop, Action::NextPane],
     };

@@ -115,12 +115,20 @@ fn state_word(scene: &Scene<'_>) -> Fact {
     let (state, totals) = (&scene.story.state, &scene.model.totals);
     let glyphs = scene.theme.glyphs;
     let (role, glyph, word) = match &state.ended {
-        Some(end) if end.outcome == "done" && end.failed == 0 => (Role::Succeeded, glyphs.status(UnitStatus::Succeeded), "done"),
+        Some(end) if end.outcome == "done" && end.failed == 0 => {
+            (Role::Succeeded, glyphs.status(UnitStatus::Succeeded), "done")
+        }
         Some(end) => {
             let role = if end.failed > 0 { Role::Failed } else { Role::Stopped };
-            (role, glyphs.status(if end.failed > 0 { UnitStatus::Failed } else { UnitStatus::Stopped }), end.outcome.as_str())
+            (
+                role,
+                glyphs.status(if end.failed > 0 { UnitStatus::Failed } else { UnitStatus::Stopped }),
+                end.outcome.as_str(),
+            )
         }
-        None if totals.active() > 0 && state.stopping => (Role::Waiting, glyphs.status(UnitStatus::Waiting), "stopping"),
+        None if totals.active() > 0 && state.stopping => {
+            (Role::Waiting, glyphs.status(UnitStatus::Waiting), "stopping")
+        }
         None if totals.active() > 0 => (Role::Running, glyphs.status(UnitStatus::Running), "running"),
         None if totals.count(UnitStatus::Interrupted) > 0 => {
             (Role::Interrupted, glyphs.status(UnitStatus::Interrupted), "interrupted")
@@ -149,13 +157,18 @@ fn limit_pause(state: &RunState, now: Millis) -> Option<Fact> {
 fn numbers(scene: &Scene<'_>) -> Vec<Fact> {
     let (state, totals) = (&scene.story.state, &scene.model.totals);
     let units = state.units.len();
-    let mut facts = vec![Fact::new(3, Role::Text, if units == 1 { "1 unit".to_owned() } else { format!("{units} units") })];
+    let mut facts =
+        vec![Fact::new(3, Role::Text, if units == 1 { "1 unit".to_owned() } else { format!("{units} units") })];
     for status in Totals::ORDER {
         let number = totals.count(status);
         if number > 0 {
             let glyph = scene.theme.glyphs.status(status);
             // The words of what needs a person go last.
-            let rank = if matches!(status, UnitStatus::Failed | UnitStatus::Running | UnitStatus::Interrupted) { 0 } else { 1 };
+            let rank = if matches!(status, UnitStatus::Failed | UnitStatus::Running | UnitStatus::Interrupted) {
+                0
+            } else {
+                1
+            };
             facts.push(Fact::new(rank, status_role(status), format!("{glyph} {number} {}", status.word())));
         }
     }
@@ -174,14 +187,31 @@ fn numbers(scene: &Scene<'_>) -> Vec<Fact> {
         let status = if bad { format!(" {}", limit.status.replace('_', " ")) } else { String::new() };
         let name = limit.name.replace('_', " ");
         let role = if bad { Role::Warning } else { Role::Text };
-        facts.push(Fact::new(if bad { 1 } else { 5 }, role, format!("{} limit{used}{}", cut(&name, 16), cut(&status, 16))));
+        facts.push(Fact::new(
+            if bad { 1 } else { 5 },
+            role,
+            format!("{} limit{used}{}", cut(&name, 16), cut(&status, 16)),
+        ));
     }
     let lost = state.lost;
-    let told = [(lost.malformed, "malformed"), (lost.torn, "torn"), (lost.unknown, "unknown"), (lost.unknown_notes, "unknown notes")];
-    let told: Vec<_> = told.iter().filter(|(number, _)| *number > 0).map(|(number, word)| format!("{} {word}", count(*number))).collect();
+    let told = [
+        (lost.malformed, "malformed"),
+        (lost.torn, "torn"),
+        (lost.unknown, "unknown"),
+        (lost.unknown_notes, "unknown notes"),
+    ];
+    let told: Vec<_> = told
+        .iter()
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, word)| format!("{} {word}", count(*number)))
+        .collect();
     if !told.is_empty() {
         let bad = lost.malformed + lost.torn > 0;
-        facts.push(Fact::new(if bad { 2 } else { 4 }, if bad { Role::Warning } else { Role::Dim }, format!("lines: {}", told.join(", "))));
+        facts.push(Fact::new(
+            if bad { 2 } else { 4 },
+            if bad { Role::Warning } else { Role::Dim },
+            format!("lines: {}", told.join(", ")),
+        ));
     }
     facts
 }

@@ -122,7 +122,8 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) {
         return;
     }
     let visible = (0..usize::from(rows.height)).map(|row| model.deck.offset + row);
-    let visible: Vec<_> = visible.filter_map(|row| story.state.units.get(model.listed_unit(row)?).map(|unit| (row, unit))).collect();
+    let visible: Vec<_> =
+        visible.filter_map(|row| story.state.units.get(model.listed_unit(row)?).map(|unit| (row, unit))).collect();
     if visible.is_empty() {
         let empty = match model.deck.filter {
             _ if story.state.units.is_empty() && !scene.source.at_end => "reading…",
@@ -233,7 +234,9 @@ fn age(unit: &Unit, attempt: Option<&Attempt>, now: Millis) -> (Role, String) {
         (UnitStatus::Running, Some(attempt)) => {
             (Role::Text, attempt.ended_at.unwrap_or(now).since(attempt.started_at).to_string())
         }
-        (_, Some(attempt)) => (Role::Dim, attempt.ended_at.unwrap_or(attempt.last_at).since(attempt.started_at).to_string()),
+        (_, Some(attempt)) => {
+            (Role::Dim, attempt.ended_at.unwrap_or(attempt.last_at).since(attempt.started_at).to_string())
+        }
     }
 }
 
