@@ -1,1 +1,17 @@
-//! placeholder
+//! The Claude Code backend: starting `claude`, speaking with it, proving its isolation, ending it.
+//!
+//! Owns every process of an attempt and everything that is written to or read from it. It must not know what a unit
+//! is about, where its tools come from, or who looks at the result: tools, recorder and gate come in as traits.
+
+pub mod argv;
+pub mod control;
+mod course;
+pub mod env;
+pub mod gather;
+pub mod isolation;
+pub mod mcp;
+pub mod process;
+pub mod reader;
+pub mod scripted;
+pub mod unit;
+pub mod version;

@@ -1,1 +1,55 @@
-//! placeholder
+//! The composition root: commands, sinks and exit codes. The only layer that knows all the others.
+
+pub mod args;
+pub mod drive;
+pub mod exit;
+pub mod json;
+pub mod lines;
+pub mod plan;
+pub mod project;
+pub mod replay;
+pub mod runs;
+pub mod screen;
+pub mod show;
+pub mod signals;
+pub mod summary;
+
+use clap::Parser as _;
+
+use self::{
+    args::{Cli, Command},
+    exit::{Exit, Failure},
+};
+
+/// Runs the program.
+pub fn main() -> Exit {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are answers, not errors. A closed stdout is nobody's fault.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Usage } else { Exit::Ok };
+        }
+    };
+    match run(&cli) {
+        Ok(exit) => exit,
+        Err(failure) => {
+            complain(&failure);
+            failure.exit
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<Exit, Failure> {
+    let global = &cli.global;
+    match &cli.command {
+        Command::Plan(select) => plan::plan(global, select),
+        Command::Replay(args) => replay::replay(global, args),
+        _ => Err(Failure::usage("later")),
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "the one place where errors reach the user")]
+fn complain(failure: &Failure) {
+    eprintln!("ingestdeck: {}", failure.message);
+}

@@ -7,6 +7,13 @@ pub mod block;
 pub mod line;
 pub mod raw;
 
-pub use block::{Block, ToolResult, ToolUse};
-pub use line::{Body, Chat, Kind, Line, ResultLine, line};
+mod chat;
+mod read;
+mod scan;
+mod system;
+mod text;
+
+pub use block::{Block, ToolResult, ToolUse, content_text};
+pub use line::{Body, Chat, Kind, Line, ResultLine};
 pub use raw::Raw;
+pub use read::{kind, line};

@@ -1,1 +1,23 @@
-//! placeholder
+//! Opens any recorded transcript as a [`Source`](crate::run::Source): our tapes, bare captures, session files, stdin.
+//!
+//! What a file is, its content decides and never its name. It must not know who shows the entries, nor how tapes come
+//! into being. Files are read in blocks (`pread`) and never mapped: a file that shrinks while it is open is an error,
+//! not a crash.
+
+pub mod detect;
+pub mod error;
+pub mod file;
+pub mod index;
+pub mod search;
+
+mod lines;
+mod parsed;
+mod spool;
+mod times;
+
+pub use detect::Format;
+pub use error::OpenError;
+pub use file::FileSource;
+pub use index::LineIndex;
+pub use search::{Direction, Needle};
+pub use spool::stdin;

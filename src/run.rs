@@ -7,7 +7,9 @@ pub mod source;
 pub mod state;
 pub mod timeline;
 
-pub use fold::{Emitted, Fold};
+/// What [`Emitted`] carries, for layers that know the run and not how its events come about.
+pub use crate::actions::event;
+pub use fold::{Emitted, Fold, RunChange};
 pub use source::{Arrived, Item, Lane, Origin, Progress, Recorder, Source, SourceError};
 pub use state::RunState;
 pub use timeline::Timeline;

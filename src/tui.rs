@@ -1,1 +1,2 @@
-//! placeholder
+//! The screen.
+pub mod text;

@@ -3,8 +3,14 @@
 //! Pure functions and state machines over plain data; timers and processes are orders that others carry out.
 //! It must not know streams, files or clocks.
 
+pub mod limits;
+pub mod retry;
+pub mod schedule;
 pub mod tally;
 pub mod tool;
 pub mod verdict;
 
+pub use retry::RetryPolicy;
+pub use schedule::Schedule;
+pub use tally::{FailureRule, Tally};
 pub use tool::{ToolCall, ToolReply, ToolSpec, Toolset};

@@ -1,8 +1,8 @@
 //! The event contract, serialised exactly as Takopi's shapes. Borrowed from the line where possible.
+//!
+//! How it becomes JSON is described once, in `json`. It must not know how events come about.
 
-use std::borrow::Cow;
-
-use serde::Serialize;
+use std::{borrow::Cow, sync::Arc};
 
 use crate::decode::Raw;
 
@@ -31,26 +31,20 @@ pub struct Started<'a> {
     pub meta: Option<Box<Meta<'a>>>,
 }
 
-/// Meta of `started`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+/// Meta of `started`: facts of `init`, left out where it does not say them.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Meta<'a> {
     /// Working directory.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cwd: Option<Cow<'a, str>>,
-    /// Tools.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tools: Vec<Cow<'a, str>>,
-    /// Permission mode.
-    #[serde(rename = "permissionMode", skip_serializing_if = "Option::is_none")]
+    /// Tools, as they came.
+    pub tools: Option<Raw<'a>>,
+    /// `permissionMode`.
     pub permission_mode: Option<Cow<'a, str>>,
-    /// Output style.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// `output_style`.
     pub output_style: Option<Cow<'a, str>>,
-    /// Where the key came from.
-    #[serde(rename = "apiKeySource", skip_serializing_if = "Option::is_none")]
+    /// `apiKeySource`: where the key came from.
     pub api_key_source: Option<Cow<'a, str>>,
-    /// As it came.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Servers, as they came.
     pub mcp_servers: Option<Raw<'a>>,
 }
 
@@ -103,12 +97,35 @@ pub enum Detail<'a> {
         /// Call.
         tool_use_id: Option<Cow<'a, str>>,
         /// Arguments.
-        tool_input: Option<Raw<'a>>,
+        tool_input: Option<Json<'a>>,
     },
     /// A line that is not JSON, cut to 1 KiB.
     Line(Cow<'a, str>),
-    /// Anything else, as name and text pairs.
-    Facts(Vec<(&'static str, Cow<'a, str>)>),
+}
+
+/// A JSON value of this line, or one that was remembered from an earlier line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Json<'a> {
+    /// Of this line.
+    Line(Raw<'a>),
+    /// Of an earlier one.
+    Kept(Arc<str>),
+}
+
+impl Json<'_> {
+    /// Its text.
+    pub fn raw(&self) -> Raw<'_> {
+        match self {
+            Self::Line(raw) => *raw,
+            Self::Kept(text) => Raw(text),
+        }
+    }
+}
+
+impl<'a> From<Raw<'a>> for Json<'a> {
+    fn from(raw: Raw<'a>) -> Self {
+        Self::Line(raw)
+    }
 }
 
 /// Detail of a tool call.
@@ -116,14 +133,16 @@ pub enum Detail<'a> {
 pub struct ToolDetail<'a> {
     /// `tool_name` (alias `name`).
     pub tool_name: Option<Cow<'a, str>>,
-    /// `tool_input` (alias `input`).
-    pub tool_input: Option<Raw<'a>>,
-    /// `message_id`.
+    /// `tool_input` (alias `input`). Later events of a call repeat it while it is at most 64 KiB.
+    pub tool_input: Option<Json<'a>>,
+    /// `message_id` of the call.
     pub message_id: Option<Cow<'a, str>>,
     /// `parent_tool_use_id`.
     pub parent_tool_use_id: Option<Cow<'a, str>>,
     /// `changes: [{path, kind}]` of a file change.
     pub changes: Option<(Cow<'a, str>, &'static str)>,
+    /// `elapsed_seconds`, set while it runs.
+    pub elapsed_seconds: Option<f64>,
     /// Set on results.
     pub result: Option<ResultDetail<'a>>,
 }
@@ -144,8 +163,7 @@ pub struct ResultDetail<'a> {
 }
 
 /// Kinds, in Takopi's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ActionKind {
     /// Shell.
     Command,
@@ -168,8 +186,7 @@ pub enum ActionKind {
 }
 
 /// Where an action stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// It runs.
     Started,
@@ -180,8 +197,7 @@ pub enum Phase {
 }
 
 /// Severity, in Takopi's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventLevel {
     /// For the curious.
     Debug,
@@ -205,5 +221,5 @@ pub struct Completed<'a> {
     /// Set only when not ok.
     pub error: Option<Cow<'a, str>>,
     /// `result.usage`, untouched.
-    pub usage: Option<Raw<'a>>,
+    pub usage: Option<Json<'a>>,
 }

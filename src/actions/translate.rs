@@ -1,12 +1,100 @@
 //! The translator of one attempt: lines in, events out, in the order of the stream.
+//!
+//! Owns the rules of the contract: one `started`, stable ids, warnings before the one `completed`, nothing after it.
+//! It must not know where lines come from; what a process did at its end it is told by [`Ended`].
 
-use super::event::Event;
-use crate::decode::Line;
+use std::{borrow::Cow, collections::HashSet, sync::Arc};
 
-/// State of one attempt's translation. Cheap to clone: what it remembers is shared.
+use super::{
+    calls::{Call, Calls, owned},
+    event::{
+        Action, ActionEvent, ActionKind, Completed, Detail, Event, EventLevel, Json, Meta, Phase, ResultDetail,
+        Started, ToolDetail,
+    },
+    title,
+};
+use crate::decode::{
+    Block, Body, Chat, Line, ResultLine, ToolResult, ToolUse,
+    line::{Denial, Init, System},
+};
+
+/// Longest content of a result that is handed on, in bytes of its JSON.
+const LONGEST_CONTENT: usize = 64 << 10;
+
+/// Longest title of a thought, in characters.
+const LONGEST_THOUGHT_TITLE: usize = 300;
+
+/// Longest piece of a malformed line that is shown, in bytes.
+const LONGEST_BAD_LINE: usize = 1024;
+
+/// Model name of messages that the CLI wrote itself.
+const SYNTHETIC: &str = "<synthetic>";
+
+type Emit<'e, 'a> = &'e mut dyn FnMut(Event<'a>);
+
+/// State of one attempt's translation. Cheap to clone: what it remembers is shared or small.
 #[derive(Clone, Debug, Default)]
 pub struct Translator {
-    _private: (),
+    rules: Rules,
+    session: Option<Arc<str>>,
+    /// Model of an `init` that had no session id.
+    model: Option<Arc<str>>,
+    started: bool,
+    done: bool,
+    mismatched: bool,
+    notes: u32,
+    thoughts: u32,
+    nameless: u32,
+    calls: Calls,
+    /// Ids of denials that were told, without their prefix.
+    denied: Arc<HashSet<Box<str>>>,
+    text: Arc<String>,
+    nested_text: Arc<String>,
+    turns: Turns,
+    file: SessionFile,
+}
+
+/// What does not change during an attempt.
+#[derive(Clone, Debug, Default)]
+struct Rules {
+    /// The session that must answer.
+    expected: Option<Arc<str>>,
+    title: Option<Arc<str>>,
+    tolerant: bool,
+    silent_thoughts: bool,
+}
+
+/// Turns of a run in which a background sub-agent may start another one after a result.
+#[derive(Clone, Debug, Default)]
+struct Turns {
+    inits: u32,
+    results: u32,
+    background: bool,
+    /// The result of the last turn, which completes if no other one comes.
+    last: Option<Outcome>,
+}
+
+/// How a run ended, remembered.
+#[derive(Clone, Debug)]
+struct Outcome {
+    ok: bool,
+    answer: String,
+    error: Option<String>,
+    usage: Option<Arc<str>>,
+}
+
+/// Session files have no result line; how their last message stopped says how the run ended.
+#[derive(Clone, Debug, Default)]
+enum SessionFile {
+    /// The lines are a stream.
+    #[default]
+    No,
+    /// The last message stopped by itself.
+    Rested,
+    /// The agent has yet to answer.
+    Underway,
+    /// The last message reports a failure.
+    Failed,
 }
 
 /// How the stream ended, as far as its owner knows.
@@ -21,19 +109,471 @@ pub struct Ended {
 }
 
 impl Translator {
-    /// A translator for a new session, or one that must continue `resume`.
-    pub fn new(_resume: Option<&str>, _title: Option<&str>) -> Self {
-        Self::default()
+    /// A translator for a new session, or one that must continue `resume`. `title` stands in for an unknown model.
+    pub fn new(resume: Option<&str>, title: Option<&str>) -> Self {
+        let rules = Rules { expected: resume.map(Arc::from), title: title.map(Arc::from), ..Rules::default() };
+        Self { rules, ..Self::default() }
     }
 
-    /// Translates one stdout line. `bytes` is the undecoded line, for the warning about a malformed one.
-    pub fn push<'a>(&mut self, _line: &Line<'a>, _bytes: &'a [u8], _emit: &mut dyn FnMut(Event<'a>)) {}
+    /// For a resumed session that is forked: the first id seen becomes the session.
+    pub fn forked(mut self) -> Self {
+        self.rules.expected = None;
+        self
+    }
 
-    /// The stream is over. Emits what is missing: open actions closed, and the one `completed`.
-    pub fn end<'a>(&mut self, _ended: &Ended, _emit: &mut dyn FnMut(Event<'a>)) {}
+    /// A resumed session may answer with another id: that gives one warning and is followed, instead of ending the run.
+    pub fn tolerate_mismatch(mut self) -> Self {
+        self.rules.tolerant = true;
+        self
+    }
+
+    /// Thinking gives no notes.
+    pub fn without_thinking(mut self) -> Self {
+        self.rules.silent_thoughts = true;
+        self
+    }
+
+    /// The session, once its id is known.
+    pub fn session(&self) -> Option<&str> {
+        self.session.as_deref()
+    }
+
+    /// Last text of the model, of the main loop if it said any; empty before the first.
+    pub fn last_text(&self) -> &str {
+        if self.text.is_empty() { &self.nested_text } else { &self.text }
+    }
+
+    /// Calls without a result.
+    pub fn open_calls(&self) -> usize {
+        self.calls.open_count()
+    }
+
+    /// True after `started`.
+    pub fn is_started(&self) -> bool {
+        self.started
+    }
 
     /// True after `completed`.
     pub fn is_complete(&self) -> bool {
+        self.done
+    }
+
+    /// Translates one stdout line. `bytes` is the undecoded line, for the warning about a malformed one.
+    pub fn push<'a>(&mut self, line: &Line<'a>, bytes: &'a [u8], emit: &mut dyn FnMut(Event<'a>)) {
+        if self.done || !self.identify(line, emit) {
+            return;
+        }
+        match &line.body {
+            Body::Init(init) => self.init(init, emit),
+            Body::Assistant(chat) => {
+                self.start(chat.model.as_ref(), emit);
+                self.chat(line, chat, true, emit);
+            }
+            Body::User(chat) => {
+                // Session files begin with the prompt, which knows no model yet.
+                if !line.on_disk {
+                    self.start(None, emit);
+                }
+                self.chat(line, chat, false, emit);
+            }
+            Body::StreamEvent(_) => self.start(None, emit),
+            Body::ToolProgress { tool_use_id, elapsed_seconds } => self.progress(tool_use_id, *elapsed_seconds, emit),
+            Body::System(System::PermissionDenied { tool_name, tool_use_id, .. }) => {
+                let text = |text: &Cow<'a, str>| (!text.is_empty()).then(|| text.clone());
+                let input = self.calls.get(tool_use_id).and_then(|call| call.input.clone()).map(Json::Kept);
+                self.deny(text(tool_name), text(tool_use_id), input, self.denied.len(), emit);
+            }
+            Body::System(System::Task { subtype, backgrounded, .. }) => {
+                self.turns.background |= *backgrounded && subtype == "task_started";
+            }
+            Body::Result(result) => self.result(result, emit),
+            Body::Malformed => self.malformed(bytes, emit),
+            Body::System(_) | Body::RateLimit(_) | Body::Control { .. } | Body::Other(_) => {}
+        }
+    }
+
+    /// The stream is over. Emits what is missing: open actions closed, and the one `completed`.
+    pub fn end<'a>(&mut self, ended: &Ended, emit: &mut dyn FnMut(Event<'a>)) {
+        if self.done {
+            return;
+        }
+        self.start(None, emit);
+        let outcome = self.turns.last.take().unwrap_or_else(|| {
+            let failure = ended.failure();
+            if let Some(failure) = &failure {
+                self.warn(failure.clone(), Detail::Empty, emit);
+            }
+            self.without_result(failure)
+        });
+        self.complete(outcome, emit);
+    }
+
+    /// Learns the session of a line. False if the line must not be translated, because the run is over by it.
+    fn identify<'a>(&mut self, line: &Line<'a>, emit: Emit<'_, 'a>) -> bool {
+        let Some(id) = line.session_id.as_deref() else { return true };
+        let unexpected = self.rules.expected.as_deref().filter(|expected| *expected != id);
+        let Some(expected) = unexpected else {
+            if self.session.is_none() {
+                self.session = Some(id.into());
+            }
+            return true;
+        };
+        if self.session.as_deref() == Some(id) {
+            return true;
+        }
+        let text = format!("claude emitted session id {id} but expected {expected}");
+        if self.rules.tolerant {
+            if !self.mismatched {
+                self.mismatched = true;
+                self.warn(text, Detail::Empty, emit);
+            }
+            if self.session.is_none() {
+                self.session = Some(id.into());
+            }
+            return true;
+        }
+        // A failed result as the first sign of life is how the CLI says that there is no such session: its own words
+        // say more than the id it made up for them.
+        let error = match &line.body {
+            Body::Result(result) if self.session.is_none() && result.failed() => error_text(result),
+            _ => text,
+        };
+        self.session = Some(expected.into());
+        let answer = self.last_text().to_owned();
+        self.complete(Outcome { ok: false, answer, error: Some(error), usage: None }, emit);
         false
     }
+
+    fn init<'a>(&mut self, init: &Init<'a>, emit: Emit<'_, 'a>) {
+        self.turns.inits += 1;
+        if self.started {
+            return;
+        }
+        let Some(session) = &self.session else {
+            self.model = init.model.as_deref().map(Arc::from);
+            return;
+        };
+        let meta = Meta {
+            cwd: init.cwd.clone(),
+            tools: init.tools_raw,
+            permission_mode: init.permission_mode.clone(),
+            output_style: init.output_style.clone(),
+            api_key_source: init.api_key_source.clone(),
+            mcp_servers: init.mcp_servers_raw,
+        };
+        let resume = owned(session);
+        let title = init.model.clone().unwrap_or_else(|| self.fallback_title());
+        self.started = true;
+        emit(Event::Started(Started { resume, title, meta: Some(Box::new(meta)) }));
+    }
+
+    /// Emits `started` without an `init`, once the session is known.
+    fn start<'a>(&mut self, model: Option<&Cow<'a, str>>, emit: Emit<'_, 'a>) {
+        if self.started {
+            return;
+        }
+        let Some(session) = &self.session else { return };
+        let model = model.filter(|model| *model != SYNTHETIC).cloned();
+        let title = model.unwrap_or_else(|| self.fallback_title());
+        self.started = true;
+        emit(Event::Started(Started { resume: owned(session), title, meta: None }));
+    }
+
+    fn fallback_title<'a>(&self) -> Cow<'a, str> {
+        owned(self.model.as_deref().or(self.rules.title.as_deref()).unwrap_or(super::event::ENGINE))
+    }
+
+    fn chat<'a>(&mut self, line: &Line<'a>, chat: &Chat<'a>, of_model: bool, emit: Emit<'_, 'a>) {
+        let parent = line.parent_tool_use_id.as_ref();
+        for block in &chat.blocks {
+            match block {
+                Block::Text(text) if of_model && !text.trim().is_empty() => {
+                    let last = if parent.is_some() { &mut self.nested_text } else { &mut self.text };
+                    let last = Arc::make_mut(last);
+                    last.clear();
+                    last.push_str(text);
+                }
+                Block::Thinking(text) if of_model => self.thought(text, parent, emit),
+                Block::ToolUse(call) => self.call(call, chat.message_id.as_ref(), parent, emit),
+                Block::ToolResult(result) => self.call_result(result, chat.message_id.as_ref(), parent, emit),
+                Block::Text(_) | Block::Thinking(_) | Block::Image(_) | Block::Unknown(_) => {}
+            }
+        }
+        if line.on_disk {
+            self.file = match (of_model, chat.error.is_some() || chat.aborted, chat.stop_reason.as_deref()) {
+                (true, true, _) => SessionFile::Failed,
+                (true, false, Some("end_turn" | "stop_sequence")) => SessionFile::Rested,
+                _ => SessionFile::Underway,
+            };
+        }
+    }
+
+    fn thought<'a>(&mut self, text: &Cow<'a, str>, parent: Option<&Cow<'a, str>>, emit: Emit<'_, 'a>) {
+        let Some(first) = text.lines().map(str::trim).find(|line| !line.is_empty()) else { return };
+        if self.rules.silent_thoughts {
+            return;
+        }
+        self.thoughts += 1;
+        let title = first.chars().take(LONGEST_THOUGHT_TITLE).collect();
+        let action = Action {
+            id: Cow::Owned(format!("claude.thinking.{}", self.thoughts)),
+            kind: ActionKind::Note,
+            title: Cow::Owned(title),
+            detail: Detail::Thinking { text: text.clone(), parent_tool_use_id: parent.cloned() },
+        };
+        emit(action_event(action, Phase::Completed, Some(true), None, None));
+    }
+
+    fn call<'a>(
+        &mut self,
+        call: &ToolUse<'a>,
+        message_id: Option<&Cow<'a, str>>,
+        parent: Option<&Cow<'a, str>>,
+        emit: Emit<'_, 'a>,
+    ) {
+        let id = self.named(&call.id);
+        let titled = title::of(&call.name, call.input);
+        let mut open = Call::new(titled.kind, &call.name, &titled.title);
+        open.change = titled.change;
+        open.message_id = message_id.map(|id| Arc::from(&**id));
+        open.parent = parent.map(|id| Arc::from(&**id));
+        self.calls.open(&id, open, call.input.map(|input| input.0));
+        let detail = ToolDetail {
+            tool_name: Some(call.name.clone()),
+            tool_input: call.input.map(Json::Line),
+            message_id: message_id.cloned(),
+            parent_tool_use_id: parent.cloned(),
+            changes: titled.change.map(|change| (titled.title.clone(), change)),
+            ..ToolDetail::default()
+        };
+        let action = Action { id, kind: titled.kind, title: titled.title, detail: Detail::Tool(Box::new(detail)) };
+        emit(action_event(action, Phase::Started, None, None, None));
+    }
+
+    fn call_result<'a>(
+        &mut self,
+        result: &ToolResult<'a>,
+        message_id: Option<&Cow<'a, str>>,
+        parent: Option<&Cow<'a, str>>,
+        emit: Emit<'_, 'a>,
+    ) {
+        let is_error = result.is_error == Some(true);
+        let length = result.content.map_or(0, |content| content.len());
+        let truncated = length > LONGEST_CONTENT;
+        let found = ResultDetail {
+            tool_use_id: result.tool_use_id.clone(),
+            content: result.content.filter(|_| !truncated),
+            result_len: length,
+            truncated,
+            is_error,
+        };
+        let (kind, title, mut detail) = match self.calls.finish(&result.tool_use_id) {
+            Some(call) => (call.kind, owned(&call.title), remembered(&call)),
+            None => match self.calls.past(&result.tool_use_id) {
+                Some(past) => {
+                    let detail = ToolDetail { tool_name: Some(owned(past.name)), ..ToolDetail::default() };
+                    (past.kind, owned(past.title), detail)
+                }
+                None => (ActionKind::Tool, Cow::Borrowed("tool result"), ToolDetail::default()),
+            },
+        };
+        detail.message_id = message_id.cloned().or(detail.message_id);
+        detail.parent_tool_use_id = parent.cloned().or(detail.parent_tool_use_id);
+        detail.result = Some(found);
+        let id = self.named(&result.tool_use_id);
+        let action = Action { id, kind, title, detail: Detail::Tool(Box::new(detail)) };
+        emit(action_event(action, Phase::Completed, Some(!is_error), None, None));
+    }
+
+    /// The id of a call, or one made up for a call without one.
+    fn named<'a>(&mut self, id: &Cow<'a, str>) -> Cow<'a, str> {
+        if !id.is_empty() {
+            return id.clone();
+        }
+        self.nameless += 1;
+        Cow::Owned(format!("claude.tool.{}", self.nameless))
+    }
+
+    fn progress<'a>(&mut self, id: &Cow<'a, str>, elapsed_seconds: f64, emit: Emit<'_, 'a>) {
+        let Some(call) = self.calls.get(id) else { return };
+        let detail = ToolDetail { elapsed_seconds: Some(elapsed_seconds), ..remembered(call) };
+        let action = Action {
+            id: id.clone(),
+            kind: call.kind,
+            title: owned(&call.title),
+            detail: Detail::Tool(Box::new(detail)),
+        };
+        let message = Cow::Owned(format!("running for {elapsed_seconds} s"));
+        emit(action_event(action, Phase::Updated, None, Some(message), None));
+    }
+
+    /// Warns of a denial, unless its call was told before. `index` numbers one that names no call.
+    fn deny<'a>(
+        &mut self,
+        tool_name: Option<Cow<'a, str>>,
+        tool_use_id: Option<Cow<'a, str>>,
+        tool_input: Option<Json<'a>>,
+        index: usize,
+        emit: Emit<'_, 'a>,
+    ) {
+        let denied = Arc::make_mut(&mut self.denied);
+        let key = match &tool_use_id {
+            Some(id) => id.to_string(),
+            None => (index..).map(|n| n.to_string()).find(|n| !denied.contains(n.as_str())).unwrap_or_default(),
+        };
+        if !denied.insert(key.as_str().into()) {
+            return;
+        }
+        let action = Action {
+            id: Cow::Owned(format!("claude.permission.{key}")),
+            kind: ActionKind::Warning,
+            title: match &tool_name {
+                Some(name) => Cow::Owned(format!("permission denied: {name}")),
+                None => Cow::Borrowed("permission denied"),
+            },
+            detail: Detail::Denial { tool_name, tool_use_id, tool_input },
+        };
+        emit(action_event(action, Phase::Completed, Some(false), None, Some(EventLevel::Warning)));
+    }
+
+    fn malformed<'a>(&mut self, bytes: &'a [u8], emit: Emit<'_, 'a>) {
+        let bytes = bytes.trim_ascii();
+        if bytes.is_empty() {
+            return;
+        }
+        let line = cut(bytes, LONGEST_BAD_LINE);
+        self.warn("invalid JSON from claude; ignoring line".to_owned(), Detail::Line(line), emit);
+    }
+
+    fn warn<'a>(&mut self, text: String, detail: Detail<'a>, emit: Emit<'_, 'a>) {
+        self.notes += 1;
+        let action = Action {
+            id: Cow::Owned(format!("claude.note.{}", self.notes)),
+            kind: ActionKind::Warning,
+            title: Cow::Owned(text.clone()),
+            detail,
+        };
+        emit(action_event(action, Phase::Completed, Some(false), Some(Cow::Owned(text)), Some(EventLevel::Warning)));
+    }
+
+    fn result<'a>(&mut self, result: &ResultLine<'a>, emit: Emit<'_, 'a>) {
+        self.start(None, emit);
+        self.turns.results += 1;
+        for (index, denial) in result.denials.iter().enumerate() {
+            let Denial { tool_name, tool_use_id, tool_input } = denial;
+            self.deny(tool_name.clone(), tool_use_id.clone(), tool_input.map(Json::Line), index, emit);
+        }
+        let ok = !result.failed();
+        let answer = match result.result.as_deref() {
+            Some(text) if !text.is_empty() => text,
+            _ => self.last_text(),
+        };
+        let outcome = Outcome {
+            ok,
+            answer: answer.to_owned(),
+            error: (!ok).then(|| error_text(result)),
+            usage: result.usage.map(|usage| usage.0.into()),
+        };
+        if self.turns.background && self.turns.results < self.turns.inits {
+            self.turns.last = Some(outcome);
+        } else {
+            self.complete(outcome, emit);
+        }
+    }
+
+    /// The outcome of a stream that ended without a result.
+    fn without_result(&self, failure: Option<String>) -> Outcome {
+        let answer = self.last_text().to_owned();
+        let failed =
+            |error: &str| Outcome { ok: false, answer: answer.clone(), error: Some(error.into()), usage: None };
+        match (failure, &self.file, &self.session) {
+            (Some(failure), ..) => failed(&failure),
+            (None, _, None) => failed("claude finished but no session_id was captured"),
+            (None, SessionFile::No, Some(_)) => failed("claude finished without a result event"),
+            (None, SessionFile::Rested, Some(_)) => Outcome { ok: true, answer, error: None, usage: None },
+            (None, SessionFile::Failed, Some(_)) if !answer.is_empty() => failed(&answer),
+            (None, SessionFile::Underway | SessionFile::Failed, Some(_)) => {
+                failed("the session file ends before the agent has answered")
+            }
+        }
+    }
+
+    fn complete<'a>(&mut self, outcome: Outcome, emit: Emit<'_, 'a>) {
+        for (id, call) in self.calls.drain() {
+            let action = Action {
+                id: owned(&id),
+                kind: call.kind,
+                title: owned(&call.title),
+                detail: Detail::Tool(Box::new(remembered(&call))),
+            };
+            let message = Cow::Borrowed("no result before the run ended");
+            emit(action_event(action, Phase::Completed, Some(false), Some(message), None));
+        }
+        self.done = true;
+        emit(Event::Completed(Box::new(Completed {
+            ok: outcome.ok,
+            answer: Cow::Owned(outcome.answer),
+            resume: self.session.as_deref().or(self.rules.expected.as_deref()).map(owned),
+            error: outcome.error.map(Cow::Owned),
+            usage: outcome.usage.map(Json::Kept),
+        })));
+    }
+}
+
+impl Ended {
+    /// One sentence on a process that failed.
+    fn failure(&self) -> Option<String> {
+        let how = match (self.signal, self.exit_code) {
+            (Some(signal), _) => format!("killed by signal {signal}"),
+            (None, Some(code)) if code != 0 => format!("rc={code}"),
+            (None, _) => return None,
+        };
+        let said = self.stderr.as_deref().map(str::trim).filter(|said| !said.is_empty());
+        Some(match said {
+            Some(said) => format!("claude failed ({how}). {said}"),
+            None => format!("claude failed ({how})."),
+        })
+    }
+}
+
+/// The detail of a call, as far as it is remembered.
+fn remembered<'a>(call: &Call) -> ToolDetail<'a> {
+    ToolDetail {
+        tool_name: Some(owned(&call.name)),
+        tool_input: call.input.clone().map(Json::Kept),
+        message_id: call.message_id.as_deref().map(owned),
+        parent_tool_use_id: call.parent.as_deref().map(owned),
+        changes: call.change.map(|change| (owned(&call.title), change)),
+        ..ToolDetail::default()
+    }
+}
+
+/// Why a result failed: its error, its errors, its text, at last its subtype.
+fn error_text(result: &ResultLine<'_>) -> String {
+    let text = |text: &Option<Cow<'_, str>>| text.as_deref().filter(|text| !text.is_empty()).map(str::to_owned);
+    let errors = || (!result.errors.is_empty()).then(|| result.errors.join("; "));
+    text(&result.error).or_else(errors).or_else(|| text(&result.result)).unwrap_or_else(|| match &result.subtype {
+        Some(subtype) => format!("claude run failed ({subtype})"),
+        None => "claude run failed".to_owned(),
+    })
+}
+
+fn action_event<'a>(
+    action: Action<'a>,
+    phase: Phase,
+    ok: Option<bool>,
+    message: Option<Cow<'a, str>>,
+    level: Option<EventLevel>,
+) -> Event<'a> {
+    Event::Action(Box::new(ActionEvent { action, phase, ok, message, level }))
+}
+
+/// The first `longest` bytes as text, without a torn character at the end.
+fn cut(bytes: &[u8], longest: usize) -> Cow<'_, str> {
+    let Some(start) = bytes.get(..longest) else { return String::from_utf8_lossy(bytes) };
+    let torn = match std::str::from_utf8(start) {
+        Err(error) if error.error_len().is_none() => longest - error.valid_up_to(),
+        _ => 0,
+    };
+    String::from_utf8_lossy(&start[..longest - torn])
 }

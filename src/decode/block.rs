@@ -42,3 +42,38 @@ pub struct ToolResult<'a> {
     /// `is_error`, when it is a boolean.
     pub is_error: Option<bool>,
 }
+
+impl ToolResult<'_> {
+    /// The content as people read it, see [`content_text`].
+    pub fn text(&self) -> Cow<'_, str> {
+        self.content.map(content_text).unwrap_or_default()
+    }
+}
+
+/// The content of a result as text: a string as it is, the texts of an array joined by newlines with other blocks as
+/// `[image]` or whatever their type is, anything else as its JSON.
+pub fn content_text(content: Raw<'_>) -> Cow<'_, str> {
+    if let Some(text) = content.as_str() {
+        return text;
+    }
+    if !content.0.starts_with('[') {
+        return Cow::Borrowed(content.0);
+    }
+    let mut parts: Vec<_> = content.items().into_iter().map(part_text).collect();
+    match parts.len() {
+        1 => parts.pop().unwrap_or_default(),
+        _ => Cow::Owned(parts.join("\n")),
+    }
+}
+
+fn part_text(part: Raw<'_>) -> Cow<'_, str> {
+    if let Some(text) = part.as_str() {
+        return text;
+    }
+    let [kind, text] = part.pick(["type", "text"]);
+    match (text.and_then(Raw::as_str), kind.and_then(Raw::as_str)) {
+        (Some(text), _) => text,
+        (None, Some(kind)) => Cow::Owned(format!("[{kind}]")),
+        (None, None) => Cow::Borrowed(part.0),
+    }
+}

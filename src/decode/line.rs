@@ -41,6 +41,8 @@ pub struct Line<'a> {
     pub parent_tool_use_id: Option<Cow<'a, str>>,
     /// `timestamp`, as written.
     pub timestamp: Option<Cow<'a, str>>,
+    /// True for a line of a session file, which says `sessionId`.
+    pub on_disk: bool,
     /// The rest.
     pub body: Body<'a>,
 }
@@ -105,7 +107,7 @@ impl Body<'_> {
     }
 }
 
-/// `system/init`. `raw` keeps the whole line for what is not picked out here.
+/// `system/init`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Init<'a> {
     /// Working directory.
@@ -132,7 +134,9 @@ pub struct Init<'a> {
     pub skills: Vec<Cow<'a, str>>,
     /// Names.
     pub slash_commands: Vec<Cow<'a, str>>,
-    /// The `mcp_servers` array as it came.
+    /// `tools` as it came.
+    pub tools_raw: Option<Raw<'a>>,
+    /// `mcp_servers` as it came.
     pub mcp_servers_raw: Option<Raw<'a>>,
 }
 
@@ -210,6 +214,8 @@ pub struct Chat<'a> {
     pub blocks: Vec<Block<'a>>,
     /// `message.usage`.
     pub usage: Option<Raw<'a>>,
+    /// `message.stop_reason`: null in the stream, filled in session files.
+    pub stop_reason: Option<Cow<'a, str>>,
     /// `error` beside the message (`authentication_failed`, `rate_limit`, …).
     pub error: Option<Cow<'a, str>>,
     /// `api_error` (`usage_limit_reached`, `connection_failed`, `max_output_tokens`).
@@ -299,9 +305,4 @@ pub struct Denial<'a> {
     pub tool_use_id: Option<Cow<'a, str>>,
     /// Its arguments.
     pub tool_input: Option<Raw<'a>>,
-}
-
-/// Decodes one line, without its newline. Never fails, never panics, allocates little: long values are borrowed.
-pub fn line(_bytes: &[u8]) -> Line<'_> {
-    Line { session_id: None, parent_tool_use_id: None, timestamp: None, body: Body::Malformed }
 }

@@ -1,16 +1,60 @@
 //! A JSON value that nobody has looked into yet: its text, borrowed from the line.
 
+use std::borrow::Cow;
+
 use serde::{Serialize, Serializer};
 use serde_json::{Value, value::RawValue};
+
+use super::{scan::Scan, text};
 
 /// Text of one valid JSON value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Raw<'a>(pub &'a str);
 
 impl<'a> Raw<'a> {
-    /// Parses it. Lone surrogates and other oddities become replacement characters; anything worse is `Null`.
+    /// Stands where a value was that is no valid JSON inside: control characters, bad UTF-8 or bad escapes.
+    pub const UNREADABLE: Self = Self("\"[unreadable: not valid JSON text]\"");
+
+    /// Parses it. Lone surrogates become replacement characters. `Null` when it nests deeper than 128 levels.
     pub fn value(self) -> Value {
-        serde_json::from_str(self.0).unwrap_or(Value::Null)
+        serde_json::from_str(self.0).or_else(|_| serde_json::from_str(&text::mend(self.0))).unwrap_or(Value::Null)
+    }
+
+    /// The text of a string, `None` for any other type.
+    pub fn as_str(self) -> Option<Cow<'a, str>> {
+        Scan::new(self.0.as_bytes()).text().ok().flatten()
+    }
+
+    /// The values of the fields of these names of an object, in one pass; `None` for absent ones and nulls. Of
+    /// several fields with one name the last counts.
+    pub fn pick<const N: usize>(self, names: [&str; N]) -> [Option<Self>; N] {
+        let mut found = [None; N];
+        let mut scan = Scan::new(self.0.as_bytes());
+        let walked = scan.object(|scan, key| {
+            match names.iter().position(|name| name.as_bytes() == key) {
+                Some(index) => found[index] = scan.raw()?,
+                None => scan.skip()?,
+            }
+            Ok(())
+        });
+        // A value that is valid was walked to its end.
+        if walked.is_ok() { found } else { [None; N] }
+    }
+
+    /// The value of one field of an object.
+    pub fn get(self, name: &str) -> Option<Self> {
+        let [found] = self.pick([name]);
+        found
+    }
+
+    /// The elements of an array; none for any other type. Nulls are left out.
+    pub fn items(self) -> Vec<Self> {
+        let mut items = Vec::new();
+        let walked = Scan::new(self.0.as_bytes()).array(|scan| {
+            items.extend(scan.raw()?);
+            Ok(())
+        });
+        if walked.is_ok() { items } else { Vec::new() }
     }
 
     /// Length of the text in bytes.

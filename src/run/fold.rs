@@ -1,18 +1,36 @@
 //! Entries → state. One entry at a time, in order; never fails.
+//!
+//! Folding the same entries again over a story that already has their rows is harmless: rows are found by number and
+//! the first end of a row stays. That is what makes going back a matter of folding from a checkpoint.
 
+mod attempt;
+mod notes;
+
+use std::collections::HashMap;
+
+use self::attempt::LaneFold;
 use super::{
-    Arrived,
-    state::{Story, UnitStatus},
+    Arrived, Lane as Address,
+    state::{Attempt, Lane, LaneId, Remark, Story, Unit, UnitStatus},
 };
 use crate::{
-    actions::Event,
-    tape::{Millis, Seq},
+    actions::{Ended, Event},
+    decode::{self, Line},
+    tape::{
+        Body, Millis, Note, Seq, UnitKey,
+        note::{Level, RunEnded, RunPlanned},
+    },
 };
 
 /// The fold and what it must remember between entries.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Fold {
-    _private: (),
+    fallback: UnitKey,
+    lanes: Vec<LaneFold>,
+    by_unit: HashMap<UnitKey, Vec<LaneId>>,
+    remarks: usize,
+    /// Lane of the last entry: most entries follow one of their own.
+    recent: Option<LaneId>,
 }
 
 /// What one entry led to, for sinks that print a stream rather than a state.
@@ -41,10 +59,241 @@ pub enum Emitted<'a> {
         attempt: u32,
         /// To what.
         status: UnitStatus,
+        /// The verdict's sentence, or the reason of a wait.
+        reason: Option<&'a str>,
+    },
+    /// The run changed its state.
+    Run {
+        /// When.
+        at: Millis,
+        /// How.
+        change: RunChange<'a>,
     },
 }
 
+/// A change of the run as a whole.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RunChange<'a> {
+    /// The plan is known.
+    Planned(&'a RunPlanned),
+    /// The whole run waits for a limit.
+    Paused {
+        /// Until when, if known.
+        until: Option<Millis>,
+        /// In the service's words.
+        limit: &'a str,
+    },
+    /// The wait is over.
+    Resumed,
+    /// A remark.
+    Said {
+        /// Severity.
+        level: Level,
+        /// One sentence.
+        text: &'a str,
+    },
+    /// It ended in order.
+    Ended(&'a RunEnded),
+}
+
 impl Fold {
+    /// A fold over nothing yet. Lines that name no session belong to `fallback`.
+    pub fn new(fallback: UnitKey) -> Self {
+        Self { fallback, lanes: Vec::new(), by_unit: HashMap::new(), remarks: 0, recent: None }
+    }
+
     /// Folds one entry into `story`.
-    pub fn apply(&mut self, _story: &mut Story, _arrived: &Arrived<'_>, _emit: &mut dyn FnMut(Emitted<'_>)) {}
+    pub fn apply(&mut self, story: &mut Story, arrived: &Arrived<'_>, emit: &mut dyn FnMut(Emitted<'_>)) {
+        story.state.entries = arrived.seq.0 + 1;
+        story.state.now = story.state.now.max(arrived.at);
+        if !arrived.intact {
+            story.state.lost.torn += 1;
+            return;
+        }
+        match &arrived.body {
+            Body::Out(bytes) => self.line(story, arrived, bytes, emit),
+            Body::Raw(bytes) => self.line(story, arrived, bytes, emit),
+            Body::Note(json) => self.note(story, arrived, &Note::parse(json), emit),
+            Body::Err(text) => {
+                let Some(lane) = self.address(story, arrived, None, emit) else { return };
+                self.enter(story, lane, arrived);
+                self.lanes[lane.0 as usize].stderr(story, arrived.seq, text);
+            }
+            Body::In(_) => {
+                let Some(lane) = self.address(story, arrived, None, emit) else { return };
+                self.enter(story, lane, arrived);
+            }
+        }
+    }
+
+    /// The source has ended and will not grow: closes what is open, and calls what was running interrupted.
+    pub fn finish(&mut self, story: &mut Story, emit: &mut dyn FnMut(Emitted<'_>)) {
+        let last = Seq(story.state.entries.saturating_sub(1));
+        for lane in 0..self.lanes.len() {
+            let lane = LaneId(u32::try_from(lane).unwrap_or(u32::MAX));
+            let fold = &mut self.lanes[lane.0 as usize];
+            if fold.nameless && fold.announce(story) {
+                fold.tell(story.state.now, UnitStatus::Running, None, emit);
+            }
+            if fold.attempt(story).verdict.is_none() {
+                fold.end(story, last, &Ended::default(), emit);
+                self.interrupt(story, lane, emit);
+            }
+        }
+    }
+
+    /// An attempt without a verdict when its record breaks off. Session files hold no result, so there the
+    /// translator's judgement counts; on a tape only a verdict does.
+    fn interrupt(&self, story: &mut Story, lane: LaneId, emit: &mut dyn FnMut(Emitted<'_>)) {
+        let (now, fold) = (story.state.now, &self.lanes[lane.0 as usize]);
+        let attempt = fold.attempt(story);
+        attempt.pid = None;
+        let ended_well = attempt.completed == Some(true) && attempt.start_note.is_none();
+        if ended_well {
+            attempt.ended_at = Some(now);
+        }
+        let status = if ended_well { UnitStatus::Succeeded } else { UnitStatus::Interrupted };
+        let unit = fold.unit(story);
+        if unit.status == UnitStatus::Running && unit.latest().is_some_and(|latest| latest.lane == lane) {
+            unit.status = status;
+            fold.tell(now, status, None, emit);
+        }
+    }
+
+    fn line(&mut self, story: &mut Story, arrived: &Arrived<'_>, bytes: &[u8], emit: &mut dyn FnMut(Emitted<'_>)) {
+        let line = decode::line(bytes);
+        let Some(lane) = self.address(story, arrived, Some(&line), emit) else { return };
+        self.enter(story, lane, arrived);
+        let by_session = arrived.lane == Address::BySession;
+        self.lanes[lane.0 as usize].line(story, arrived, &line, bytes, by_session, emit);
+    }
+
+    /// Files the entry under its lane.
+    fn enter(&mut self, story: &mut Story, lane: LaneId, arrived: &Arrived<'_>) {
+        let at = arrived.at;
+        let fold = &mut self.lanes[lane.0 as usize];
+        let entries = &mut story.lanes[lane.0 as usize].entries;
+        if fold.entries == entries.len() {
+            entries.push(u32::try_from(arrived.seq.0).unwrap_or(u32::MAX));
+        }
+        fold.entries += 1;
+        let attempt = fold.attempt(story);
+        attempt.last_at = attempt.last_at.max(at);
+    }
+
+    /// The lane of an entry, made if it is new. `None` for entries of the run itself.
+    fn address(
+        &mut self,
+        story: &mut Story,
+        arrived: &Arrived<'_>,
+        line: Option<&Line<'_>>,
+        emit: &mut dyn FnMut(Emitted<'_>),
+    ) -> Option<LaneId> {
+        match arrived.lane {
+            Address::Run => None,
+            Address::Attempt(unit, number) => {
+                if let Some(recent) = self.recent {
+                    let known = &self.lanes[recent.0 as usize];
+                    if known.number == number && known.key.as_str() == unit {
+                        return Some(recent);
+                    }
+                }
+                let known = self.by_unit.get(unit).into_iter().flatten().copied();
+                let lane = known
+                    .rev()
+                    .find(|lane| self.lanes[lane.0 as usize].number == number)
+                    .unwrap_or_else(|| self.open(story, UnitKey::from(unit), number, arrived.at));
+                self.recent = Some(lane);
+                Some(lane)
+            }
+            Address::BySession => Some(self.by_session(story, arrived, line, emit)),
+        }
+    }
+
+    fn by_session(
+        &mut self,
+        story: &mut Story,
+        arrived: &Arrived<'_>,
+        line: Option<&Line<'_>>,
+        emit: &mut dyn FnMut(Emitted<'_>),
+    ) -> LaneId {
+        let session = line.and_then(|line| line.session_id.as_deref()).filter(|id| !id.is_empty());
+        let lane = match (session, self.recent) {
+            (None, Some(recent)) => recent,
+            (None, None) => {
+                let fallback = self.fallback.clone();
+                self.open(story, fallback, 1, arrived.at)
+            }
+            (Some(id), Some(recent)) if self.lanes[recent.0 as usize].key.as_str() == id => recent,
+            (Some(id), _) => {
+                if let Some(found) = self.by_unit.get(id).and_then(|lanes| lanes.first()) {
+                    *found
+                } else if self.lanes.len() == 1 && self.lanes[0].nameless {
+                    // Frames before the first session id belong to the session that follows.
+                    self.lanes[0].adopt(story, UnitKey::from(id));
+                    self.by_unit = HashMap::from([(UnitKey::from(id), vec![LaneId(0)])]);
+                    LaneId(0)
+                } else {
+                    self.open(story, UnitKey::from(id), 1, arrived.at)
+                }
+            }
+        };
+        let fold = &mut self.lanes[lane.0 as usize];
+        if session.is_some() {
+            fold.nameless = false;
+        } else if fold.entries == 0 {
+            fold.nameless = true;
+        }
+        self.recent = Some(lane);
+        let fold = &mut self.lanes[lane.0 as usize];
+        if !fold.nameless && fold.announce(story) {
+            fold.tell(arrived.at, UnitStatus::Running, None, emit);
+        }
+        lane
+    }
+
+    /// Makes the lane, and the unit if it was not planned.
+    fn open(&mut self, story: &mut Story, key: UnitKey, number: u32, at: Millis) -> LaneId {
+        let lane = LaneId(u32::try_from(self.lanes.len()).unwrap_or(u32::MAX));
+        let unit = unit_index(story, &key);
+        self.by_unit.entry(key.clone()).or_default().push(lane);
+        self.lanes.push(LaneFold::new(key, number, unit, story.state.units[unit].attempts.len(), lane));
+        story.state.units[unit].attempts.push(Attempt {
+            number,
+            lane,
+            started_at: at,
+            last_at: at,
+            ..Attempt::default()
+        });
+        if story.lanes.len() < self.lanes.len() {
+            story.lanes.push(Lane::default());
+        }
+        lane
+    }
+
+    fn remark(&mut self, story: &mut Story, arrived: &Arrived<'_>, level: Level, text: String) {
+        if self.remarks == story.remarks.len() {
+            let unit = match arrived.lane {
+                Address::Attempt(unit, _) => Some(UnitKey::from(unit)),
+                Address::Run | Address::BySession => None,
+            };
+            story.remarks.push(Remark { seq: arrived.seq, at: arrived.at, level, unit, text });
+        }
+        self.remarks += 1;
+    }
+}
+
+/// The unit of that key, made if it is new.
+fn unit_index(story: &mut Story, key: &UnitKey) -> usize {
+    let units = &mut story.state.units;
+    units.iter().position(|unit| unit.key == *key).unwrap_or_else(|| {
+        units.push(Unit {
+            key: key.clone(),
+            planned: None,
+            status: UnitStatus::Queued,
+            attempts: Vec::new(),
+            retry_at: None,
+        });
+        units.len() - 1
+    })
 }

@@ -1,6 +1,6 @@
 //! Identities: runs, units and positions on a tape. Opaque to everyone else; no I/O.
 
-use std::{fmt, ops::Deref, sync::Arc};
+use std::{borrow::Borrow, fmt, ops::Deref, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +36,12 @@ impl Deref for UnitKey {
     type Target = str;
 
     fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for UnitKey {
+    fn borrow(&self) -> &str {
         &self.0
     }
 }

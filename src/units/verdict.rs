@@ -1,8 +1,24 @@
 //! How an attempt ended: facts in, one verdict out.
+//!
+//! The order of the checks is KTX's, and the first that hits decides. It must not know streams or processes: whoever
+//! saw them fills [`Facts`].
 
-use crate::tape::note::StopHow;
+mod cause;
+mod remedy;
 
+use crate::tape::{
+    UnitKey,
+    note::{Cause, Outcome, StopHow, StopReason, Verdict},
+};
+
+pub use super::tally::FailureRule;
 use super::tally::Tally;
+
+/// Longest prompt, system and user together, in characters. KTX's limit: above it nothing is spawned.
+pub const PROMPT_LIMIT: usize = 240_000;
+
+/// Longest piece of foreign text in a reason, in characters. The tape has the rest.
+const QUOTE_CAP: usize = 600;
 
 /// Everything that decides over an attempt. The Claude backend fills what it saw; the ingest stage adds what it checked.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -39,7 +55,7 @@ pub struct Facts {
     pub tally: Tally,
     /// Wiki references without a page, as `page -> missing`.
     pub dangling: Vec<String>,
-    /// Validation errors of what it wrote.
+    /// What it wrote and does not hold, each as `connection:source (errors)`.
     pub invalid: Vec<String>,
     /// What it wrote could not be moved into the project.
     pub publish_error: Option<String>,
@@ -63,3 +79,146 @@ pub struct ResultFacts {
     /// `api_error_status`.
     pub api_status: Option<u64>,
 }
+
+/// Judges an attempt. First hit decides: prompt too large, isolation, loop (stopped, not recorded, not started, no or
+/// bad result), tool failures, dangling references, validation, publishing. A spent budget is a success that says so.
+pub fn decide(unit: &UnitKey, facts: &Facts, rule: FailureRule) -> Verdict {
+    let stop = facts.result.as_ref().map_or(StopReason::Error, stop_reason);
+    before_start(unit, facts)
+        .or_else(|| of_loop(facts, stop))
+        .or_else(|| of_work(unit, facts, rule, stop))
+        .unwrap_or_else(|| success(stop))
+}
+
+/// KTX's three words for a result. Turn and cost budgets come first, whatever `is_error` says: releases before 2.1.88
+/// report a spent budget without it.
+pub fn stop_reason(result: &ResultFacts) -> StopReason {
+    let subtype = result.subtype.as_deref();
+    let terminal = result.terminal_reason.as_deref();
+    let max_turns =
+        subtype == Some("error_max_turns") || [terminal, result.stop_reason.as_deref()].contains(&Some("max_turns"));
+    if max_turns || subtype == Some("error_max_budget_usd") || terminal == Some("budget_exhausted") {
+        return StopReason::Budget;
+    }
+    let natural =
+        result.is_error != Some(true) && subtype == Some("success") && matches!(terminal, None | Some("completed"));
+    if natural { StopReason::Natural } else { StopReason::Error }
+}
+
+fn before_start(unit: &UnitKey, facts: &Facts) -> Option<Verdict> {
+    if facts.prompt_chars > PROMPT_LIMIT {
+        let reason =
+            format!("prompt too large for WorkUnit {unit}: {} chars exceeds {PROMPT_LIMIT}", facts.prompt_chars);
+        return Some(failure(StopReason::Error, Cause::PromptTooLarge, reason));
+    }
+    let breach = facts.isolation_breach.as_deref()?;
+    Some(failure(StopReason::Error, Cause::Isolation, quote(breach)))
+}
+
+fn of_loop(facts: &Facts, stop: StopReason) -> Option<Verdict> {
+    // Draining lets an attempt end by itself; only the firmer ways end it.
+    if matches!(facts.stopped, Some(StopHow::Stop | StopHow::Kill)) {
+        let verdict = failure(StopReason::Error, Cause::Cancelled, "stopped before it was done".to_owned());
+        return Some(Verdict { outcome: Outcome::Stopped, ..verdict });
+    }
+    if let Some(error) = &facts.record_error {
+        let reason = format!("the tape could not be written: {}", quote(error));
+        return Some(failure(StopReason::Error, Cause::Internal, reason));
+    }
+    if let Some(error) = &facts.spawn_error {
+        let verdict =
+            failure(StopReason::Error, Cause::Internal, format!("Claude Code could not be started: {}", quote(error)));
+        return Some(Verdict { remedy: Some(remedy::SPAWN.to_owned()), ..verdict });
+    }
+    (stop == StopReason::Error).then(|| failure(stop, cause::of_loop(facts), loop_reason(facts)))
+}
+
+fn of_work(unit: &UnitKey, facts: &Facts, rule: FailureRule, stop: StopReason) -> Option<Verdict> {
+    let failed = facts.tally.count(rule);
+    if failed > 0 {
+        let verdict =
+            failure(stop, Cause::ToolFailures, format!("{failed} tool call(s) failed during WorkUnit {unit}"));
+        let recovered = facts.tally.all_recovered().then(|| remedy::RECOVERED.to_owned());
+        return Some(Verdict { remedy: recovered.or(verdict.remedy), ..verdict });
+    }
+    if !facts.dangling.is_empty() {
+        let reason = format!("wiki references target missing page(s): {}", quote(&facts.dangling.join(", ")));
+        return Some(failure(stop, Cause::DanglingReferences, reason));
+    }
+    if !facts.invalid.is_empty() {
+        let reason = format!("sl_validate failed for: {}", quote(&facts.invalid.join(", ")));
+        return Some(failure(stop, Cause::Validation, reason));
+    }
+    let error = facts.publish_error.as_deref()?;
+    let reason = format!("what it wrote could not be moved into the project: {}", quote(error));
+    Some(failure(stop, Cause::Internal, reason))
+}
+
+fn success(stop: StopReason) -> Verdict {
+    let (cause, reason) = match stop {
+        StopReason::Budget => (Cause::Budget, "the turn or cost budget was spent before the model was done"),
+        StopReason::Natural | StopReason::Error => (Cause::Completed, "completed"),
+    };
+    let remedy = remedy::of(&cause);
+    Verdict { outcome: Outcome::Succeeded, stop, cause, reason: reason.to_owned(), remedy }
+}
+
+fn failure(stop: StopReason, cause: Cause, reason: String) -> Verdict {
+    let remedy = remedy::of(&cause);
+    Verdict { outcome: Outcome::Failed, stop, cause, reason, remedy }
+}
+
+fn loop_reason(facts: &Facts) -> String {
+    let Some(result) = &facts.result else { return no_result(facts) };
+    let subtype = result.subtype.as_deref().filter(|subtype| *subtype != "success");
+    let label = subtype.or(result.terminal_reason.as_deref()).unwrap_or("no reason given");
+    let text =
+        [&result.errors, &result.text, &facts.last_text].into_iter().flatten().find(|text| !text.trim().is_empty());
+    match text {
+        Some(text) => format!("Claude Code query failed ({label}): {}", quote(text)),
+        None => format!("Claude Code query failed ({label})"),
+    }
+}
+
+/// A process that ended without a result line: its own last words, if it had any.
+fn no_result(facts: &Facts) -> String {
+    let end = match (facts.exit_code, facts.signal) {
+        (_, Some(signal)) => format!("ended by {}", signal_name(signal)),
+        (Some(code), None) => format!("exit code {code}"),
+        (None, None) => "end unknown".to_owned(),
+    };
+    let synthetic = facts.error_class.as_ref().and(facts.last_text.as_deref());
+    let last =
+        synthetic.or_else(|| facts.stderr_tail.iter().rev().map(String::as_str).find(|line| !line.trim().is_empty()));
+    match last {
+        Some(line) => format!("Claude Code query returned no result message ({end}): {}", quote(line)),
+        None => format!("Claude Code query returned no result message ({end})"),
+    }
+}
+
+fn signal_name(signal: i32) -> String {
+    let name = match signal {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        6 => "SIGABRT",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        13 => "SIGPIPE",
+        15 => "SIGTERM",
+        _ => return format!("signal {signal}"),
+    };
+    name.to_owned()
+}
+
+/// Foreign text inside a sentence of ours: on one line, bounded.
+fn quote(text: &str) -> String {
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match words.char_indices().nth(QUOTE_CAP) {
+        Some((end, _)) => format!("{}…", &words[..end]),
+        None => words,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,9 @@
 //! One integration binary.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod captures;
+mod replay;
+mod store;
+mod support;
+mod unit_protocol;

@@ -1,0 +1,411 @@
+//! The contract's JSON: one description of every shape, written by two writers.
+//!
+//! [`Event::write_json`] is the fast one, for whole captures; the `Serialize` implementation is for everything else.
+//! Both walk the same [`Shape`], and a test holds them equal byte for byte. It must not decide what an event holds.
+
+use std::{borrow::Cow, io::Write};
+
+use serde::{
+    Serialize, Serializer,
+    ser::{SerializeMap, SerializeSeq},
+};
+
+use super::event::{
+    Action, ActionEvent, ActionKind, Completed, Detail, ENGINE, Event, EventLevel, Json, Meta, Phase, ResultDetail,
+    Started, ToolDetail,
+};
+use crate::decode::Raw;
+
+impl Event<'_> {
+    /// Appends the event as one JSON object, without a newline.
+    pub fn write_json(&self, out: &mut Vec<u8>) {
+        write_object(self, out);
+    }
+}
+
+impl Serialize for Event<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Serial(self).serialize(serializer)
+    }
+}
+
+/// An object, told field by field.
+trait Shape {
+    fn fields<F: Fields>(&self, to: &mut F);
+}
+
+/// Takes the fields of one object.
+trait Fields {
+    fn text(&mut self, key: &'static str, value: &str);
+    fn flag(&mut self, key: &'static str, value: bool);
+    fn count(&mut self, key: &'static str, value: usize);
+    fn number(&mut self, key: &'static str, value: f64);
+    fn raw(&mut self, key: &'static str, value: Raw<'_>);
+    fn object(&mut self, key: &'static str, value: &impl Shape);
+    fn objects(&mut self, key: &'static str, values: &[impl Shape]);
+
+    fn some_text(&mut self, key: &'static str, value: Option<&str>) {
+        if let Some(value) = value {
+            self.text(key, value);
+        }
+    }
+
+    fn some_raw(&mut self, key: &'static str, value: Option<Raw<'_>>) {
+        if let Some(value) = value {
+            self.raw(key, value);
+        }
+    }
+}
+
+impl Shape for Event<'_> {
+    fn fields<F: Fields>(&self, to: &mut F) {
+        match self {
+            Self::Started(started) => started.fields(to),
+            Self::Action(action) => action.fields(to),
+            Self::Completed(completed) => completed.fields(to),
+        }
+    }
+}
+
+impl Shape for Started<'_> {
+    fn fields<F: Fields>(&self, to: &mut F) {
+        to.text("type", "started");
+        to.text("engine", ENGINE);
+        to.object("resume", &Resume(&self.resume));
+        to.text("title", &self.title);
+        if let Some(meta) = &self.meta {
+            to.object("meta", &**meta);
+        }
+    }
+}
+
+struct Resume<'a>(&'a str);
+
+impl Shape for Resume<'_> {
+    fn fields<F: Fields>(&self, to: &mut F) {
+        to.text("engine", ENGINE);
+        to.text("value", self.0);
+    }
+}
+
+impl Shape for Meta<'_> {
+    fn fields<F: Fields>(&self, to: &mut F) {
+        to.some_text("cwd", self.cwd.as_deref());
+        to.some_raw("tools", self.tools);
+        to.some_text("permissionMode", self.permission_mode.as_deref());
+        to.some_text("output_style", self.output_style.as_deref());
+        to.some_text("apiKeySource", self.api_key_source.as_deref());
+        to.some_raw("mcp_servers", self.mcp_servers);
+    }
+}
+
+impl Shape for ActionEvent<'_> {
+    fn fields<F: Fields>(&self, to: &mut F) {
+        to.text("type", "action");
+        to.text("engine", ENGINE);
+        to.object("action", &self.action);
+        to.text("phase", self.phase.word());
+        if let Some(ok) = self.ok {
+            to.flag("ok", ok);
+        }
+        to.some_text("message", self.message.as_deref());
+        to.some_text("level", self.level.map(EventLevel::word));
+    }
+}
+
+impl Shape for Action<'_> {
+    fn fields<F: Fields>(&self, to: &mut F) {
+        to.text("id", &self.id);
+        to.text("kind", self.kind.word());
+        to.text("title", &self.title);
+        to.object("detail", &self.detail);
+    }
+}
+
+impl Shape for Detail<'_> {
+    fn fields<F: Fields>(&self, to: &mut F) {
+        match self {
+            Self::Empty => {}
+            Self::Tool(tool) => tool.fields(to),
+            Self::Thinking { text, parent_tool_use_id } => {
+                to.text("text", text);
+                to.some_text("parent_tool_use_id", parent_tool_use_id.as_deref());
+            }
+            Self::Denial { tool_name, tool_use_id, tool_input } => {
+                to.some_text("tool_name", tool_name.as_deref());
+                to.some_text("tool_use_id", tool_use_id.as_deref());
+                to.some_raw("tool_input", tool_input.as_ref().map(Json::raw));
+            }
+            Self::Line(line) => to.text("line", line),
+        }
+    }
+}
+
+impl Shape for ToolDetail<'_> {
+    fn fields<F: Fields>(&self, to: &mut F) {
+        let input = self.tool_input.as_ref().map(Json::raw);
+        to.some_text("tool_name", self.tool_name.as_deref());
+        to.some_raw("tool_input", input);
+        to.some_text("name", self.tool_name.as_deref());
+        to.some_raw("input", input);
+        to.some_text("message_id", self.message_id.as_deref());
+        to.some_text("parent_tool_use_id", self.parent_tool_use_id.as_deref());
+        if let Some((path, kind)) = &self.changes {
+            to.objects("changes", &[Change { path, kind }]);
+        }
+        if let Some(seconds) = self.elapsed_seconds {
+            to.number("elapsed_seconds", seconds);
+        }
+        if let Some(result) = &self.result {
+            result.fields(to);
+        }
+    }
+}
+
+struct Change<'a> {
+    path: &'a Cow<'a, str>,
+    kind: &'static str,
+}
+
+impl Shape for Change<'_> {
+    fn fields<F: Fields>(&self, to: &mut F) {
+        to.text("path", self.path);
+        to.text("kind", self.kind);
+    }
+}
+
+impl Shape for ResultDetail<'_> {
+    fn fields<F: Fields>(&self, to: &mut F) {
+        to.text("tool_use_id", &self.tool_use_id);
+        to.some_raw("content", self.content);
+        to.count("result_len", self.result_len);
+        to.flag("truncated", self.truncated);
+        to.flag("is_error", self.is_error);
+    }
+}
+
+impl Shape for Completed<'_> {
+    fn fields<F: Fields>(&self, to: &mut F) {
+        to.text("type", "completed");
+        to.text("engine", ENGINE);
+        to.flag("ok", self.ok);
+        to.text("answer", &self.answer);
+        if let Some(resume) = &self.resume {
+            to.object("resume", &Resume(resume));
+        }
+        to.some_text("error", self.error.as_deref());
+        to.some_raw("usage", self.usage.as_ref().map(Json::raw));
+    }
+}
+
+impl ActionKind {
+    /// The word for it in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Command => "command",
+            Self::Tool => "tool",
+            Self::FileChange => "file_change",
+            Self::WebSearch => "web_search",
+            Self::Subagent => "subagent",
+            Self::Note => "note",
+            Self::Turn => "turn",
+            Self::Warning => "warning",
+            Self::Telemetry => "telemetry",
+        }
+    }
+}
+
+impl Phase {
+    /// The word for it in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Started => "started",
+            Self::Updated => "updated",
+            Self::Completed => "completed",
+        }
+    }
+}
+
+impl EventLevel {
+    /// The word for it in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// The fast writer.
+struct Direct<'o> {
+    out: &'o mut Vec<u8>,
+    first: bool,
+}
+
+fn write_object(shape: &impl Shape, out: &mut Vec<u8>) {
+    out.push(b'{');
+    shape.fields(&mut Direct { out, first: true });
+    out.push(b'}');
+}
+
+impl Direct<'_> {
+    fn key(&mut self, key: &'static str) {
+        if !self.first {
+            self.out.push(b',');
+        }
+        self.first = false;
+        self.out.push(b'"');
+        self.out.extend_from_slice(key.as_bytes());
+        self.out.extend_from_slice(b"\":");
+    }
+}
+
+impl Fields for Direct<'_> {
+    fn text(&mut self, key: &'static str, value: &str) {
+        self.key(key);
+        write_text(value, self.out);
+    }
+
+    fn flag(&mut self, key: &'static str, value: bool) {
+        self.key(key);
+        self.out.extend_from_slice(if value { b"true" } else { b"false" });
+    }
+
+    fn count(&mut self, key: &'static str, value: usize) {
+        self.key(key);
+        // Writing into a Vec cannot fail.
+        let _ = write!(self.out, "{value}");
+    }
+
+    fn number(&mut self, key: &'static str, value: f64) {
+        self.key(key);
+        let _ = serde_json::to_writer(&mut *self.out, &value);
+    }
+
+    fn raw(&mut self, key: &'static str, value: Raw<'_>) {
+        self.key(key);
+        self.out.extend_from_slice(value.0.as_bytes());
+    }
+
+    fn object(&mut self, key: &'static str, value: &impl Shape) {
+        self.key(key);
+        write_object(value, self.out);
+    }
+
+    fn objects(&mut self, key: &'static str, values: &[impl Shape]) {
+        self.key(key);
+        self.out.push(b'[');
+        for (index, value) in values.iter().enumerate() {
+            if index > 0 {
+                self.out.push(b',');
+            }
+            write_object(value, self.out);
+        }
+        self.out.push(b']');
+    }
+}
+
+/// Appends a JSON string. Escapes only what JSON demands.
+fn write_text(text: &str, out: &mut Vec<u8>) {
+    out.push(b'"');
+    let bytes = text.as_bytes();
+    let mut done = 0;
+    while let Some(offset) = next_escape(&bytes[done..]) {
+        let at = done + offset;
+        out.extend_from_slice(&bytes[done..at]);
+        match bytes[at] {
+            b'"' => out.extend_from_slice(b"\\\""),
+            b'\\' => out.extend_from_slice(b"\\\\"),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            0x08 => out.extend_from_slice(b"\\b"),
+            0x0C => out.extend_from_slice(b"\\f"),
+            other => {
+                let _ = write!(out, "\\u{other:04x}");
+            }
+        }
+        done = at + 1;
+    }
+    out.extend_from_slice(&bytes[done..]);
+    out.push(b'"');
+}
+
+/// Position of the next byte that must be escaped.
+fn next_escape(bytes: &[u8]) -> Option<usize> {
+    let escaped = |byte: &u8| *byte < 0x20 || matches!(*byte, b'"' | b'\\');
+    // Whole blocks are tested without a branch inside, which the compiler turns into vector instructions.
+    let clean = bytes.chunks_exact(32).take_while(|block| !block.iter().fold(false, |any, byte| any | escaped(byte)));
+    let start = clean.count() * 32;
+    bytes[start..].iter().position(escaped).map(|offset| start + offset)
+}
+
+/// A shape for serde.
+struct Serial<'s, T>(&'s T);
+
+impl<T: Shape> Serialize for Serial<'_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = Mapped { map: serializer.serialize_map(None)?, result: Ok(()) };
+        self.0.fields(&mut fields);
+        fields.result?;
+        fields.map.end()
+    }
+}
+
+struct SerialList<'s, T>(&'s [T]);
+
+impl<T: Shape> Serialize for SerialList<'_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_seq(Some(self.0.len()))?;
+        for item in self.0 {
+            list.serialize_element(&Serial(item))?;
+        }
+        list.end()
+    }
+}
+
+/// The writer for serde. Keeps the first error, as [`Fields`] has none.
+struct Mapped<M: SerializeMap> {
+    map: M,
+    result: Result<(), M::Error>,
+}
+
+impl<M: SerializeMap> Mapped<M> {
+    fn entry(&mut self, key: &'static str, value: &impl Serialize) {
+        if self.result.is_ok() {
+            self.result = self.map.serialize_entry(key, value);
+        }
+    }
+}
+
+impl<M: SerializeMap> Fields for Mapped<M> {
+    fn text(&mut self, key: &'static str, value: &str) {
+        self.entry(key, &value);
+    }
+
+    fn flag(&mut self, key: &'static str, value: bool) {
+        self.entry(key, &value);
+    }
+
+    fn count(&mut self, key: &'static str, value: usize) {
+        self.entry(key, &value);
+    }
+
+    fn number(&mut self, key: &'static str, value: f64) {
+        self.entry(key, &value);
+    }
+
+    fn raw(&mut self, key: &'static str, value: Raw<'_>) {
+        self.entry(key, &value);
+    }
+
+    fn object(&mut self, key: &'static str, value: &impl Shape) {
+        self.entry(key, &Serial(value));
+    }
+
+    fn objects(&mut self, key: &'static str, values: &[impl Shape]) {
+        self.entry(key, &SerialList(values));
+    }
+}

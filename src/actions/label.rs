@@ -1,0 +1,177 @@
+//! What a screen says about an action beside the contract: a kind that knows more tools, and one short line.
+//!
+//! Pure text: one line, not cut, not escaped. It must not know widths, colours or widgets.
+
+use std::{borrow::Cow, fmt};
+
+use super::{
+    event::{Action, ActionKind, Detail, Json},
+    title,
+};
+use crate::decode::{Raw, content_text};
+
+/// Arguments that tell one call of a tool from another, most telling first.
+const TELLING: [&str; 12] = [
+    "path",
+    "file_path",
+    "rawPath",
+    "key",
+    "query",
+    "sourceName",
+    "name",
+    "source",
+    "pattern",
+    "url",
+    "summary",
+    "text",
+];
+
+/// One line about an action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// Kind for the glyph.
+    pub kind: ActionKind,
+    /// The line, with white space folded.
+    pub text: String,
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.pad(&self.text)
+    }
+}
+
+/// The label of an action.
+pub fn of(action: &Action<'_>) -> Label {
+    match &action.detail {
+        Detail::Tool(tool) => match tool.tool_name.as_deref() {
+            Some(name) => call(name, tool.tool_input.as_ref().map(Json::raw), None),
+            None => Label { kind: action.kind, text: folded(&action.title) },
+        },
+        Detail::Empty | Detail::Thinking { .. } | Detail::Denial { .. } | Detail::Line(_) => {
+            Label { kind: action.kind, text: folded(&action.title) }
+        }
+    }
+}
+
+/// The label of a tool call. Names are matched in any case; paths and commands lose the prefix `cwd`.
+pub fn call(name: &str, input: Option<Raw<'_>>, cwd: Option<&str>) -> Label {
+    let text = |keys: [&'static str; 1]| title::text(input, keys);
+    let relative = |path: Cow<'_, str>| match cwd {
+        Some(cwd) => path
+            .strip_prefix(cwd.trim_end_matches('/'))
+            .and_then(|path| path.strip_prefix('/'))
+            .map_or_else(|| path.to_string(), str::to_owned),
+        None => path.into_owned(),
+    };
+    let path = || title::path(input).map(relative);
+    let (kind, text) = match name.to_ascii_lowercase().as_str() {
+        "bash" | "shell" | "killshell" => (ActionKind::Command, text(["command"]).map(|command| in_cwd(&command, cwd))),
+        "edit" | "write" | "multiedit" | "notebookedit" => (ActionKind::FileChange, path()),
+        "read" => (ActionKind::Tool, Some(marked("read", path()))),
+        "ls" => (ActionKind::Tool, Some(marked("ls", path()))),
+        "glob" => (ActionKind::Tool, Some(marked("glob", text(["pattern"]).map(Cow::into_owned)))),
+        searches @ ("grep" | "find") => {
+            (ActionKind::Tool, text(["pattern"]).map(|pattern| format!("{searches}: {pattern}")))
+        }
+        "websearch" | "web_search" => {
+            (ActionKind::WebSearch, Some(text(["query"]).map_or("search".into(), Cow::into_owned)))
+        }
+        "webfetch" | "web_fetch" => {
+            (ActionKind::WebSearch, Some(text(["url"]).map_or("fetch".into(), Cow::into_owned)))
+        }
+        "todowrite" => (ActionKind::Note, Some("update todos".into())),
+        "todoread" => (ActionKind::Note, Some("read todos".into())),
+        "askuserquestion" => (ActionKind::Note, Some("ask user".into())),
+        "task" | "agent" => (ActionKind::Subagent, title::text(input, ["description", "prompt"]).map(Cow::into_owned)),
+        _ => (ActionKind::Tool, Some(with_argument(short_name(name), input))),
+    };
+    Label { kind, text: folded(&text.unwrap_or_else(|| name.to_owned())) }
+}
+
+/// `mcp__ktx__read_raw_file` → `read_raw_file`; other names as they are.
+pub fn short_name(name: &str) -> &str {
+    let server_and_tool = name.strip_prefix("mcp__").and_then(|rest| rest.split_once("__"));
+    match server_and_tool {
+        Some((_, tool)) if !tool.is_empty() => tool,
+        _ => name,
+    }
+}
+
+/// How much a result brought: its lines when it is small, its size when it is not, its pictures, or `empty`.
+pub fn result_fact(content: Option<Raw<'_>>) -> String {
+    let Some(content) = content else { return "empty".into() };
+    let text = content_text(content);
+    let images = content.items().iter().filter(|part| is_image(**part)).count();
+    match (images, text.len(), text.lines().count()) {
+        (1, ..) => "1 image".into(),
+        (2.., ..) => format!("{images} images"),
+        (0, 0, _) => "empty".into(),
+        (0, 1024.., _) => size(text.len()),
+        (0, _, 2..) => format!("{} lines", text.lines().count()),
+        (0, bytes, _) => format!("{bytes} B"),
+    }
+}
+
+/// A number of bytes for people: `812 B`, `15.7 KB`, `1.2 MB`.
+pub fn size(bytes: usize) -> String {
+    let (mut value, mut unit) = (bytes as f64, "B");
+    for larger in ["KB", "MB", "GB"] {
+        // What would be shown as 1024.0 is one of the next unit.
+        if value < 1023.95 {
+            break;
+        }
+        value /= 1024.0;
+        unit = larger;
+    }
+    if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
+}
+
+fn is_image(part: Raw<'_>) -> bool {
+    part.get("type").and_then(Raw::as_str).as_deref() == Some("image")
+}
+
+fn with_argument(name: &str, input: Option<Raw<'_>>) -> String {
+    let found = input.map(|input| input.pick(TELLING)).unwrap_or_default();
+    let argument = TELLING.iter().zip(found).find_map(|(key, value)| {
+        let value = value?;
+        match value.as_str() {
+            Some(text) if text.trim().is_empty() => None,
+            Some(text) if *key == "query" => Some(format!("\"{text}\"")),
+            Some(text) => Some(text.into_owned()),
+            None => {
+                value.0.starts_with(|first: char| first == '-' || first.is_ascii_digit()).then(|| value.0.to_owned())
+            }
+        }
+    });
+    match argument {
+        Some(argument) => format!("{name} {argument}"),
+        None => name.to_owned(),
+    }
+}
+
+fn marked(verb: &str, argument: Option<String>) -> String {
+    match argument {
+        Some(argument) => format!("{verb}: `{argument}`"),
+        None => verb.to_owned(),
+    }
+}
+
+/// A command without the directory in front of its paths.
+fn in_cwd(command: &str, cwd: Option<&str>) -> String {
+    match cwd.map(|cwd| cwd.trim_end_matches('/')).filter(|cwd| !cwd.is_empty()) {
+        Some(cwd) => command.replace(&format!("{cwd}/"), ""),
+        None => command.to_owned(),
+    }
+}
+
+fn folded(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for word in text.split_whitespace() {
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    line
+}

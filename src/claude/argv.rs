@@ -1,0 +1,205 @@
+//! The command line of a unit's `claude`. Pure: builds a list, touches nothing.
+//!
+//! `--allowedTools` and `--disallowedTools` take any number of values and would swallow a value that follows, so each
+//! is followed by another flag. Values that come from outside are glued to their flag with `=`, so that none of them
+//! can pose as a flag.
+
+use std::{
+    ffi::{OsStr, OsString},
+    path::Path,
+};
+
+/// Built-in tools that are refused by name, beside being switched off altogether.
+pub const DENIED_BUILT_INS: [&str; 12] = [
+    "Agent",
+    "Task",
+    "AskUserQuestion",
+    "Bash",
+    "Read",
+    "Edit",
+    "Write",
+    "Glob",
+    "Grep",
+    "WebFetch",
+    "WebSearch",
+    "TodoWrite",
+];
+
+/// What varies from one unit to the next.
+#[derive(Clone, Copy, Debug)]
+pub struct UnitArgs<'a> {
+    /// Full tool ids (`mcp__ktx__…`), the only ones that may run.
+    pub tool_ids: &'a [String],
+    /// File that holds the system prompt.
+    pub system_prompt: &'a Path,
+    /// Model, if one is asked for.
+    pub model: Option<&'a str>,
+    /// API round trips allowed.
+    pub max_turns: u32,
+    /// Spending allowed, in dollars.
+    pub max_budget_usd: Option<f64>,
+    /// Stream partial messages.
+    pub partial_messages: bool,
+    /// The session.
+    pub session: Session<'a>,
+}
+
+/// Which session the process works in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Session<'a> {
+    /// A new one, with this id (a UUID).
+    New(&'a str),
+    /// An earlier one goes on, under its own id.
+    Resume(&'a str),
+}
+
+/// Arguments after the program (and its prefix).
+pub fn unit(args: &UnitArgs<'_>) -> Vec<OsString> {
+    let mut argv: Vec<OsString> = [
+        "-p",
+        "--input-format",
+        "stream-json",
+        "--output-format",
+        "stream-json",
+        "--verbose",
+        "--setting-sources=",
+        "--strict-mcp-config",
+        "--tools=",
+        "--disable-slash-commands",
+        "--no-chrome",
+        "--permission-mode",
+        "dontAsk",
+    ]
+    .into_iter()
+    .map(OsString::from)
+    .collect();
+    if !args.tool_ids.is_empty() {
+        argv.push("--allowedTools".into());
+        argv.push(args.tool_ids.join(",").into());
+    }
+    argv.push("--disallowedTools".into());
+    argv.push(DENIED_BUILT_INS.join(",").into());
+    argv.push("--system-prompt-file".into());
+    argv.push(args.system_prompt.into());
+    if let Some(model) = args.model {
+        argv.push(glued("--model=", model));
+    }
+    argv.push("--max-turns".into());
+    argv.push(args.max_turns.to_string().into());
+    if let Some(dollars) = args.max_budget_usd {
+        argv.push("--max-budget-usd".into());
+        argv.push(dollars.to_string().into());
+    }
+    if args.partial_messages {
+        argv.push("--include-partial-messages".into());
+    }
+    argv.push(match args.session {
+        Session::New(id) => glued("--session-id=", id),
+        Session::Resume(id) => glued("--resume=", id),
+    });
+    argv
+}
+
+/// A command line as text, for the record. Bytes that are not UTF-8 are replaced.
+pub fn shown<'a>(words: impl IntoIterator<Item = &'a OsStr>) -> Vec<String> {
+    words.into_iter().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+fn glued(flag: &str, value: &str) -> OsString {
+    let mut word = OsString::from(flag);
+    word.push(value);
+    word
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "0199aaaa-0000-7000-8000-000000000000";
+
+    fn args<'a>(tool_ids: &'a [String], session: Session<'a>) -> UnitArgs<'a> {
+        UnitArgs {
+            tool_ids,
+            system_prompt: Path::new("/private/system.md"),
+            model: None,
+            max_turns: 40,
+            max_budget_usd: None,
+            partial_messages: false,
+            session,
+        }
+    }
+
+    fn text(args: &UnitArgs<'_>) -> Vec<String> {
+        shown(unit(args).iter().map(OsString::as_os_str))
+    }
+
+    #[test]
+    fn the_whole_command_line() {
+        let tools = ["mcp__ktx__wiki_read".to_owned(), "mcp__ktx__wiki_write".to_owned()];
+        let full = UnitArgs {
+            model: Some("sonnet"),
+            max_budget_usd: Some(2.5),
+            partial_messages: true,
+            ..args(&tools, Session::New(ID))
+        };
+        assert_eq!(
+            text(&full),
+            [
+                "-p",
+                "--input-format",
+                "stream-json",
+                "--output-format",
+                "stream-json",
+                "--verbose",
+                "--setting-sources=",
+                "--strict-mcp-config",
+                "--tools=",
+                "--disable-slash-commands",
+                "--no-chrome",
+                "--permission-mode",
+                "dontAsk",
+                "--allowedTools",
+                "mcp__ktx__wiki_read,mcp__ktx__wiki_write",
+                "--disallowedTools",
+                "Agent,Task,AskUserQuestion,Bash,Read,Edit,Write,Glob,Grep,WebFetch,WebSearch,TodoWrite",
+                "--system-prompt-file",
+                "/private/system.md",
+                "--model=sonnet",
+                "--max-turns",
+                "40",
+                "--max-budget-usd",
+                "2.5",
+                "--include-partial-messages",
+                "--session-id=0199aaaa-0000-7000-8000-000000000000",
+            ]
+        );
+    }
+
+    #[test]
+    fn without_tools_nothing_is_allowed() {
+        assert!(!text(&args(&[], Session::New(ID))).contains(&"--allowedTools".to_owned()));
+    }
+
+    #[test]
+    fn resuming_names_no_session_of_its_own() {
+        let argv = text(&args(&[], Session::Resume(ID)));
+        assert_eq!(argv.last().map(String::as_str), Some("--resume=0199aaaa-0000-7000-8000-000000000000"));
+        assert!(!argv.iter().any(|word| word.starts_with("--session-id")));
+    }
+
+    #[test]
+    fn every_list_is_followed_by_a_flag() {
+        let tools = ["mcp__ktx__a".to_owned()];
+        let argv = text(&args(&tools, Session::New(ID)));
+        for list in ["--allowedTools", "--disallowedTools"] {
+            let at = argv.iter().position(|word| word == list).unwrap();
+            assert!(argv[at + 2].starts_with("--"), "{list} is followed by {}", argv[at + 2]);
+        }
+    }
+
+    #[test]
+    fn a_hostile_model_cannot_become_a_flag() {
+        let hostile = UnitArgs { model: Some("--mcp-config"), ..args(&[], Session::New(ID)) };
+        assert!(text(&hostile).contains(&"--model=--mcp-config".to_owned()));
+    }
+}

@@ -1,0 +1,316 @@
+//! The course of one attempt, as a state machine without I/O: what happened goes in, [`Step`]s come out.
+//!
+//! Opening, proving the isolation, working, over. Timers are steps too. It must not know processes, pipes or clocks;
+//! `unit` carries the steps out.
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::{
+    decode::{Body, Line, line::Init},
+    tape::{
+        Note,
+        note::{IsolationChecked, StopHow},
+    },
+    units::verdict::Facts,
+};
+
+use super::{
+    control::{Ask, Control, Decision, Effect, Frame, HeldCall, user_message},
+    gather::Gather,
+    isolation::{self, Allowed},
+    mcp::FromServer,
+    process::{Ended, Rung},
+    unit::Command,
+};
+
+/// Something to do.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Step {
+    /// Write a line to the agent.
+    Write(Frame),
+    /// Close its stdin: there will be no more work.
+    Close,
+    /// Hand a message to the tool server.
+    Serve(Value),
+    /// Ask the gate about a call.
+    Hold(String, HeldCall),
+    /// The agent no longer waits for the gate.
+    Release(String),
+    /// Signal the process group.
+    Signal(Signal),
+    /// Put a fact of ours on the tape.
+    Record(Note),
+    /// Start-up is over.
+    Started,
+    /// Come back with this alarm, unless another is set before.
+    Wake(Alarm),
+    /// Do not wait for the process any longer.
+    Leave,
+}
+
+/// Why to come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Alarm {
+    /// The agent did not say which settings it has read.
+    Unanswered,
+    /// It had time to end by itself.
+    Lingered,
+    /// The last step of the ladder did not help.
+    Unmoved,
+    /// The pipes of the dead process had time to close.
+    Drained,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// We wait for the answer to our first request.
+    Opening,
+    /// We wait to hear which settings were read; nothing was asked of the model yet.
+    Proving,
+    /// The model works.
+    Working,
+    /// There is a result, or there will be none.
+    Over,
+}
+
+/// Where an attempt stands.
+#[derive(Debug)]
+pub(super) struct Course {
+    gather: Gather,
+    control: Control,
+    allowed: Allowed,
+    sources: Option<Vec<String>>,
+    prompt: String,
+    with_tools: bool,
+    phase: Phase,
+    started: bool,
+    /// The firmest thing done to end it.
+    ladder: Option<Rung>,
+    /// The process is gone.
+    exited: bool,
+}
+
+impl Course {
+    /// An attempt that may use what is `allowed` and is given `prompt`.
+    pub(super) fn new(facts: Facts, allowed: Allowed, with_tools: bool, prompt: String) -> Self {
+        Self {
+            gather: Gather::new(facts),
+            control: Control::default(),
+            allowed,
+            sources: None,
+            prompt,
+            with_tools,
+            phase: Phase::Opening,
+            started: false,
+            ladder: None,
+            exited: false,
+        }
+    }
+
+    /// What is known of it.
+    pub(super) fn into_facts(self) -> Facts {
+        self.gather.facts
+    }
+
+    /// The process runs.
+    pub(super) fn open(&mut self) -> Vec<Step> {
+        vec![Step::Write(self.control.ask(Ask::Initialize { tools: self.with_tools }))]
+    }
+
+    /// A line of its stdout.
+    pub(super) fn line(&mut self, line: &Line<'_>) -> Vec<Step> {
+        self.gather.line(&line.body);
+        match &line.body {
+            Body::Control { kind, request_id, payload, .. } => {
+                let body = payload.map_or(Value::Null, |payload| payload.value());
+                let effects = self.control.frame(kind, request_id, body);
+                effects.into_iter().flat_map(|effect| self.effect(effect)).collect()
+            }
+            Body::Init(init) => self.announced(init),
+            Body::Result(_) => self.over(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// A line of its stderr.
+    pub(super) fn stderr(&mut self, line: &str) {
+        self.gather.stderr(line);
+    }
+
+    /// It closed its stdout: there will be no result any more.
+    pub(super) fn silent(&mut self) -> Vec<Step> {
+        self.over()
+    }
+
+    /// The tool server said something, or ended.
+    pub(super) fn server(&mut self, said: Option<FromServer>) -> Vec<Step> {
+        match said {
+            Some(FromServer::Message(message)) => {
+                self.control.from_server(message).map(Step::Write).into_iter().collect()
+            }
+            Some(FromServer::Called { failure: None, .. }) => Vec::new(),
+            Some(FromServer::Called { tool, tool_use_id, failure: Some(message) }) => {
+                let is_new = self.gather.facts.tally.failed(&tool, tool_use_id.as_deref(), &message);
+                is_new.then(|| Step::Record(Note::ToolFailed { tool, tool_use_id, message })).into_iter().collect()
+            }
+            None => self.control.server_ended().into_iter().map(Step::Write).collect(),
+        }
+    }
+
+    /// The gate decided over a call.
+    pub(super) fn decided(&mut self, request_id: &str, decision: Decision) -> Vec<Step> {
+        self.control.decide(request_id, decision).map(Step::Write).into_iter().collect()
+    }
+
+    /// Somebody wants it to end. After its result it only ends faster; the result stands.
+    pub(super) fn command(&mut self, command: Command) -> Vec<Step> {
+        let (how, rung) = match command {
+            Command::Interrupt => (StopHow::Stop, Rung::Interrupt),
+            Command::Kill => (StopHow::Kill, Rung::Kill),
+        };
+        if self.phase == Phase::Over && self.gather.facts.stopped.is_none() {
+            return self.stop(rung.max(Rung::Terminate));
+        }
+        self.gather.facts.stopped = Some(how);
+        self.stop(rung)
+    }
+
+    /// The tape cannot be written: nothing that happens from now on would be kept.
+    pub(super) fn unrecorded(&mut self, error: String) -> Vec<Step> {
+        self.gather.facts.record_error.get_or_insert(error);
+        self.stop(Rung::Kill)
+    }
+
+    /// An alarm went off.
+    pub(super) fn alarm(&mut self, alarm: Alarm) -> Vec<Step> {
+        match alarm {
+            Alarm::Unanswered if self.phase == Phase::Proving => self.work(),
+            Alarm::Unanswered => Vec::new(),
+            Alarm::Lingered => self.stop(Rung::Terminate),
+            Alarm::Unmoved => self.stop(self.ladder.map_or(Rung::Interrupt, Rung::next)),
+            Alarm::Drained => vec![Step::Leave],
+        }
+    }
+
+    /// The process ended; its pipes may still hold something.
+    pub(super) fn exited(&mut self, ended: Ended) -> Vec<Step> {
+        self.gather.facts.exit_code = ended.code;
+        self.gather.facts.signal = ended.signal;
+        self.phase = Phase::Over;
+        self.exited = true;
+        vec![Step::Wake(Alarm::Drained)]
+    }
+
+    fn effect(&mut self, effect: Effect) -> Vec<Step> {
+        let breached = self.gather.facts.isolation_breach.is_some();
+        match effect {
+            Effect::Write(frame) => vec![Step::Write(frame)],
+            Effect::ToServer(message) if breached => {
+                let refusal = json!({
+                    "jsonrpc": "2.0",
+                    "id": message.get("id"),
+                    "error": {"code": -32600, "message": "the attempt is being stopped"},
+                });
+                self.server(Some(FromServer::Message(refusal)))
+            }
+            Effect::ToServer(message) => vec![Step::Serve(message)],
+            Effect::Held(id, _) if breached => self.decided(&id, Decision::Deny("the attempt is being stopped".into())),
+            Effect::Held(id, call) => vec![Step::Hold(id, call)],
+            Effect::Withdrawn(id) => vec![Step::Release(id)],
+            Effect::ToolFailed { tool, tool_use_id, message } => {
+                self.gather.facts.tally.failed(&tool, tool_use_id.as_deref(), &message);
+                Vec::new()
+            }
+            Effect::Answered(ask, answer) => self.answered(ask, answer),
+        }
+    }
+
+    fn answered(&mut self, ask: Ask, answer: Result<Value, String>) -> Vec<Step> {
+        match (ask, answer) {
+            (Ask::Initialize { .. }, Ok(_)) if self.phase == Phase::Opening => {
+                self.phase = Phase::Proving;
+                vec![Step::Write(self.control.ask(Ask::Settings)), Step::Wake(Alarm::Unanswered)]
+            }
+            (Ask::Initialize { .. }, Err(error)) => {
+                self.gather.facts.spawn_error = Some(format!("claude refused to open the conversation: {error}"));
+                self.stop(Rung::Interrupt)
+            }
+            (Ask::Settings, answer) => self.settings(answer.ok().as_ref().and_then(isolation::settings_sources)),
+            (Ask::Initialize { .. } | Ask::Interrupt | Ask::McpStatus, _) => Vec::new(),
+        }
+    }
+
+    /// The agent said which settings it has read, or that it cannot say, which is not a breach.
+    fn settings(&mut self, sources: Option<Vec<String>>) -> Vec<Step> {
+        self.sources = sources;
+        if let Some(sentence) = self.sources.as_deref().and_then(isolation::settings_breach) {
+            return self.breach(sentence);
+        }
+        if self.phase == Phase::Proving && self.ladder.is_none() { self.work() } else { Vec::new() }
+    }
+
+    fn work(&mut self) -> Vec<Step> {
+        if self.ladder.is_some() {
+            return Vec::new();
+        }
+        self.phase = Phase::Working;
+        vec![Step::Write(user_message(&self.prompt))]
+    }
+
+    /// A turn begins, and the agent said what it offers.
+    fn announced(&mut self, init: &Init<'_>) -> Vec<Step> {
+        if let Some(sentence) = self.allowed.breach(init) {
+            return self.breach(sentence);
+        }
+        let mut steps = vec![self.checked(None)];
+        if !std::mem::replace(&mut self.started, true) {
+            steps.push(Step::Started);
+        } else if !self.control.is_open(Ask::Settings) {
+            steps.push(Step::Write(self.control.ask(Ask::Settings)));
+        }
+        steps
+    }
+
+    fn breach(&mut self, sentence: String) -> Vec<Step> {
+        let mut steps = vec![self.checked(Some(sentence.clone()))];
+        self.gather.facts.isolation_breach.get_or_insert(sentence);
+        steps.extend(self.stop(Rung::Interrupt));
+        steps
+    }
+
+    fn checked(&self, breach: Option<String>) -> Step {
+        Step::Record(Note::IsolationChecked(IsolationChecked { breach, settings_sources: self.sources.clone() }))
+    }
+
+    /// There is nothing left to do: the process may end by itself.
+    fn over(&mut self) -> Vec<Step> {
+        self.phase = Phase::Over;
+        let mut steps = vec![Step::Close];
+        // A ladder that is being climbed has its own, shorter patience.
+        if self.ladder.is_none() && !self.exited {
+            steps.push(Step::Wake(Alarm::Lingered));
+        }
+        steps
+    }
+
+    /// Takes a step of the ladder, unless it was taken already.
+    fn stop(&mut self, rung: Rung) -> Vec<Step> {
+        if self.exited || self.ladder.is_some_and(|taken| taken >= rung) {
+            return Vec::new();
+        }
+        self.ladder = Some(rung);
+        let step = match rung {
+            Rung::Interrupt if self.phase == Phase::Working => Step::Write(self.control.ask(Ask::Interrupt)),
+            // No turn runs that an interrupt could end.
+            Rung::Interrupt => Step::Close,
+            Rung::Terminate => Step::Signal(Signal::SIGTERM),
+            Rung::Kill => Step::Signal(Signal::SIGKILL),
+            Rung::GiveUp => return vec![Step::Leave],
+        };
+        vec![step, Step::Wake(Alarm::Unmoved)]
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,266 @@
+//! What the stream says about an attempt, boiled down to the facts that a verdict needs. Pure: lines in, facts out.
+//!
+//! It must not judge: which failure counts and what a result means is decided in `units`.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use crate::{
+    decode::{
+        Block, Body, Chat, Raw, ResultLine,
+        line::{RateLimit, System},
+    },
+    units::verdict::{Facts, ResultFacts},
+};
+
+/// Model name of lines that the agent writes itself.
+const SYNTHETIC: &str = "<synthetic>";
+/// Lines of stderr that a verdict keeps.
+const TAIL_LINES: usize = 20;
+/// Characters of each.
+const TAIL_CHARS: usize = 2_000;
+
+/// Collects the facts of one attempt.
+#[derive(Debug, Default)]
+pub struct Gather {
+    /// What is known so far.
+    pub facts: Facts,
+    /// Tool of each call, by its id.
+    tools: HashMap<String, String>,
+    /// `last_text` holds the text of an error line, which later text does not replace.
+    error_text: bool,
+}
+
+impl Gather {
+    /// Goes on from what is known before the start.
+    pub fn new(facts: Facts) -> Self {
+        Self { facts, ..Self::default() }
+    }
+
+    /// Takes in a line of stdout.
+    pub fn line(&mut self, body: &Body<'_>) {
+        match body {
+            Body::Assistant(chat) => self.assistant(chat),
+            Body::User(chat) => self.results(chat),
+            Body::System(System::PermissionDenied { tool_name, tool_use_id, message }) => {
+                let message = message.as_deref().unwrap_or("permission denied");
+                self.facts.tally.failed(tool_name, Some(tool_use_id), message);
+            }
+            Body::RateLimit(limit) => self.limit(limit),
+            Body::Result(result) => self.result(result),
+            Body::Init(_)
+            | Body::System(_)
+            | Body::StreamEvent(_)
+            | Body::ToolProgress { .. }
+            | Body::Control { .. }
+            | Body::Other(_)
+            | Body::Malformed => {}
+        }
+    }
+
+    /// Takes in a line of stderr.
+    pub fn stderr(&mut self, line: &str) {
+        let tail = &mut self.facts.stderr_tail;
+        if tail.len() == TAIL_LINES {
+            tail.remove(0);
+        }
+        tail.push(line.chars().take(TAIL_CHARS).collect());
+    }
+
+    fn assistant(&mut self, chat: &Chat<'_>) {
+        let failed = chat.error.is_some() || chat.api_error.is_some();
+        if failed {
+            let owned = |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().map(str::to_owned);
+            self.facts.error_class = owned(&chat.error);
+            self.facts.api_error = owned(&chat.api_error);
+            self.facts.api_status = chat.api_error_status;
+        }
+        let failed = failed || chat.model.as_deref() == Some(SYNTHETIC);
+        for block in &chat.blocks {
+            match block {
+                Block::ToolUse(call) => {
+                    self.tools.insert(call.id.to_string(), call.name.to_string());
+                }
+                Block::Text(text) if failed || !self.error_text => {
+                    self.error_text = failed;
+                    self.facts.last_text = Some(text.to_string());
+                }
+                Block::Text(_) | Block::Thinking(_) | Block::ToolResult(_) | Block::Image(_) | Block::Unknown(_) => {}
+            }
+        }
+    }
+
+    fn results(&mut self, chat: &Chat<'_>) {
+        for block in &chat.blocks {
+            let Block::ToolResult(result) = block else { continue };
+            let tool = self.tools.get(result.tool_use_id.as_ref()).map_or("?", String::as_str);
+            let refused = chat.refused.contains(&result.tool_use_id);
+            if refused || result.is_error == Some(true) {
+                let message = result.content.map(text_of).unwrap_or_default();
+                self.facts.tally.failed(tool, Some(&result.tool_use_id), &message);
+            } else {
+                self.facts.tally.succeeded(tool, Some(&result.tool_use_id));
+            }
+        }
+    }
+
+    fn limit(&mut self, limit: &RateLimit<'_>) {
+        if limit.status == "rejected" {
+            self.facts.limit_resets_at = limit.resets_at;
+        }
+    }
+
+    fn result(&mut self, line: &ResultLine<'_>) {
+        for denial in &line.denials {
+            let id = denial.tool_use_id.as_deref();
+            let known = id.and_then(|id| self.tools.get(id)).map(String::as_str);
+            let tool = denial.tool_name.as_deref().or(known).unwrap_or("?");
+            self.facts.tally.failed(tool, id, "permission denied");
+        }
+        let owned = |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().map(str::to_owned);
+        let errors: Vec<&str> = line.error.iter().chain(&line.errors).map(AsRef::as_ref).collect();
+        self.facts.result = Some(ResultFacts {
+            subtype: owned(&line.subtype),
+            is_error: line.is_error,
+            terminal_reason: owned(&line.terminal_reason),
+            stop_reason: owned(&line.stop_reason),
+            text: owned(&line.result),
+            errors: (!errors.is_empty()).then(|| errors.join("; ")),
+            api_status: line.api_error_status,
+        });
+    }
+}
+
+/// The text of a tool result: the string, or the texts of its blocks, or the JSON as it is.
+fn text_of(content: Raw<'_>) -> String {
+    match content.value() {
+        Value::String(text) => text,
+        Value::Array(blocks) => {
+            let texts: Vec<&str> = blocks.iter().filter_map(|block| block.get("text")?.as_str()).collect();
+            texts.join("\n")
+        }
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::{ToolResult, ToolUse, line::Denial};
+
+    fn call(id: &'static str, name: &'static str) -> Body<'static> {
+        let block = Block::ToolUse(ToolUse { id: id.into(), name: name.into(), input: None });
+        Body::Assistant(Chat { blocks: vec![block], ..Chat::default() })
+    }
+
+    fn result(id: &'static str, content: &'static str, is_error: bool, refused: bool) -> Body<'static> {
+        let block = ToolResult { tool_use_id: id.into(), content: Some(Raw(content)), is_error: Some(is_error) };
+        let refused = if refused { vec![id.into()] } else { Vec::new() };
+        Body::User(Chat { blocks: vec![Block::ToolResult(block)], refused, ..Chat::default() })
+    }
+
+    fn failures(gather: &Gather) -> Vec<(&str, &str, bool)> {
+        gather
+            .facts
+            .tally
+            .calls()
+            .iter()
+            .map(|call| (call.tool.as_str(), call.message.as_str(), call.recovered))
+            .collect()
+    }
+
+    #[test]
+    fn failed_refused_and_recovered_calls() {
+        let mut gather = Gather::default();
+        for line in [
+            call("a", "mcp__ktx__wiki_write"),
+            result("a", r#""no such page""#, true, false),
+            call("b", "mcp__ktx__wiki_write"),
+            result("b", r#"[{"type":"text","text":"written"}]"#, false, false),
+            call("c", "Bash"),
+            result("c", r#"[{"type":"text","text":"one"},{"type":"text","text":"two"}]"#, false, true),
+            result("never announced", "null", true, false),
+        ] {
+            gather.line(&line);
+        }
+        assert_eq!(
+            failures(&gather),
+            [("wiki_write", "no such page", true), ("Bash", "one\ntwo", false), ("?", "null", false)]
+        );
+    }
+
+    #[test]
+    fn a_denial_counts_once_however_often_it_is_reported() {
+        let mut gather = Gather::default();
+        gather.line(&call("a", "Bash"));
+        gather.line(&Body::System(System::PermissionDenied {
+            tool_name: "Bash".into(),
+            tool_use_id: "a".into(),
+            message: Some("not allowed".into()),
+        }));
+        gather.line(&result("a", r#""not allowed""#, true, true));
+        let denial = Denial { tool_name: Some("Bash".into()), tool_use_id: Some("a".into()), tool_input: None };
+        gather.line(&Body::Result(Box::new(ResultLine { denials: vec![denial], ..ResultLine::default() })));
+        assert_eq!(failures(&gather), [("Bash", "not allowed", false)]);
+    }
+
+    #[test]
+    fn an_error_line_is_kept_against_later_text() {
+        let text = |text: &'static str, error: Option<&'static str>| {
+            Body::Assistant(Chat {
+                blocks: vec![Block::Text(text.into())],
+                error: error.map(Into::into),
+                api_error: error.map(|_| "usage_limit_reached".into()),
+                api_error_status: error.map(|_| 429),
+                ..Chat::default()
+            })
+        };
+        let mut gather = Gather::default();
+        gather.line(&text("working", None));
+        assert_eq!(gather.facts.last_text.as_deref(), Some("working"));
+        gather.line(&text("You've hit your limit", Some("rate_limit")));
+        gather.line(&text("more", None));
+        assert_eq!(gather.facts.last_text.as_deref(), Some("You've hit your limit"));
+        assert_eq!(gather.facts.error_class.as_deref(), Some("rate_limit"));
+        assert_eq!(gather.facts.api_error.as_deref(), Some("usage_limit_reached"));
+        assert_eq!(gather.facts.api_status, Some(429));
+    }
+
+    #[test]
+    fn only_a_rejected_window_sets_the_reset_time() {
+        let limit = |status: &'static str, at| {
+            Body::RateLimit(RateLimit { status: status.into(), resets_at: Some(at), ..RateLimit::default() })
+        };
+        let mut gather = Gather::default();
+        gather.line(&limit("allowed_warning", 1));
+        assert_eq!(gather.facts.limit_resets_at, None);
+        gather.line(&limit("rejected", 2));
+        gather.line(&limit("allowed", 3));
+        assert_eq!(gather.facts.limit_resets_at, Some(2));
+    }
+
+    #[test]
+    fn the_last_result_stands_with_all_its_errors() {
+        let mut gather = Gather::default();
+        gather.line(&Body::Result(Box::new(ResultLine { result: Some("first".into()), ..ResultLine::default() })));
+        gather.line(&Body::Result(Box::new(ResultLine {
+            error: Some("e".into()),
+            errors: vec!["f".into(), "g".into()],
+            ..ResultLine::default()
+        })));
+        let result = gather.facts.result.unwrap();
+        assert_eq!((result.text, result.errors.as_deref()), (None, Some("e; f; g")));
+    }
+
+    #[test]
+    fn the_tail_of_stderr_is_bounded() {
+        let mut gather = Gather::default();
+        for line in 0..50 {
+            gather.stderr(&format!("{line} {}", "é".repeat(5_000)));
+        }
+        assert_eq!(gather.facts.stderr_tail.len(), TAIL_LINES);
+        assert!(gather.facts.stderr_tail[0].starts_with("30 "));
+        assert!(gather.facts.stderr_tail.iter().all(|line| line.chars().count() == TAIL_CHARS));
+    }
+}

@@ -1,0 +1,378 @@
+//! Child processes in groups of their own, and how they end. Nothing that is started here outlives this program.
+//!
+//! Four things see to that: dropping a [`Child`] kills its group at once; [`kill_all`] does it for every group, from a
+//! panic hook or a signal's path; on Linux the kernel kills the child when we die without a word; and a child whose
+//! stdin closes comes to an end by itself. It must not know what the child says.
+
+use std::{
+    ffi::OsString,
+    io,
+    os::unix::process::ExitStatusExt as _,
+    path::PathBuf,
+    process::Stdio,
+    sync::{Mutex, OnceLock, PoisonError, mpsc},
+    time::Duration,
+};
+
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
+};
+use tokio::{
+    process::{ChildStderr, ChildStdin, ChildStdout, Command},
+    runtime::Handle,
+    sync::oneshot,
+};
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// Program.
+    pub exe: PathBuf,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// Working directory.
+    pub cwd: PathBuf,
+    /// Its whole environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// Give it a pipe as stdin; else stdin is empty.
+    pub stdin: bool,
+}
+
+/// How long we wait before the next step. Times of the design; tests shorten them.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// Between the steps of the kill ladder.
+    pub rung: Duration,
+    /// For a process to end by itself once it has nothing left to do.
+    pub linger: Duration,
+    /// For the pipes of a dead process to close.
+    pub drain: Duration,
+    /// For an answer to a question that the process may not understand.
+    pub answer: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            rung: Duration::from_secs(2),
+            linger: Duration::from_secs(5),
+            drain: Duration::from_secs(2),
+            answer: Duration::from_secs(5),
+        }
+    }
+}
+
+/// The steps that end a process, mildest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rung {
+    /// Ask it to stop: a request in the two-way protocol, SIGINT otherwise.
+    Interrupt,
+    /// SIGTERM.
+    Terminate,
+    /// SIGKILL.
+    Kill,
+    /// Nothing more can be done; it is left to the kernel.
+    GiveUp,
+}
+
+impl Rung {
+    /// The next firmer step.
+    pub fn next(self) -> Self {
+        match self {
+            Self::Interrupt => Self::Terminate,
+            Self::Terminate => Self::Kill,
+            Self::Kill | Self::GiveUp => Self::GiveUp,
+        }
+    }
+
+    /// Signal of the step.
+    pub fn signal(self) -> Option<Signal> {
+        match self {
+            Self::Interrupt => Some(Signal::SIGINT),
+            Self::Terminate => Some(Signal::SIGTERM),
+            Self::Kill => Some(Signal::SIGKILL),
+            Self::GiveUp => None,
+        }
+    }
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// Exit code.
+    pub code: Option<i32>,
+    /// Signal that ended it.
+    pub signal: Option<i32>,
+}
+
+/// A running process, leader of a group. Dropping it kills the group.
+#[derive(Debug)]
+pub struct Child {
+    process: tokio::process::Child,
+    group: Group,
+    pid: u32,
+    /// Pipe to its stdin, if asked for.
+    pub stdin: Option<ChildStdin>,
+    /// Pipe from its stdout.
+    pub stdout: Option<ChildStdout>,
+    /// Pipe from its stderr.
+    pub stderr: Option<ChildStderr>,
+}
+
+impl Child {
+    /// Process id, which is also the id of its group.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Sends `signal` to the whole group. A group that is gone is no error.
+    pub fn signal(&self, signal: Signal) {
+        self.group.signal(signal);
+    }
+
+    /// Waits for its end, then kills whatever is left of its group. May be dropped and called again.
+    pub async fn wait(&mut self) -> Ended {
+        let status = self.process.wait().await;
+        self.group.disband();
+        status.map_or_else(|_| Ended::default(), |status| Ended { code: status.code(), signal: status.signal() })
+    }
+
+    /// Climbs the ladder from `rung` until it has ended. `None` if even SIGKILL did not help.
+    pub async fn end(&mut self, mut rung: Rung, patience: Patience) -> Option<Ended> {
+        while let Some(signal) = rung.signal() {
+            self.signal(signal);
+            if let Ok(ended) = tokio::time::timeout(patience.rung, self.wait()).await {
+                return Some(ended);
+            }
+            rung = rung.next();
+        }
+        None
+    }
+}
+
+/// Starts a process in a group of its own, with pipes for stdout and stderr. Must be called inside a tokio runtime.
+///
+/// The kernel's parent-death signal fires when the *thread* that started the child ends, so every child is started
+/// by one thread that lives as long as the program.
+pub async fn spawn(order: Order) -> io::Result<Child> {
+    let (reply, answer) = oneshot::channel();
+    let job = Job { order, runtime: Handle::current(), reply };
+    spawner()?.send(job).map_err(|_| io::Error::other("the thread that starts processes is gone"))?;
+    answer.await.map_err(|_| io::Error::other("the thread that starts processes gave no answer"))?
+}
+
+/// Kills every group that is still there. Safe to call at any time, from any thread, more than once.
+pub fn kill_all() {
+    for leader in groups().drain(..) {
+        // It may be gone already.
+        let _ = killpg(leader, Signal::SIGKILL);
+    }
+}
+
+/// A process group that dies with this value.
+#[derive(Debug)]
+struct Group(Option<Pid>);
+
+impl Group {
+    fn new(leader: Pid) -> Self {
+        groups().push(leader);
+        Self(Some(leader))
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(leader) = self.0 {
+            let _ = killpg(leader, signal);
+        }
+    }
+
+    /// Kills what is left and forgets the group: its id may be used again by others from now on.
+    fn disband(&mut self) {
+        if let Some(leader) = self.0.take() {
+            let _ = killpg(leader, Signal::SIGKILL);
+            groups().retain(|other| *other != leader);
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.disband();
+    }
+}
+
+/// Leaders of the groups that are alive. The lock is held for a list operation only, and never across a panic.
+fn groups() -> std::sync::MutexGuard<'static, Vec<Pid>> {
+    static GROUPS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+    GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Job {
+    order: Order,
+    runtime: Handle,
+    reply: oneshot::Sender<io::Result<Child>>,
+}
+
+fn spawner() -> io::Result<mpsc::Sender<Job>> {
+    static SPAWNER: OnceLock<mpsc::Sender<Job>> = OnceLock::new();
+    if let Some(jobs) = SPAWNER.get() {
+        return Ok(jobs.clone());
+    }
+    let (jobs, orders) = mpsc::channel::<Job>();
+    std::thread::Builder::new().name("spawner".into()).spawn(move || {
+        for Job { order, runtime, reply } in orders {
+            // A runtime that shuts down makes this panic; the thread must survive that, or its children die.
+            let started = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| start(order, &runtime)));
+            let started = started.unwrap_or_else(|_| Err(io::Error::other("the runtime is shutting down")));
+            // If nobody waits any more, the child comes back and is dropped, which kills it.
+            drop(reply.send(started));
+        }
+    })?;
+    // Two first callers may race; the loser's thread ends when its sender is dropped, before it started anything.
+    Ok(SPAWNER.get_or_init(|| jobs).clone())
+}
+
+fn start(order: Order, runtime: &Handle) -> io::Result<Child> {
+    let _inside = runtime.enter();
+    let mut command = Command::new(&order.exe);
+    command
+        .args(&order.args)
+        .current_dir(&order.cwd)
+        .env_clear()
+        .envs(order.env)
+        .stdin(if order.stdin { Stdio::piped() } else { Stdio::null() })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
+    #[cfg(target_os = "linux")]
+    die_with_us(&mut command);
+    let mut process = command.spawn()?;
+    let pid = process.id().ok_or_else(|| io::Error::other("the process ended while it was started"))?;
+    let leader = i32::try_from(pid).map(Pid::from_raw).map_err(io::Error::other)?;
+    let group = Group::new(leader);
+    let (stdin, stdout, stderr) = (process.stdin.take(), process.stdout.take(), process.stderr.take());
+    Ok(Child { process, group, pid, stdin, stdout, stderr })
+}
+
+#[cfg(target_os = "linux")]
+fn die_with_us(command: &mut Command) {
+    let us = nix::unistd::getpid();
+    let before_exec = move || {
+        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+        // We may have died before the signal was armed.
+        if nix::unistd::getppid() == us { Ok(()) } else { Err(io::ErrorKind::NotConnected.into()) }
+    };
+    #[expect(unsafe_code, reason = "only prctl and getppid run between fork and exec; both are async-signal-safe")]
+    // SAFETY: as above; the closure neither allocates nor takes a lock.
+    unsafe {
+        command.pre_exec(before_exec);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{path::Path, time::Instant};
+
+    use super::*;
+    use crate::claude::reader::LineReader;
+
+    const QUICK: Patience = Patience {
+        rung: Duration::from_millis(100),
+        linger: Duration::from_millis(100),
+        drain: Duration::from_millis(500),
+        answer: Duration::from_millis(500),
+    };
+
+    fn shell(script: &str) -> Order {
+        Order {
+            exe: "/bin/sh".into(),
+            args: vec!["-c".into(), script.into()],
+            cwd: std::env::temp_dir(),
+            env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+            stdin: true,
+        }
+    }
+
+    /// A shell that ignores every mild signal, with a child that does the same; prints the child's process id.
+    const STUBBORN: &str =
+        "trap '' INT TERM; sh -c 'trap \"\" INT TERM; echo $$; while :; do sleep 1; done' & wait; wait";
+
+    async fn first_line(child: &mut Child) -> String {
+        let mut lines = LineReader::new(child.stdout.take().unwrap());
+        lines.fill().await.unwrap();
+        String::from_utf8(lines.take().lines().next().unwrap().to_vec()).unwrap()
+    }
+
+    /// Running, and not a zombie that nobody has collected yet.
+    fn alive(pid: &str) -> bool {
+        let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat"));
+        stat.is_ok_and(|stat| !stat.contains(") Z "))
+    }
+
+    fn dies(pid: &str) -> bool {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < deadline {
+            if !alive(pid) {
+                return true;
+            }
+            std::thread::yield_now();
+        }
+        false
+    }
+
+    #[tokio::test]
+    async fn a_child_that_ignores_everything_but_sigkill_is_ended_with_its_children() {
+        let mut child = spawn(shell(STUBBORN)).await.unwrap();
+        let grandchild = first_line(&mut child).await;
+        assert!(alive(&grandchild));
+        let ended = child.end(Rung::Interrupt, QUICK).await.unwrap();
+        assert_eq!(ended, Ended { code: None, signal: Some(9) });
+        assert!(dies(&grandchild));
+    }
+
+    #[tokio::test]
+    async fn a_child_that_obeys_is_not_killed() {
+        let mut child = spawn(shell("trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done")).await.unwrap();
+        first_line(&mut child).await;
+        assert_eq!(child.end(Rung::Terminate, Patience::default()).await, Some(Ended { code: Some(7), signal: None }));
+    }
+
+    #[tokio::test]
+    async fn dropping_a_child_kills_its_group() {
+        let mut child = spawn(shell(STUBBORN)).await.unwrap();
+        let grandchild = first_line(&mut child).await;
+        let leader = child.pid().to_string();
+        drop(child);
+        assert!(dies(&grandchild) && dies(&leader));
+    }
+
+    #[tokio::test]
+    async fn what_a_dead_child_leaves_behind_is_killed() {
+        let mut child = spawn(shell("sh -c 'trap \"\" HUP; echo $$; while :; do sleep 1; done' & read line; exit 3"))
+            .await
+            .unwrap();
+        let grandchild = first_line(&mut child).await;
+        drop(child.stdin.take());
+        assert_eq!(child.wait().await.code, Some(3));
+        assert!(dies(&grandchild));
+    }
+
+    #[tokio::test]
+    async fn a_child_outlives_the_runtime_thread_that_asked_for_it() {
+        let (asked, answer) = oneshot::channel();
+        let runtime = Handle::current();
+        std::thread::spawn(move || drop(asked.send(runtime.block_on(spawn(shell("read line; echo $line"))))))
+            .join()
+            .unwrap();
+        let mut child = answer.await.unwrap().unwrap();
+        use tokio::io::AsyncWriteExt as _;
+        child.stdin.take().unwrap().write_all(b"still here\n").await.unwrap();
+        assert_eq!(first_line(&mut child).await, "still here");
+    }
+
+    #[tokio::test]
+    async fn what_does_not_exist_cannot_be_started() {
+        let order = Order { exe: "/nonexistent/claude".into(), ..shell("") };
+        assert_eq!(spawn(order).await.unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}

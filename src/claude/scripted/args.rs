@@ -1,0 +1,259 @@
+//! Arguments of the scripted agent: its own first, then those of `claude`. Reads no files and no environment.
+
+use std::path::PathBuf;
+
+/// What the process was asked to do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Args {
+    /// Script file.
+    pub script: PathBuf,
+    /// Number of the attempt.
+    pub attempt: u32,
+    /// Unit key; else the prompt's heading says.
+    pub unit: Option<String>,
+    /// Times are divided by this.
+    pub speed: f64,
+    /// What `claude` would have been asked.
+    pub request: Request,
+}
+
+/// What `claude` would have been asked.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request {
+    /// `--version`.
+    Version,
+    /// `auth status`.
+    AuthStatus,
+    /// A run.
+    Run(Box<Run>),
+}
+
+/// The flags of a run that make a difference to it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Run {
+    /// Prompts come from stdin.
+    pub two_way: bool,
+    /// Deltas are shown.
+    pub partial: bool,
+    /// Prompt of the command line.
+    pub prompt: Option<String>,
+    /// Session id to use.
+    pub session_id: Option<String>,
+    /// Session to go on with.
+    pub resume: Option<String>,
+    /// Under a new id.
+    pub fork: bool,
+    /// Turns allowed.
+    pub max_turns: Option<u32>,
+    /// `--permission-mode`.
+    pub permission_mode: Option<String>,
+    /// `--allowedTools`.
+    pub allowed_tools: Vec<String>,
+}
+
+/// Arguments that the real program would refuse, too.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ArgsError {
+    /// One of our own flags.
+    #[error("scripted-agent: {0}")]
+    Own(String),
+    /// One of `claude`'s.
+    #[error("{0}")]
+    Claude(String),
+}
+
+const SWITCHES: &[&str] = &[
+    "-p",
+    "--print",
+    "--verbose",
+    "--strict-mcp-config",
+    "--disable-slash-commands",
+    "--no-chrome",
+    "--include-partial-messages",
+    "--fork-session",
+    "--dangerously-skip-permissions",
+    "--no-session-persistence",
+    "--replay-user-messages",
+];
+
+const VALUED: &[&str] = &[
+    "--output-format",
+    "--input-format",
+    "--setting-sources",
+    "--permission-mode",
+    "--permission-prompt-tool",
+    "--system-prompt",
+    "--system-prompt-file",
+    "--append-system-prompt",
+    "--model",
+    "--fallback-model",
+    "--max-turns",
+    "--max-budget-usd",
+    "--session-id",
+    "--resume",
+    "--settings",
+    "--effort",
+];
+
+/// They take every following word up to the next flag.
+const VARIADIC: &[&str] = &["--allowedTools", "--disallowedTools", "--tools", "--mcp-config"];
+
+impl Args {
+    /// Reads the arguments after the subcommand.
+    pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Self, ArgsError> {
+        let mut words = words.into_iter().peekable();
+        let (mut script, mut attempt, mut unit, mut speed) = (None, 1, None, 1.0);
+        while let Some(flag) =
+            words.next_if(|word| matches!(word.as_str(), "--script" | "--attempt" | "--unit" | "--speed"))
+        {
+            let value = words.next().ok_or_else(|| ArgsError::Own(format!("{flag} needs a value")))?;
+            let wrong = || ArgsError::Own(format!("{flag} cannot be `{value}`"));
+            match flag.as_str() {
+                "--script" => script = Some(PathBuf::from(value)),
+                "--attempt" => attempt = value.parse().map_err(|_| wrong())?,
+                "--unit" => unit = Some(value),
+                _ => speed = value.parse().ok().filter(|speed| *speed > 0.0).ok_or_else(wrong)?,
+            }
+        }
+        // A separator between the two sets of flags is welcome, but nobody has to add one.
+        let claude: Vec<String> = words.collect();
+        let claude = match claude.as_slice() {
+            [first, rest @ ..] if first == "--" && rest.first().is_some_and(|word| word.starts_with('-')) => rest,
+            all => all,
+        };
+        let script = script.ok_or_else(|| ArgsError::Own("--script FILE is needed".into()))?;
+        Ok(Self { script, attempt, unit, speed, request: request(claude)? })
+    }
+}
+
+fn request(words: &[String]) -> Result<Request, ArgsError> {
+    match words {
+        [word] if word == "--version" || word == "-v" => return Ok(Request::Version),
+        [first, second, ..] if first == "auth" && second == "status" => return Ok(Request::AuthStatus),
+        _ => {}
+    }
+    let mut run = Run::default();
+    let (mut verbose, mut streams) = (false, false);
+    let mut rest = words.iter();
+    while let Some(word) = rest.next() {
+        let (name, inline) = match word.split_once('=') {
+            Some((name, value)) if name.starts_with("--") => (name, Some(value.to_owned())),
+            _ => (word.as_str(), None),
+        };
+        if word == "--" {
+            run.prompt = rest.next().cloned();
+            break;
+        } else if VARIADIC.contains(&name) {
+            let mut values: Vec<String> = inline.into_iter().collect();
+            if values.is_empty() {
+                while let Some(value) = rest.as_slice().first().filter(|value| !value.starts_with('-')) {
+                    values.push(value.clone());
+                    rest.next();
+                }
+            }
+            if name == "--allowedTools" {
+                run.allowed_tools = values
+                    .iter()
+                    .flat_map(|list| list.split([',', ' ']))
+                    .filter(|tool| !tool.is_empty())
+                    .map(str::to_owned)
+                    .collect();
+            }
+        } else if VALUED.contains(&name) {
+            let value = inline
+                .or_else(|| rest.next().cloned())
+                .ok_or_else(|| ArgsError::Claude(format!("error: option '{name} <value>' argument missing")))?;
+            match name {
+                "--output-format" => streams = value == "stream-json",
+                "--input-format" => run.two_way = value == "stream-json",
+                "--permission-mode" => run.permission_mode = Some(value),
+                "--max-turns" => run.max_turns = value.parse().ok(),
+                "--session-id" => run.session_id = Some(value),
+                "--resume" => run.resume = Some(value),
+                _ => {}
+            }
+        } else if SWITCHES.contains(&name) {
+            match name {
+                "--verbose" => verbose = true,
+                "--include-partial-messages" => run.partial = true,
+                "--fork-session" => run.fork = true,
+                _ => {}
+            }
+        } else if name.starts_with('-') {
+            return Err(ArgsError::Claude(format!("error: unknown option '{name}'")));
+        } else {
+            run.prompt = Some(word.clone());
+        }
+    }
+    if streams && !verbose {
+        let text = "Error: When using --print, --output-format=stream-json requires --verbose";
+        return Err(ArgsError::Claude(text.into()));
+    }
+    if !run.two_way && run.prompt.as_deref().is_none_or(str::is_empty) {
+        let text = "Error: Input must be provided either through stdin or as a prompt argument when using --print";
+        return Err(ArgsError::Claude(text.into()));
+    }
+    if run.session_id.is_some() && run.resume.is_some() && !run.fork {
+        let text = "Error: --session-id can only be used with --resume if --fork-session is also specified.";
+        return Err(ArgsError::Claude(text.into()));
+    }
+    Ok(Request::Run(Box::new(run)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Args, ArgsError> {
+        Args::parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    fn run(line: &str) -> Run {
+        match parse(line).unwrap().request {
+            Request::Run(run) => *run,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn our_flags_come_first_and_claudes_follow() {
+        let args = parse("--script s.toml --attempt 2 --unit dbt-all --speed 10 --version").unwrap();
+        assert_eq!((args.attempt, args.unit.as_deref(), args.speed), (2, Some("dbt-all"), 10.0));
+        assert_eq!(args.request, Request::Version);
+        assert_eq!(parse("--script s auth status").unwrap().request, Request::AuthStatus);
+    }
+
+    #[test]
+    fn a_whole_unit_command_line_is_read() {
+        let run = run("--script s -p --input-format stream-json --output-format stream-json --verbose \
+             --setting-sources= --strict-mcp-config --tools= --permission-mode dontAsk \
+             --allowedTools mcp__ktx__a,mcp__ktx__b --disallowedTools Bash Read --max-turns 40 \
+             --include-partial-messages --session-id 11111111-1111-4111-8111-111111111111");
+        assert!(run.two_way && run.partial && run.prompt.is_none());
+        assert_eq!(run.allowed_tools, ["mcp__ktx__a", "mcp__ktx__b"]);
+        assert_eq!(run.max_turns, Some(40));
+    }
+
+    #[test]
+    fn the_prompt_is_the_word_after_the_separator() {
+        let base = "--script s -p --output-format stream-json --verbose --allowedTools Bash,Read";
+        assert_eq!(run(&format!("{base} -- --help")).prompt.as_deref(), Some("--help"));
+        assert_eq!(run(&format!("--script s -- {}", "-p --verbose -- hi")).prompt.as_deref(), Some("hi"));
+    }
+
+    #[test]
+    fn what_the_real_program_refuses_is_refused() {
+        for (line, text) in [
+            ("", "--script FILE"),
+            ("--script", "--script needs a value"),
+            ("--script s --speed 0", "--speed cannot be `0`"),
+            ("--script s -p --zzz -- x", "unknown option '--zzz'"),
+            ("--script s -p --output-format stream-json -- x", "requires --verbose"),
+            ("--script s -p --tools x", "Input must be provided"),
+            ("--script s -p --model", "argument missing"),
+        ] {
+            let error = parse(line).unwrap_err().to_string();
+            assert!(error.contains(text), "{line}: {error}");
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! The two-way protocol from the agent's side: asks the host (tools, hooks), answers its requests, hands over its
+//! prompts. Knows nothing about scripts.
+
+use std::{
+    collections::HashMap,
+    io,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use regex_lite::Regex;
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncRead, BufReader},
+    sync::{mpsc, oneshot},
+};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{
+    script::Ignorable,
+    wire::{MODEL, VERSION, Wire},
+};
+
+/// What a peer may do to the turn that runs, and what it may not.
+#[derive(Debug, Default)]
+pub(super) struct Cues {
+    turn: Mutex<CancellationToken>,
+    ignored: Mutex<Vec<Ignorable>>,
+    /// The process ends after this turn.
+    pub(super) quit: CancellationToken,
+    /// The process ends now: stdin was not JSON.
+    pub(super) dead: CancellationToken,
+}
+
+impl Cues {
+    /// Begins a turn; its token is cancelled by an interrupt.
+    pub(super) fn begin(&self) -> CancellationToken {
+        let token = CancellationToken::new();
+        *lock(&self.turn) = token.clone();
+        token
+    }
+
+    /// Interrupts the turn that runs, if any.
+    pub(super) fn interrupt(&self) {
+        lock(&self.turn).cancel();
+    }
+
+    /// From now on these are ignored.
+    pub(super) fn ignore(&self, what: &[Ignorable]) {
+        lock(&self.ignored).extend_from_slice(what);
+    }
+
+    /// True if this is ignored.
+    pub(super) fn ignores(&self, what: Ignorable) -> bool {
+        lock(&self.ignored).contains(&what)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that holds these locks can leave the value half changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A tool of a connected server.
+#[derive(Clone, Debug)]
+pub(super) struct Tool {
+    /// Server.
+    pub(super) server: String,
+    /// Name on the server.
+    pub(super) name: String,
+    /// `annotations.readOnlyHint`.
+    pub(super) read_only: bool,
+}
+
+impl Tool {
+    /// As the model calls it.
+    pub(super) fn id(&self) -> String {
+        format!("mcp__{}__{}", self.server, self.name)
+    }
+}
+
+/// The host's answer to a request.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Answer {
+    /// Payload.
+    Yes(Value),
+    /// Refusal, in its words.
+    No(String),
+    /// Stdin is closed.
+    Gone,
+}
+
+/// A hook's word on a call.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Ruling {
+    /// No objection; new arguments, if it gave any, and whether it allowed the call outright.
+    Go {
+        /// `updatedInput`.
+        input: Option<Value>,
+        /// `permissionDecision` was `allow`.
+        allowed: bool,
+    },
+    /// `deny`, with its reason.
+    Deny(String),
+    /// No reply within the hook's timeout.
+    TimedOut,
+}
+
+#[derive(Debug, Default)]
+struct Peer {
+    /// `None` once stdin is closed.
+    pending: Option<HashMap<String, oneshot::Sender<Answer>>>,
+    servers: Vec<(String, bool)>,
+    tools: Vec<Tool>,
+    hooks: Value,
+}
+
+/// The other side of stdin and stdout.
+#[derive(Debug)]
+pub(super) struct Host {
+    wire: Arc<Wire>,
+    cues: Arc<Cues>,
+    peer: Mutex<Peer>,
+    rpc_id: AtomicU64,
+    handshake: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl Host {
+    /// A host that has said nothing yet.
+    pub(super) fn new(wire: Arc<Wire>, cues: Arc<Cues>) -> Self {
+        let peer = Mutex::new(Peer { pending: Some(HashMap::new()), ..Peer::default() });
+        Self { wire, cues, peer, rpc_id: AtomicU64::new(0), handshake: Arc::default() }
+    }
+
+    /// Tools of all servers, sorted by id.
+    pub(super) fn tools(&self) -> Vec<Tool> {
+        lock(&self.peer).tools.clone()
+    }
+
+    /// `mcp_servers` of the init line.
+    pub(super) fn servers(&self) -> Value {
+        let status = |connected| if connected { "connected" } else { "failed" };
+        let peer = lock(&self.peer);
+        let servers = peer.servers.iter();
+        servers.map(|(name, up)| json!({"name": name, "status": status(*up), "source": "sdk"})).collect()
+    }
+
+    /// Waits until a handshake that has begun is over.
+    pub(super) async fn ready(&self) {
+        let _handshake = self.handshake.lock().await;
+    }
+
+    /// Reads stdin to its end. `prompts` gets the user messages; replies and requests are dealt with here.
+    // Unbounded, so that a queue of prompts never keeps back the reply that a running call waits for.
+    pub(super) async fn listen(
+        self: Arc<Self>,
+        stdin: impl AsyncRead + Send + Unpin,
+        prompts: mpsc::UnboundedSender<String>,
+    ) -> io::Result<()> {
+        let mut stdin = BufReader::new(stdin);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            if stdin.read_until(b'\n', &mut line).await? == 0 {
+                lock(&self.peer).pending = None;
+                return Ok(());
+            }
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            let Ok(message) = serde_json::from_slice::<Value>(&line) else {
+                let text = String::from_utf8_lossy(line.trim_ascii()).into_owned();
+                self.wire.stderr(&format!("Error parsing streaming input line: {text}")).await?;
+                self.cues.dead.cancel();
+                return Ok(());
+            };
+            match message["type"].as_str() {
+                Some("control_response") => self.settle(&message["response"]),
+                Some("control_request") => self.clone().asked(message).await?,
+                Some("user") => {
+                    // Fails only when the agent is over already.
+                    let _ = prompts.send(content_text(&message["message"]["content"]));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn settle(&self, response: &Value) {
+        let id = response["request_id"].as_str().unwrap_or_default();
+        let waiting = lock(&self.peer).pending.as_mut().and_then(|pending| pending.remove(id));
+        let answer = if response["subtype"] == "success" {
+            Answer::Yes(response["response"].clone())
+        } else {
+            Answer::No(response["error"].as_str().unwrap_or("the host refused").to_owned())
+        };
+        if let Some(waiting) = waiting {
+            // The call may have been interrupted in the meantime.
+            let _ = waiting.send(answer);
+        }
+    }
+
+    async fn asked(self: Arc<Self>, message: Value) -> io::Result<()> {
+        let id = message["request_id"].as_str().unwrap_or_default().to_owned();
+        let request = &message["request"];
+        let done = |payload: Value| json!({"subtype": "success", "request_id": id, "response": payload});
+        let refused =
+            |text: String, code: &str| json!({"subtype": "error", "request_id": id, "error": text, "error_code": code});
+        let subtype = request["subtype"].as_str().unwrap_or_default();
+        let response = match subtype {
+            "initialize" => match self.handshake.clone().try_lock_owned() {
+                Ok(guard) => {
+                    // In a task of its own: the handshake needs replies that this reader brings.
+                    let request = request.clone();
+                    tokio::spawn(async move {
+                        // A broken pipe ends the agent at its next line.
+                        let _ = self.initialize(&request, &id).await;
+                        drop(guard);
+                    });
+                    return Ok(());
+                }
+                Err(_) => refused("already initializing".into(), "invalid_state"),
+            },
+            "interrupt" if self.cues.ignores(Ignorable::Interrupt) => return Ok(()),
+            "interrupt" => {
+                self.reply(done(json!({"still_queued": []}))).await?;
+                self.cues.interrupt();
+                return Ok(());
+            }
+            "get_settings" => done(json!({"effective": {}, "sources": [], "applied": {"model": MODEL}})),
+            "mcp_status" => done(json!({"mcpServers": self.status()})),
+            "get_binary_version" => done(json!({"version": VERSION})),
+            "get_session_cost" => done(json!({"text": "Played from a script; no tokens were bought."})),
+            "set_model" => done(json!({"model": MODEL})),
+            "set_permission_mode" => done(json!({"mode": request["mode"]})),
+            other => refused(format!("Unsupported control request subtype: {other}"), "unsupported_request"),
+        };
+        self.reply(response).await
+    }
+
+    async fn reply(&self, response: Value) -> io::Result<()> {
+        self.wire.json(&json!({"type": "control_response", "response": response})).await
+    }
+
+    fn status(&self) -> Value {
+        let peer = lock(&self.peer);
+        let server = |(name, up): &(String, bool)| {
+            let tools = peer.tools.iter().filter(|tool| tool.server == *name);
+            let tools: Vec<Value> = tools.map(|tool| json!({"name": tool.name})).collect();
+            let status = if *up { "connected" } else { "failed" };
+            json!({"name": name, "status": status, "transport": "sdk", "source": "sdk", "tools": tools})
+        };
+        peer.servers.iter().map(server).collect()
+    }
+
+    /// Connects to the host's servers, then confirms.
+    async fn initialize(&self, request: &Value, id: &str) -> io::Result<()> {
+        lock(&self.peer).hooks = request["hooks"].clone();
+        let servers = request["sdkMcpServers"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let mut connected = Vec::new();
+        for name in servers {
+            let hello = json!({
+                "protocolVersion": "2025-11-25", "capabilities": {},
+                "clientInfo": {"name": "claude-code", "title": "Scripted agent", "version": VERSION},
+            });
+            let up = self.rpc(name, "initialize", hello).await?.is_ok();
+            connected.push((name.to_owned(), up));
+        }
+        let account = json!({"tokenSource": "none", "apiKeySource": "none", "apiProvider": MODEL});
+        let model = json!({"value": MODEL, "resolvedModel": MODEL, "displayName": "Scripted"});
+        let payload = json!({
+            "commands": [], "agents": [], "output_style": "default", "available_output_styles": ["default"],
+            "models": [model], "account": account, "hooks_applied": true, "pid": std::process::id(),
+            "claude_code_version": VERSION,
+        });
+        self.reply(json!({"subtype": "success", "request_id": id, "response": payload})).await?;
+        let mut tools = Vec::new();
+        for (name, _) in connected.iter().filter(|(_, up)| *up) {
+            let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+            self.ask(json!({"subtype": "mcp_message", "server_name": name, "message": initialized})).await?;
+            let Ok(list) = self.rpc(name, "tools/list", Value::Null).await? else { continue };
+            for tool in list["tools"].as_array().into_iter().flatten() {
+                tools.push(Tool {
+                    server: name.clone(),
+                    name: tool["name"].as_str().unwrap_or_default().to_owned(),
+                    read_only: tool["annotations"]["readOnlyHint"] == true,
+                });
+            }
+        }
+        tools.sort_by_key(Tool::id);
+        let mut peer = lock(&self.peer);
+        peer.servers = connected;
+        peer.tools = tools;
+        Ok(())
+    }
+
+    /// One JSON-RPC request to a server. The error is the server's, or the host's.
+    pub(super) async fn rpc(&self, server: &str, method: &str, params: Value) -> io::Result<Result<Value, Answer>> {
+        let id = self.rpc_id.fetch_add(1, Ordering::Relaxed);
+        let mut message = json!({"jsonrpc": "2.0", "id": id, "method": method});
+        if !params.is_null() {
+            message["params"] = params;
+        }
+        let withdrawn = Withdrawn { host: self, server, id, armed: method == "tools/call" };
+        let answer = self.ask(json!({"subtype": "mcp_message", "server_name": server, "message": message})).await?;
+        withdrawn.disarm();
+        Ok(match answer {
+            Answer::Yes(payload) => match payload["mcp_response"].get("error") {
+                Some(error) => Err(Answer::No(error["message"].as_str().unwrap_or("error").to_owned())),
+                None => Ok(payload["mcp_response"]["result"].clone()),
+            },
+            other => Err(other),
+        })
+    }
+
+    /// One control request to the host.
+    pub(super) async fn ask(&self, request: Value) -> io::Result<Answer> {
+        let id = Uuid::new_v4().to_string();
+        let (sender, receiver) = oneshot::channel();
+        match lock(&self.peer).pending.as_mut() {
+            Some(pending) => pending.insert(id.clone(), sender),
+            None => return Ok(Answer::Gone),
+        };
+        self.wire.json(&json!({"type": "control_request", "request_id": id, "request": request})).await?;
+        Ok(receiver.await.unwrap_or(Answer::Gone))
+    }
+
+    /// Asks every hook of `event` that matches the tool; the first objection counts.
+    pub(super) async fn hooks(&self, event: &str, input: Value) -> io::Result<Ruling> {
+        let (mut edited, mut allowed) = (None, false);
+        let groups = lock(&self.peer).hooks[event].as_array().cloned().unwrap_or_default();
+        let tool = input["tool_name"].as_str().unwrap_or_default();
+        for group in groups.iter().filter(|group| matches(group, tool)) {
+            for callback in group["hookCallbackIds"].as_array().into_iter().flatten() {
+                let mut request = json!({"subtype": "hook_callback", "callback_id": callback, "input": input});
+                request["tool_use_id"] = input["tool_use_id"].clone();
+                let limit = Duration::from_secs(group["timeout"].as_u64().unwrap_or(600));
+                let Ok(answer) = tokio::time::timeout(limit, self.ask(request)).await else {
+                    return Ok(Ruling::TimedOut);
+                };
+                let Answer::Yes(payload) = answer? else { continue };
+                let said = &payload["hookSpecificOutput"];
+                match said["permissionDecision"].as_str() {
+                    Some("deny") => {
+                        let reason = said["permissionDecisionReason"].as_str().unwrap_or("denied").to_owned();
+                        return Ok(Ruling::Deny(reason));
+                    }
+                    Some("allow") => allowed = true,
+                    _ => {}
+                }
+                if let Some(input) = said.get("updatedInput").filter(|input| input.is_object()) {
+                    edited = Some(input.clone());
+                }
+            }
+        }
+        Ok(Ruling::Go { input: edited, allowed })
+    }
+}
+
+/// Tells the server when nobody waits for a call any more.
+struct Withdrawn<'a> {
+    host: &'a Host,
+    server: &'a str,
+    id: u64,
+    armed: bool,
+}
+
+impl Withdrawn<'_> {
+    fn disarm(mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for Withdrawn<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            let params = json!({"requestId": self.id, "reason": "AbortError: interrupted"});
+            let message = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
+            let request = json!({"subtype": "mcp_message", "server_name": self.server, "message": message});
+            let frame =
+                json!({"type": "control_request", "request_id": Uuid::new_v4().to_string(), "request": request});
+            let wire = Arc::clone(&self.host.wire);
+            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                // Nobody waits for the reply, and a broken pipe shows at the next line.
+                runtime.spawn(async move { wire.json(&frame).await });
+            }
+        }
+    }
+}
+
+fn matches(group: &Value, tool: &str) -> bool {
+    match group["matcher"].as_str() {
+        None | Some("" | "*") => true,
+        Some(pattern) => Regex::new(&format!("^(?:{pattern})$")).is_ok_and(|regex| regex.is_match(tool)),
+    }
+}
+
+/// The text of a user message: a string, or blocks of text.
+fn content_text(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(blocks) => {
+            let texts: Vec<&str> = blocks.iter().filter_map(|block| block["text"].as_str()).collect();
+            texts.join("\n")
+        }
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,378 @@
+//! The script of a scripted agent: TOML in, checked parts out. Knows no streams and plays nothing.
+//!
+//! ```toml
+//! [pace]                       # how text streams; all times are divided by --speed
+//! chunk_chars = 24
+//! chunk_ms = 30
+//!
+//! [usd_per_million]            # what tokens cost; 0 unless said
+//! input = 2.0
+//! output = 10.0
+//!
+//! [[part]]                     # the first part that matches plays
+//! unit = "docs-*"              # glob on the unit key; absent = any
+//! attempt = 1                  # absent = any
+//! steps = [
+//!   { think = "What is there?" },
+//!   { say = "I read the file first." },
+//!   { call = { tool = "read_raw_file", with = { path = "a.md" } } },
+//!   { calls = [{ tool = "wiki_search", with = { query = "a" } }, { tool = "wiki_list_tags" }] },
+//!   { say = "Done." },
+//! ]
+//! ```
+//!
+//! `think` and `say` add a block to the current message, `call` and `calls` end it and wait for the results. The last
+//! `say` is the answer. [`Step`] lists every step.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use globset::{Glob, GlobMatcher};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+/// A script.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Script {
+    /// How text streams.
+    #[serde(default)]
+    pub pace: Pace,
+    /// Price of tokens.
+    #[serde(default)]
+    pub usd_per_million: Rates,
+    /// Who plays what.
+    #[serde(default, rename = "part")]
+    pub parts: Vec<Part>,
+}
+
+/// How text streams.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Pace {
+    /// Characters of one delta.
+    pub chunk_chars: usize,
+    /// Milliseconds after each delta.
+    pub chunk_ms: u64,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { chunk_chars: 24, chunk_ms: 30 }
+    }
+}
+
+/// Price of a million tokens, in US dollars.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Rates {
+    /// Fresh input.
+    pub input: f64,
+    /// Output.
+    pub output: f64,
+    /// Read from the cache.
+    pub cache_read: f64,
+    /// Written to the cache.
+    pub cache_write: f64,
+}
+
+/// Tokens of one message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tokens {
+    /// Fresh input.
+    pub input: u64,
+    /// Output.
+    pub output: u64,
+    /// Read from the cache.
+    pub cache_read: u64,
+    /// Written to the cache.
+    pub cache_write: u64,
+}
+
+/// What one attempt plays.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Part {
+    /// Glob on the unit key.
+    #[serde(default)]
+    pub unit: Option<Pattern>,
+    /// Number of the attempt.
+    #[serde(default)]
+    pub attempt: Option<u32>,
+    /// Text that the prompt contains.
+    #[serde(default)]
+    pub prompt: Option<String>,
+    /// Session id to claim instead of the one that was asked for.
+    #[serde(default)]
+    pub session_id: Option<String>,
+    /// Tokens of every message, instead of an estimate from its length.
+    #[serde(default)]
+    pub tokens: Option<Tokens>,
+    /// What happens, in order.
+    pub steps: Vec<Step>,
+}
+
+/// One step.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// A thinking block.
+    Think(String),
+    /// A text block.
+    Say(String),
+    /// One tool call; ends the message.
+    Call(Call),
+    /// Several calls in one message; side by side if all of them only read.
+    Calls(Vec<Call>),
+    /// A call that the permission mode refuses, as for a built-in.
+    Deny(Call),
+    /// A stdout line, verbatim.
+    Line(String),
+    /// Bytes to stdout, in base64, nothing added.
+    Bytes(Bytes),
+    /// A stderr line.
+    Stderr(String),
+    /// Milliseconds of silence.
+    Wait(u64),
+    /// An `api_retry` line, and its wait.
+    ApiRetry(ApiRetry),
+    /// A `rate_limit_event`.
+    RateLimit(RateLimit),
+    /// An API failure: the synthetic message and the failed result.
+    ApiError(ApiError),
+    /// A result line of one's own. Steps may follow it.
+    Result(Ending),
+    /// Silence until somebody interrupts or kills.
+    Hang,
+    /// From now on these have no effect.
+    Ignore(Vec<Ignorable>),
+    /// Exit at once with this code and no result.
+    Exit(u8),
+}
+
+/// A tool call.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Call {
+    /// Tool; the server's prefix is added if the server offers it.
+    pub tool: String,
+    /// Arguments.
+    #[serde(default)]
+    pub with: Map<String, Value>,
+    /// Arguments that are not JSON, sent instead.
+    #[serde(default)]
+    pub garbled: Option<String>,
+}
+
+/// Decoded base64.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Bytes(pub Vec<u8>);
+
+impl TryFrom<String> for Bytes {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        BASE64.decode(text).map(Self).map_err(|error| format!("bytes must be base64: {error}"))
+    }
+}
+
+/// A glob on unit keys.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Pattern(GlobMatcher);
+
+impl TryFrom<String> for Pattern {
+    type Error = String;
+
+    fn try_from(glob: String) -> Result<Self, String> {
+        Glob::new(&glob).map(|glob| Self(glob.compile_matcher())).map_err(|error| error.to_string())
+    }
+}
+
+/// A visible API retry.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ApiRetry {
+    /// Number of this try.
+    pub attempt: u32,
+    /// Most tries.
+    pub max_retries: u32,
+    /// Wait, in milliseconds.
+    pub delay_ms: u64,
+    /// HTTP status; absent for the network.
+    pub status: Option<u16>,
+    /// Class.
+    pub error: String,
+}
+
+impl Default for ApiRetry {
+    fn default() -> Self {
+        Self { attempt: 1, max_retries: 3, delay_ms: 1_000, status: Some(529), error: "overloaded".into() }
+    }
+}
+
+/// A usage window.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RateLimit {
+    /// `allowed`, `allowed_warning`, `rejected`.
+    pub status: String,
+    /// `five_hour`, …
+    #[serde(default = "five_hour")]
+    pub limit: String,
+    /// 0 to 1.
+    #[serde(default)]
+    pub utilization: Option<f64>,
+    /// Seconds until it resets.
+    #[serde(default)]
+    pub resets_in_s: i64,
+}
+
+fn five_hour() -> String {
+    "five_hour".into()
+}
+
+/// An API failure after all retries.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ApiError {
+    /// Class: `authentication_failed`, `rate_limit`, `billing_error`, …
+    pub error: String,
+    /// What the user reads.
+    pub text: String,
+    /// HTTP status.
+    #[serde(default)]
+    pub status: Option<u16>,
+    /// Finer class: `usage_limit_reached`, `connection_failed`, …
+    #[serde(default)]
+    pub api_error: Option<String>,
+    /// `terminal_reason` of the result.
+    #[serde(default = "api_error")]
+    pub terminal_reason: String,
+}
+
+fn api_error() -> String {
+    "api_error".into()
+}
+
+/// A result line.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Ending {
+    /// `success`, `error_max_turns`, …
+    pub subtype: String,
+    /// `is_error`.
+    pub is_error: bool,
+    /// `terminal_reason`; empty = absent.
+    pub terminal_reason: String,
+    /// `stop_reason`.
+    pub stop_reason: Option<String>,
+    /// `result`; the last text unless said. Only with subtype `success`.
+    pub text: Option<String>,
+    /// `errors[]`. With any other subtype.
+    pub errors: Vec<String>,
+    /// Cost, instead of what the tokens cost.
+    pub cost_usd: Option<f64>,
+}
+
+impl Default for Ending {
+    fn default() -> Self {
+        Self {
+            subtype: "success".into(),
+            is_error: false,
+            terminal_reason: "completed".into(),
+            stop_reason: Some("end_turn".into()),
+            text: None,
+            errors: Vec::new(),
+            cost_usd: None,
+        }
+    }
+}
+
+/// What a stubborn process does not react to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ignorable {
+    /// SIGINT.
+    Sigint,
+    /// SIGTERM.
+    Sigterm,
+    /// The `interrupt` request.
+    Interrupt,
+    /// The end of stdin.
+    Eof,
+}
+
+/// A script that cannot be played.
+#[derive(Debug, thiserror::Error)]
+#[error("the script cannot be played: {0}")]
+pub struct ScriptError(#[from] toml::de::Error);
+
+impl Script {
+    /// Reads and checks a script.
+    pub fn parse(text: &str) -> Result<Self, ScriptError> {
+        Ok(toml::from_str(text)?)
+    }
+
+    /// The first part for this unit, attempt and prompt.
+    pub fn part(&self, unit: &str, attempt: u32, prompt: &str) -> Option<&Part> {
+        self.parts.iter().find(|part| {
+            part.unit.as_ref().is_none_or(|pattern| pattern.0.is_match(unit))
+                && part.attempt.is_none_or(|number| number == attempt)
+                && part.prompt.as_ref().is_none_or(|text| prompt.contains(text))
+        })
+    }
+}
+
+/// The key in a prompt's `## WorkUnit: <key>` heading; empty if there is none.
+pub fn unit_key(prompt: &str) -> &str {
+    prompt.lines().find_map(|line| line.strip_prefix("## WorkUnit:")).map_or("", str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_part_that_matches_plays() {
+        let script = Script::parse(
+            r#"
+            [[part]]
+            unit = "docs-*"
+            attempt = 2
+            steps = [{ say = "again" }]
+
+            [[part]]
+            unit = "docs-*"
+            steps = ["hang", { wait = 5 }, { bytes = "//79" }]
+
+            [[part]]
+            prompt = "hello"
+            steps = []
+            "#,
+        )
+        .unwrap();
+        let found = |unit, attempt, prompt| script.part(unit, attempt, prompt).map(|part| part.steps.len());
+        assert_eq!(found("docs-a", 2, ""), Some(1));
+        assert_eq!(found("docs-a", 1, ""), Some(3));
+        assert_eq!(found("dbt-all", 1, "say hello"), Some(0));
+        assert_eq!(found("dbt-all", 1, ""), None);
+        assert!(matches!(&script.parts[1].steps[2], Step::Bytes(bytes) if bytes.0 == [0xff, 0xfe, 0xfd]));
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_place() {
+        let wrong = |text: &str| Script::parse(text).unwrap_err().to_string();
+        assert!(wrong("[[part]]\nsteps = [{ shout = \"x\" }]").contains("unknown variant `shout`"));
+        assert!(wrong("[[part]]\nsteps = []\nunits = \"x\"").contains("unknown field `units`"));
+        assert!(wrong("[[part]]\nsteps = []\nunit = \"[\"").contains("unclosed"));
+        assert!(wrong("[[part]]\nsteps = [{ bytes = \"!\" }]").contains("base64"));
+        assert!(wrong("[[part]]").contains("missing field `steps`"));
+    }
+
+    #[test]
+    fn the_unit_key_is_in_its_heading() {
+        assert_eq!(unit_key("# Wiki Index\n\n## WorkUnit: dbt-all \n### rawFiles"), "dbt-all");
+        assert_eq!(unit_key("no heading ## WorkUnit: x"), "");
+    }
+}

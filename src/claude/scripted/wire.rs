@@ -1,0 +1,190 @@
+//! Lines of the scripted agent: their shapes, and the two streams that they go to. Knows neither script nor protocol.
+
+use std::{io, sync::OnceLock};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncWrite, AsyncWriteExt as _},
+    sync::Mutex,
+};
+use uuid::Uuid;
+
+use super::script::Tokens;
+
+/// Where the model's name would stand.
+pub(super) const MODEL: &str = "scripted";
+/// Where the version would stand.
+pub(super) const VERSION: &str = "0.0.0 (scripted)";
+
+type Sink = Mutex<Box<dyn AsyncWrite + Send + Unpin>>;
+
+/// Stdout and stderr.
+pub(super) struct Wire {
+    out: Sink,
+    err: Sink,
+    session: OnceLock<String>,
+}
+
+impl std::fmt::Debug for Wire {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wire").field("session", &self.session).finish_non_exhaustive()
+    }
+}
+
+impl Wire {
+    /// Writes to these.
+    pub(super) fn new(
+        out: impl AsyncWrite + Send + Unpin + 'static,
+        err: impl AsyncWrite + Send + Unpin + 'static,
+    ) -> Self {
+        Self { out: Mutex::new(Box::new(out)), err: Mutex::new(Box::new(err)), session: OnceLock::new() }
+    }
+
+    /// The session id: `wanted` the first time, the same ever after.
+    pub(super) fn session(&self, wanted: impl FnOnce() -> String) -> &str {
+        self.session.get_or_init(wanted)
+    }
+
+    /// The session id, or nothing before the first turn.
+    pub(super) fn session_id(&self) -> &str {
+        self.session.get().map_or("", String::as_str)
+    }
+
+    /// Writes a JSON value as one line.
+    pub(super) async fn json(&self, value: &Value) -> io::Result<()> {
+        self.bytes(format!("{value}\n").as_bytes()).await
+    }
+
+    /// Writes a JSON object with session id and a fresh `uuid`, as every line but control frames has them.
+    pub(super) async fn stamped(&self, mut value: Value) -> io::Result<()> {
+        value["session_id"] = self.session_id().into();
+        value["uuid"] = Uuid::new_v4().to_string().into();
+        self.json(&value).await
+    }
+
+    /// Writes an `assistant` or `user` line: stamped, with its time.
+    pub(super) async fn chat(&self, mut value: Value) -> io::Result<()> {
+        value["parent_tool_use_id"] = Value::Null;
+        value["timestamp"] = Timestamp::now().to_string().into();
+        self.stamped(value).await
+    }
+
+    /// Writes bytes as they are.
+    pub(super) async fn bytes(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut out = self.out.lock().await;
+        out.write_all(bytes).await?;
+        out.flush().await
+    }
+
+    /// Writes a line to stderr.
+    pub(super) async fn stderr(&self, text: &str) -> io::Result<()> {
+        let mut err = self.err.lock().await;
+        err.write_all(format!("{text}\n").as_bytes()).await?;
+        err.flush().await
+    }
+}
+
+/// Usage as a message has it.
+pub(super) fn usage(tokens: Tokens) -> Value {
+    json!({
+        "input_tokens": tokens.input,
+        "cache_creation_input_tokens": tokens.cache_write,
+        "cache_read_input_tokens": tokens.cache_read,
+        "output_tokens": tokens.output,
+    })
+}
+
+/// An `assistant` line of one block.
+pub(super) fn assistant(message_id: &str, block: Value, tokens: Tokens) -> Value {
+    json!({"type": "assistant", "message": {
+        "id": message_id, "type": "message", "role": "assistant", "model": MODEL, "content": [block],
+        "stop_reason": null, "stop_sequence": null, "usage": usage(tokens),
+    }})
+}
+
+/// The `assistant` line that tells an API failure.
+pub(super) fn synthetic(text: &str) -> Value {
+    json!({"type": "assistant", "message": {
+        "id": Uuid::new_v4().to_string(), "type": "message", "role": "assistant", "model": "<synthetic>",
+        "content": [{"type": "text", "text": text}], "stop_reason": "stop_sequence", "stop_sequence": "",
+        "usage": usage(Tokens::default()),
+    }, "is_api_error_message": true})
+}
+
+/// A text that the harness puts into the user's mouth.
+pub(super) fn user_text(text: &str) -> Value {
+    json!({"type": "user", "message": {"role": "user", "content": [{"type": "text", "text": text}]}})
+}
+
+/// How the permission to run a call was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// Allowed by rule.
+    Allowed,
+    /// Refused by mode.
+    Mode,
+    /// Refused by a hook.
+    Hook,
+    /// Interrupted while it waited or ran.
+    Interrupted,
+    /// Its server went away.
+    Lost,
+    /// Never asked: the call could not be understood.
+    None,
+}
+
+impl Decision {
+    fn meta(self, id: &str) -> Option<Value> {
+        let decided = |kind: Option<&str>, decision: Value| {
+            let mut meta = json!({"id": id});
+            if let Some(kind) = kind {
+                meta["non_execution_kind"] = kind.into();
+            }
+            meta["permission_decision"] = decision;
+            Some(meta)
+        };
+        let accept = json!({"decision": "accept", "source": "config", "reason_type": "rule"});
+        match self {
+            Self::Allowed => decided(None, accept),
+            Self::Lost => decided(Some("interrupted"), accept),
+            Self::Interrupted => decided(Some("user-rejected"), accept),
+            Self::Mode => {
+                let reject = json!({"decision": "reject", "source": "config", "reason_type": "mode"});
+                decided(Some("permission-rule"), reject)
+            }
+            Self::Hook => {
+                let reject = json!({"decision": "reject", "source": "hook", "reason_type": "hook"});
+                decided(Some("permission-rule"), reject)
+            }
+            Self::None => None,
+        }
+    }
+
+    /// True when the call was refused and belongs to `permission_denials`.
+    pub(super) fn is_denial(self) -> bool {
+        matches!(self, Self::Mode | Self::Hook)
+    }
+}
+
+/// A failed result: content is a string.
+pub(super) fn tool_error(id: &str, text: &str, decision: Decision) -> Value {
+    let bare = text.trim_start_matches("<tool_use_error>").trim_end_matches("</tool_use_error>");
+    let bare = bare.trim_start_matches("Error: ");
+    let mut line = json!({"type": "user", "message": {"role": "user", "content": [
+        {"type": "tool_result", "content": text, "is_error": true, "tool_use_id": id},
+    ]}, "tool_use_result": format!("Error: {bare}")});
+    if let Some(meta) = decision.meta(id) {
+        line["tool_result_meta"] = json!([meta]);
+    }
+    line
+}
+
+/// A good result: content is what the server sent.
+pub(super) fn tool_ok(id: &str, content: Value, result: Value) -> Value {
+    let mut line = json!({"type": "user", "message": {"role": "user", "content": [
+        {"tool_use_id": id, "type": "tool_result", "content": content},
+    ]}, "tool_use_result": result});
+    line["tool_result_meta"] = json!([Decision::Allowed.meta(id)]);
+    line
+}

@@ -1,0 +1,413 @@
+//! One attempt at a unit, from the first byte to the last: the shell that carries out what [`course`](super::course)
+//! decides.
+//!
+//! Owns the process, its pipes, the tool server and the private directory of the attempt. Whatever arrives is recorded
+//! before anything looks at it. It must not judge the attempt: it returns facts.
+
+use std::{borrow::Cow, collections::HashMap, ffi::OsString, fmt::Debug, io, path::PathBuf, sync::Arc};
+
+use futures_util::{
+    StreamExt as _,
+    future::{AbortHandle, Abortable, Aborted, BoxFuture},
+    stream::FuturesUnordered,
+};
+use tokio::{
+    io::AsyncWriteExt as _,
+    process::ChildStdin,
+    sync::{
+        mpsc::{self, UnboundedReceiver, UnboundedSender},
+        oneshot,
+    },
+    task::JoinHandle,
+    time::Instant,
+};
+
+use crate::{
+    decode,
+    run::source::{RecordError, Recorder},
+    tape::{
+        Note, UnitKey,
+        entry::{Body, stdout_body},
+        note::{AttemptStarted, Level},
+    },
+    units::{Toolset, verdict::Facts},
+};
+
+use self::{
+    start::{Begun, NotBegun, begin},
+    tape::Tape,
+};
+pub use super::control::{Decision, HeldCall};
+use super::{
+    control::Frame,
+    course::{Alarm, Course, Step},
+    isolation::Allowed,
+    mcp::{self, FromServer, Server},
+    process::{Child, Ended, Patience},
+    reader::LineReader,
+};
+
+mod start;
+mod tape;
+
+/// The agent's program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// Executable.
+    pub exe: PathBuf,
+    /// Arguments before those of the protocol.
+    pub prefix: Vec<OsString>,
+    /// A script plays the model: `exe` is this program itself.
+    pub scripted: bool,
+}
+
+/// Everything that an attempt needs.
+#[derive(Clone, Debug)]
+pub struct UnitLaunch {
+    /// The agent.
+    pub program: Program,
+    /// Its working directory.
+    pub cwd: PathBuf,
+    /// The unit.
+    pub unit: UnitKey,
+    /// Number of the attempt, from 1.
+    pub attempt: u32,
+    /// System prompt; replaces the agent's own.
+    pub system_prompt: String,
+    /// Prompt.
+    pub prompt: String,
+    /// Model, or the agent's default.
+    pub model: Option<String>,
+    /// API round trips allowed.
+    pub step_budget: u32,
+    /// Spending allowed, in dollars.
+    pub max_budget_usd: Option<f64>,
+    /// Stream partial messages.
+    pub partial_messages: bool,
+    /// Variables that reach the agent although they would be withheld.
+    pub pass_env: Vec<String>,
+    /// What it may call.
+    pub tools: Arc<dyn Toolset>,
+    /// The tape.
+    pub recorder: Arc<dyn Recorder>,
+    /// Who decides over each call.
+    pub gate: Arc<dyn Gate>,
+    /// Session to go on with, instead of a new one.
+    pub resume: Option<String>,
+}
+
+/// What may be asked of a running attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// End it, giving it time to say so.
+    Interrupt,
+    /// End it now.
+    Kill,
+}
+
+/// Decides over every tool call before it is made. The call waits for as long as the decision takes; the future is
+/// dropped when the agent no longer waits for it.
+pub trait Gate: Send + Sync + Debug {
+    /// What to do with `call`.
+    fn decide(&self, call: HeldCall) -> BoxFuture<'_, Decision>;
+}
+
+/// Lets every call pass.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OpenGate;
+
+impl Gate for OpenGate {
+    fn decide(&self, _call: HeldCall) -> BoxFuture<'_, Decision> {
+        Box::pin(std::future::ready(Decision::Allow))
+    }
+}
+
+/// Runs one attempt to its end and returns what is known of it. The agent's environment is derived from our own.
+///
+/// `ready` fires when start-up is over; it is dropped unused when the attempt ends before. Everything that arrives, is
+/// written or is decided here goes to the recorder, except the verdict. Returns within seconds of a [`Command`], even
+/// if the process, a tool or the gate is stuck. Dropping the future kills the process group.
+pub async fn run_unit(launch: UnitLaunch, commands: mpsc::Receiver<Command>, ready: oneshot::Sender<()>) -> Facts {
+    run_unit_from(std::env::vars_os().collect(), Patience::default(), launch, commands, ready).await
+}
+
+/// As [`run_unit`], with the environment and the patience given.
+pub async fn run_unit_from(
+    environment: Vec<(OsString, OsString)>,
+    patience: Patience,
+    launch: UnitLaunch,
+    commands: mpsc::Receiver<Command>,
+    ready: oneshot::Sender<()>,
+) -> Facts {
+    let mut facts = Facts {
+        prompt_chars: launch.system_prompt.chars().count() + launch.prompt.chars().count(),
+        ..Facts::default()
+    };
+    let mut tape = Tape::new(Arc::clone(&launch.recorder), launch.unit.clone(), launch.attempt);
+    let mut started = AttemptStarted {
+        cwd: launch.cwd.to_string_lossy().into_owned(),
+        model: launch.model.clone(),
+        step_budget: launch.step_budget,
+        system_prompt: launch.system_prompt.clone(),
+        prompt: launch.prompt.clone(),
+        scripted: launch.program.scripted,
+        ..AttemptStarted::default()
+    };
+    let begun = begin(&launch, environment, facts.prompt_chars, &mut started).await;
+    if let Err(error) = tape.note(&Note::AttemptStarted(Box::new(started))) {
+        facts.record_error = Some(error.to_string());
+        return facts;
+    }
+    match begun {
+        Ok(begun) => conduct(begun, &launch, facts, tape, patience, commands, ready).await,
+        Err(NotBegun::TooLarge) => facts,
+        Err(NotBegun::Failed(why)) => Facts { spawn_error: Some(why), ..facts },
+    }
+}
+
+type Hold = Abortable<BoxFuture<'static, (String, Decision)>>;
+
+/// What the machine's steps act upon.
+struct Shell {
+    tape: Tape,
+    child: Child,
+    to_child: Option<UnboundedSender<Frame>>,
+    server: Server,
+    gate: Arc<dyn Gate>,
+    holds: FuturesUnordered<Hold>,
+    waiting: HashMap<String, AbortHandle>,
+    alarm: Option<(Instant, Alarm)>,
+    patience: Patience,
+    ready: Option<oneshot::Sender<()>>,
+    left: bool,
+}
+
+enum Event {
+    Out(io::Result<()>),
+    Err(io::Result<()>),
+    Server(Option<FromServer>),
+    Decided(Result<(String, Decision), Aborted>),
+    Command(Option<Command>),
+    Exited(Ended),
+    Alarm(Alarm),
+}
+
+async fn conduct(
+    begun: Begun,
+    launch: &UnitLaunch,
+    facts: Facts,
+    tape: Tape,
+    patience: Patience,
+    mut commands: mpsc::Receiver<Command>,
+    ready: oneshot::Sender<()>,
+) -> Facts {
+    let Begun { mut child, tool_ids, private } = begun;
+    let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
+    else {
+        return Facts { spawn_error: Some("the process has no pipes".into()), ..facts };
+    };
+    let (mut stdout, mut stderr) = (LineReader::new(stdout), LineReader::new(stderr));
+    let (to_child, frames) = mpsc::unbounded_channel();
+    let writer = Writer(tokio::spawn(write_frames(stdin, frames)));
+    let with_tools = !tool_ids.is_empty();
+    let allowed = Allowed::new(tool_ids, with_tools.then_some(mcp::SERVER));
+    let mut course = Course::new(facts, allowed, with_tools, launch.prompt.clone());
+    let mut shell = Shell {
+        tape,
+        child,
+        to_child: Some(to_child),
+        server: Server::start(Arc::clone(&launch.tools)),
+        gate: Arc::clone(&launch.gate),
+        holds: FuturesUnordered::new(),
+        waiting: HashMap::new(),
+        alarm: None,
+        patience,
+        ready: Some(ready),
+        left: false,
+    };
+    let (mut commanded, mut served, mut running, mut speaking) = (true, true, true, true);
+    let steps = course.open();
+    shell.carry_out(&mut course, steps);
+
+    while !shell.left && (running || speaking || !stderr.is_over()) {
+        let alarm = shell.alarm;
+        let event = tokio::select! {
+            filled = stdout.fill(), if speaking => Event::Out(filled),
+            filled = stderr.fill(), if !stderr.is_over() => Event::Err(filled),
+            said = shell.server.next(), if served => Event::Server(said),
+            Some(decided) = shell.holds.next() => Event::Decided(decided),
+            command = commands.recv(), if commanded => Event::Command(command),
+            ended = shell.child.wait(), if running => Event::Exited(ended),
+            alarm = ring(alarm), if alarm.is_some() => Event::Alarm(alarm),
+        };
+        let steps = match event {
+            Event::Out(filled) => {
+                note_broken(filled, "stdout");
+                let batch = stdout.take();
+                if let Err(error) = shell.tape.record(batch.lines().map(stdout_body)) {
+                    course.unrecorded(error.to_string())
+                } else {
+                    for line in batch.lines() {
+                        let steps = course.line(&decode::line(line));
+                        shell.carry_out(&mut course, steps);
+                    }
+                    speaking = !stdout.is_over();
+                    if speaking { Vec::new() } else { course.silent() }
+                }
+            }
+            Event::Err(filled) => {
+                note_broken(filled, "stderr");
+                let lines: Vec<Cow<'_, str>> = stderr.take().lines().map(String::from_utf8_lossy).collect();
+                lines.iter().for_each(|line| course.stderr(line));
+                let recorded = shell.tape.record(lines.into_iter().map(Body::Err));
+                recorded.map_or_else(|error| course.unrecorded(error.to_string()), |()| Vec::new())
+            }
+            Event::Server(said) => {
+                served = said.is_some();
+                course.server(said)
+            }
+            Event::Decided(Ok((request_id, decision))) => {
+                shell.waiting.remove(&request_id);
+                course.decided(&request_id, decision)
+            }
+            Event::Decided(Err(Aborted)) => Vec::new(),
+            Event::Command(Some(command)) => course.command(command),
+            Event::Command(None) => {
+                commanded = false;
+                Vec::new()
+            }
+            Event::Exited(ended) => {
+                running = false;
+                course.exited(ended)
+            }
+            Event::Alarm(alarm) => {
+                shell.alarm = None;
+                course.alarm(alarm)
+            }
+        };
+        shell.carry_out(&mut course, steps);
+    }
+    drop(writer);
+    shell.end().await;
+    drop(private);
+    course.into_facts()
+}
+
+impl Shell {
+    fn carry_out(&mut self, course: &mut Course, steps: Vec<Step>) {
+        for step in steps {
+            let done = match step {
+                Step::Write(frame) => self.write(frame),
+                Step::Record(note) => self.tape.note(&note),
+                other => {
+                    self.act(course, other);
+                    Ok(())
+                }
+            };
+            if let Err(error) = done {
+                let steps = course.unrecorded(error.to_string());
+                self.carry_out(course, steps);
+            }
+        }
+    }
+
+    fn write(&mut self, frame: Frame) -> Result<(), RecordError> {
+        let Some(to_child) = &self.to_child else { return Ok(()) };
+        self.tape.record(std::iter::once(Body::In(&frame.0)))?;
+        // A closed pipe means that the process is dying; its end is on the way.
+        let _ = to_child.send(frame);
+        Ok(())
+    }
+
+    fn act(&mut self, course: &mut Course, step: Step) {
+        match step {
+            Step::Write(_) | Step::Record(_) => {}
+            Step::Close => self.to_child = None,
+            Step::Serve(message) => {
+                if let Err(Some(answer)) = self.server.feed(message) {
+                    let steps = course.server(Some(FromServer::Message(answer)));
+                    self.carry_out(course, steps);
+                }
+            }
+            Step::Hold(request_id, call) => self.hold(request_id, call),
+            Step::Release(request_id) => {
+                if let Some(hold) = self.waiting.remove(&request_id) {
+                    hold.abort();
+                }
+            }
+            Step::Signal(signal) => self.child.signal(signal),
+            Step::Started => {
+                if let Some(ready) = self.ready.take() {
+                    // Nobody may be interested.
+                    let _ = ready.send(());
+                }
+            }
+            Step::Wake(alarm) => {
+                let after = match alarm {
+                    Alarm::Unanswered => self.patience.answer,
+                    Alarm::Lingered => self.patience.linger,
+                    Alarm::Unmoved => self.patience.rung,
+                    Alarm::Drained => self.patience.drain,
+                };
+                self.alarm = Some((Instant::now() + after, alarm));
+            }
+            Step::Leave => self.left = true,
+        }
+    }
+
+    fn hold(&mut self, request_id: String, call: HeldCall) {
+        let (handle, registration) = AbortHandle::new_pair();
+        self.waiting.insert(request_id.clone(), handle);
+        let gate = Arc::clone(&self.gate);
+        let decided: BoxFuture<'static, _> = Box::pin(async move { (request_id, gate.decide(call).await) });
+        self.holds.push(Abortable::new(decided, registration));
+    }
+
+    /// Tools of an attempt that is over must not go on writing behind its back.
+    async fn end(self) {
+        let Self { mut tape, child, server, patience, .. } = self;
+        drop(child);
+        if !server.settle(patience.drain).await {
+            let text = "a tool call was still running when the attempt ended, and was left behind".to_owned();
+            // The tape may be what ended it.
+            let _ = tape.note(&Note::Said { level: Level::Warning, text });
+        }
+    }
+}
+
+/// The task that writes to the agent; a pipe that nobody empties must not outlive the attempt.
+struct Writer(JoinHandle<()>);
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Writes frames until there are no more, then closes the pipe. Runs beside the reader and has no bound, so that a
+/// process that writes before it reads cannot lock both of us.
+async fn write_frames(mut stdin: ChildStdin, mut frames: UnboundedReceiver<Frame>) {
+    while let Some(Frame(mut line)) = frames.recv().await {
+        line.push(b'\n');
+        if let Err(error) = stdin.write_all(&line).await {
+            tracing::debug!(%error, "the process no longer reads");
+            return;
+        }
+    }
+}
+
+async fn ring(alarm: Option<(Instant, Alarm)>) -> Alarm {
+    match alarm {
+        Some((at, alarm)) => {
+            tokio::time::sleep_until(at).await;
+            alarm
+        }
+        None => std::future::pending().await,
+    }
+}
+
+fn note_broken(filled: io::Result<()>, pipe: &str) {
+    if let Err(error) = filled {
+        tracing::warn!(%error, pipe, "the pipe broke");
+    }
+}

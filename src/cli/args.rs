@@ -1,0 +1,261 @@
+//! The command line: what can be said, and nothing about what is done.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Watch, replay and step ingest work units that run through your own Claude Code session.
+#[derive(Debug, Parser)]
+#[command(name = "ingestdeck", version, max_term_width = 100, arg_required_else_help = true)]
+pub struct Cli {
+    /// Settings of every command.
+    #[command(flatten)]
+    pub global: Global,
+    /// The command.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Settings of every command.
+#[derive(Clone, Debug, Args)]
+pub struct Global {
+    /// Project directory [default: $KTX_PROJECT_DIR, else the nearest directory with a ktx.yaml]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub project_dir: Option<PathBuf>,
+    /// Claude Code program
+    #[arg(long, global = true, value_name = "PATH", env = "INGESTDECK_CLAUDE_BIN")]
+    pub claude_bin: Option<PathBuf>,
+    /// How to show it: auto is the screen on a terminal and lines elsewhere
+    #[arg(long, global = true, value_enum, default_value_t = Ui::Auto)]
+    pub ui: Ui,
+    /// When to use colour
+    #[arg(long, global = true, value_enum, default_value_t = Color::Auto)]
+    pub color: Color,
+    /// User settings file [default: $XDG_CONFIG_HOME/ingestdeck/config.toml]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Draw with ASCII only
+    #[arg(long, global = true)]
+    pub ascii: bool,
+    /// Leave the mouse to the terminal
+    #[arg(long, global = true)]
+    pub no_mouse: bool,
+    /// Write a backtrace and debug log on failure
+    #[arg(long, global = true, hide = true)]
+    pub debug: bool,
+}
+
+/// How a command shows what happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Ui {
+    /// The screen on a terminal, lines elsewhere.
+    Auto,
+    /// The screen.
+    Tui,
+    /// One line an event.
+    Lines,
+    /// One JSON object an event.
+    Json,
+    /// Nothing but the exit code.
+    None,
+}
+
+/// When colours are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On terminals that want it.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Play the bundled project with a scripted agent: no account, no network
+    Demo(DemoArgs),
+    /// Show what would run, and why
+    Plan(SelectArgs),
+    /// Run the work units of a project
+    Run(RunArgs),
+    /// Replay a run, a capture or a session file
+    Replay(ReplayArgs),
+    /// Run one plain Claude Code session and record it
+    Session(SessionArgs),
+    /// Look at recorded runs
+    Runs {
+        /// What about them.
+        #[command(subcommand)]
+        command: RunsCommand,
+    },
+    /// Check that everything a run needs is there
+    Doctor(DoctorArgs),
+    /// Look at the settings
+    Config {
+        /// What about them.
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+    /// The agent of the demo and the tests
+    #[command(hide = true)]
+    ScriptedAgent(ScriptedArgs),
+}
+
+/// `demo`.
+#[derive(Clone, Debug, Args)]
+pub struct DemoArgs {
+    /// Play faster (2) or slower (0.5)
+    #[arg(long, default_value_t = 1.0, value_name = "K")]
+    pub speed: f64,
+    /// Keep the project in this directory instead of a temporary one
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
+}
+
+/// Which units.
+#[derive(Clone, Debug, Args)]
+pub struct SelectArgs {
+    /// Connections [default: all]
+    #[arg(value_name = "CONNECTION")]
+    pub connections: Vec<String>,
+    /// Only units whose key matches this pattern; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub only: Vec<String>,
+}
+
+/// `run`.
+#[derive(Clone, Debug, Args)]
+pub struct RunArgs {
+    /// Which units.
+    #[command(flatten)]
+    pub select: SelectArgs,
+    /// Model, instead of the project's
+    #[arg(long)]
+    pub model: Option<String>,
+    /// Units at once, instead of the project's
+    #[arg(long, value_name = "N")]
+    pub concurrency: Option<u32>,
+    /// Turns of an attempt, instead of the project's
+    #[arg(long, value_name = "N")]
+    pub step_budget: Option<u32>,
+    /// End an attempt that has cost this much
+    #[arg(long, value_name = "USD")]
+    pub max_budget_usd: Option<f64>,
+    /// Send a one-turn request first, to learn whether the login works
+    #[arg(long)]
+    pub probe: bool,
+}
+
+/// `replay`.
+#[derive(Clone, Debug, Args)]
+pub struct ReplayArgs {
+    /// File, run id (any unique part of it), `latest`, or `-` for stdin
+    pub what: String,
+    /// Start paused at the first entry
+    #[arg(long)]
+    pub paused: bool,
+    /// Play at K times the recorded pace [default: as fast as possible]
+    #[arg(long, value_name = "K")]
+    pub speed: Option<f64>,
+    /// Leave after this step; for measuring
+    #[arg(long, hide = true, value_enum)]
+    pub until: Option<Until>,
+}
+
+/// Steps that a measurement ends at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Until {
+    /// The first frame is on the screen.
+    FirstFrame,
+    /// Every line is indexed.
+    Indexed,
+    /// Everything is folded.
+    End,
+}
+
+/// `session`.
+#[derive(Clone, Debug, Args)]
+pub struct SessionArgs {
+    /// Continue this session
+    #[arg(long, value_name = "ID")]
+    pub resume: Option<String>,
+    /// Continue it under a new id
+    #[arg(long, requires = "resume")]
+    pub fork_session: bool,
+    /// Model, instead of the configured one
+    #[arg(long)]
+    pub model: Option<String>,
+    /// Settings to use: `[claude]` or `[agent]`
+    #[arg(long, value_enum, default_value_t = Profile::Claude)]
+    pub profile: Profile,
+    /// The prompt
+    #[arg(last = true, required = true)]
+    pub prompt: Vec<String>,
+}
+
+/// Settings of a plain session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Profile {
+    /// `[claude]`.
+    Claude,
+    /// `[agent]`.
+    Agent,
+}
+
+/// `runs`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum RunsCommand {
+    /// List them, newest first
+    List,
+    /// Show one
+    Show {
+        /// Run id (any unique part of it) or `latest`
+        #[arg(default_value = "latest")]
+        run: String,
+    },
+    /// Build the index anew from the tapes
+    Reindex,
+}
+
+/// `doctor`.
+#[derive(Clone, Debug, Args)]
+pub struct DoctorArgs {
+    /// Also send a one-turn request, to learn whether the login works
+    #[arg(long)]
+    pub probe: bool,
+}
+
+/// `config`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Print every setting with its origin
+    Show,
+}
+
+/// The scripted agent: its own flags, then whatever `claude` would be given.
+#[derive(Clone, Debug, Args)]
+pub struct ScriptedArgs {
+    /// Everything, unparsed.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub rest: Vec<std::ffi::OsString>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_prompt_may_look_like_flags() {
+        let cli = Cli::try_parse_from(["ingestdeck", "session", "--", "--model", "opus"]).unwrap();
+        assert!(matches!(cli.command, Command::Session(session) if session.prompt == ["--model", "opus"]));
+    }
+}

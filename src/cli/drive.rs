@@ -1,0 +1,257 @@
+//! The shell around [`units::schedule`](crate::units::schedule): carries out its orders and tells it what happened.
+//!
+//! Decides nothing. Every order becomes a task, a timer or a note; every end of one becomes an input.
+
+use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+};
+
+use crate::{
+    run::{Item, Recorder, source::RecordError},
+    tape::{
+        Body, Note, UnitKey,
+        note::{Cause, Outcome, RunEnded, StopHow, StopReason, Verdict},
+    },
+    units::schedule::{Input, Order, Schedule, TimerId},
+};
+
+/// Runs attempts. One process each in the program; a script in tests.
+pub trait Executor: Send + Sync + 'static {
+    /// Runs an attempt to its verdict, which it has put on the tape. Fires `ready` when start-up is over, and ends
+    /// soon after `stop` says so.
+    fn run(
+        &self,
+        unit: UnitKey,
+        attempt: u32,
+        stop: mpsc::Receiver<StopHow>,
+        ready: oneshot::Sender<()>,
+    ) -> impl Future<Output = Verdict> + Send;
+}
+
+/// A run on its way.
+#[derive(Debug)]
+pub struct Drive<E> {
+    schedule: Schedule,
+    executor: Arc<E>,
+    recorder: Arc<dyn Recorder>,
+    running: HashMap<(UnitKey, u32), mpsc::Sender<StopHow>>,
+    attempts: JoinSet<Input>,
+    timers: JoinSet<TimerId>,
+    ready: JoinSet<Option<Input>>,
+    ended: Option<RunEnded>,
+}
+
+impl<E: Executor> Drive<E> {
+    /// A run of `schedule`, with notes on `recorder`.
+    pub fn new(schedule: Schedule, executor: Arc<E>, recorder: Arc<dyn Recorder>) -> Self {
+        Self {
+            schedule,
+            executor,
+            recorder,
+            running: HashMap::new(),
+            attempts: JoinSet::new(),
+            timers: JoinSet::new(),
+            ready: JoinSet::new(),
+            ended: None,
+        }
+    }
+
+    /// Runs until nothing is left to do. With `stay`, a person may still ask for more then, so it returns only once
+    /// `inputs` is closed as well.
+    ///
+    /// # Errors
+    /// When the tape cannot be written: everything that runs has been ended by then.
+    pub async fn run(mut self, mut inputs: mpsc::Receiver<Input>, stay: bool) -> Result<RunEnded, RecordError> {
+        let mut open = true;
+        let mut next = Some(Input::Begin);
+        loop {
+            if let Some(input) = next.take() {
+                self.handle(input)?;
+            }
+            if let Some(ended) = &self.ended
+                && !(open && stay)
+            {
+                return Ok(ended.clone());
+            }
+            next = tokio::select! {
+                // A person comes first: under a flood of ends a stop must not wait.
+                biased;
+                input = inputs.recv(), if open => {
+                    open = input.is_some();
+                    input
+                }
+                Some(ready) = self.ready.join_next() => ready.ok().flatten(),
+                Some(done) = self.attempts.join_next() => match done {
+                    Ok(input) => Some(input),
+                    Err(error) => return Err(self.broken(&error)),
+                },
+                Some(fired) = self.timers.join_next() => fired.ok().map(Input::TimerFired),
+                else => return Ok(self.ended.unwrap_or_default()),
+            };
+        }
+    }
+
+    /// An attempt's task died, which none does by itself. Ending the run is all that is honest.
+    fn broken(&self, error: &tokio::task::JoinError) -> RecordError {
+        RecordError { path: "the verdict of an attempt".into(), cause: error.to_string() }
+    }
+
+    fn handle(&mut self, input: Input) -> Result<(), RecordError> {
+        if let Input::Ended { unit, attempt, .. } = &input {
+            self.running.remove(&(unit.clone(), *attempt));
+        }
+        for order in self.schedule.handle(input) {
+            self.carry_out(order)?;
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, order: Order) -> Result<(), RecordError> {
+        match order {
+            Order::Start { unit, attempt } => self.start(unit, attempt),
+            Order::Stop { unit, attempt, how } => {
+                if let Some(stop) = self.running.get(&(unit, attempt)) {
+                    // Full means that stops are waiting already; closed, that it is over.
+                    let _ = stop.try_send(how);
+                }
+            }
+            Order::SetTimer { id, after_ms } => {
+                self.timers.spawn(async move {
+                    tokio::time::sleep(Duration::from_millis(after_ms)).await;
+                    id
+                });
+            }
+            Order::Note { lane, note } => {
+                let lane = lane.as_ref().map(|(unit, attempt)| (unit, *attempt));
+                self.note(lane, &note)?;
+            }
+            Order::End(ended) => {
+                self.note(None, &Note::RunEnded(ended.clone()))?;
+                self.ended = Some(ended);
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, unit: UnitKey, attempt: u32) {
+        self.ended = None;
+        let (stop, stops) = mpsc::channel(4);
+        let (ready, is_ready) = oneshot::channel();
+        self.running.insert((unit.clone(), attempt), stop);
+        let (executor, key) = (Arc::clone(&self.executor), unit.clone());
+        self.attempts.spawn(async move {
+            let verdict = executor.run(key.clone(), attempt, stops, ready).await;
+            Input::Ended { unit: key, attempt, verdict }
+        });
+        self.ready.spawn(async move { is_ready.await.ok().map(|()| Input::Ready { unit, attempt }) });
+    }
+
+    fn note(&self, lane: Option<(&UnitKey, u32)>, note: &Note) -> Result<(), RecordError> {
+        let json = note.to_json();
+        self.recorder.record(&[Item { lane, body: Body::Note(&json) }])
+    }
+}
+
+/// The verdict of an attempt that could not even be prepared.
+pub fn unprepared(reason: impl Into<String>) -> Verdict {
+    Verdict {
+        outcome: Outcome::Failed,
+        stop: StopReason::Error,
+        cause: Cause::Internal,
+        reason: reason.into(),
+        remedy: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::units::schedule::Settings;
+
+    #[derive(Debug, Default)]
+    struct Notes(Mutex<Vec<Note>>);
+
+    impl Recorder for Notes {
+        fn record(&self, items: &[Item<'_>]) -> Result<(), RecordError> {
+            for item in items {
+                if let Body::Note(json) = item.body {
+                    self.0.lock().unwrap().push(Note::parse(json));
+                }
+            }
+            Ok(())
+        }
+    }
+
+    /// Attempts of `name-fails` fail, those of `name-waits` end when they are stopped.
+    #[derive(Debug)]
+    struct Script;
+
+    impl Executor for Script {
+        async fn run(
+            &self,
+            unit: UnitKey,
+            attempt: u32,
+            mut stop: mpsc::Receiver<StopHow>,
+            ready: oneshot::Sender<()>,
+        ) -> Verdict {
+            let _ = ready.send(());
+            let outcome = if unit.ends_with("waits") {
+                stop.recv().await;
+                Outcome::Stopped
+            } else if unit.ends_with("fails") && attempt == 1 {
+                Outcome::Failed
+            } else {
+                Outcome::Succeeded
+            };
+            Verdict { outcome, cause: Cause::ToolFailures, ..unprepared("as scripted") }
+        }
+    }
+
+    fn drive(units: &[&str]) -> (Drive<Script>, Arc<Notes>) {
+        let notes = Arc::new(Notes::default());
+        let units = units.iter().map(|unit| UnitKey::from(*unit)).collect();
+        let schedule = Schedule::new(units, Settings::new(2, 2));
+        (Drive::new(schedule, Arc::new(Script), Arc::clone(&notes) as Arc<dyn Recorder>), notes)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_ends_by_itself_when_nobody_may_ask_for_more() {
+        let (drive, notes) = drive(&["a", "b-fails", "c"]);
+        let (_, inputs) = mpsc::channel(1);
+        let ended = drive.run(inputs, true).await.unwrap();
+        assert_eq!((ended.succeeded, ended.failed), (2, 1));
+        assert!(matches!(notes.0.lock().unwrap().last(), Some(Note::RunEnded(_))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_unit_is_retried_alone_after_the_run_has_ended() {
+        let (drive, notes) = drive(&["a", "b-fails"]);
+        let (person, inputs) = mpsc::channel(1);
+        let run = tokio::spawn(drive.run(inputs, true));
+        while !matches!(notes.0.lock().unwrap().last(), Some(Note::RunEnded(_))) {
+            tokio::task::yield_now().await;
+        }
+        person.send(Input::RetryRequested { unit: "b-fails".into() }).await.unwrap();
+        drop(person);
+        let ended = run.await.unwrap().unwrap();
+        assert_eq!((ended.succeeded, ended.failed), (2, 0));
+        let ends = notes.0.lock().unwrap().iter().filter(|note| matches!(note, Note::RunEnded(_))).count();
+        assert_eq!(ends, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn stopping_reaches_what_runs() {
+        let (drive, _) = drive(&["a-waits", "b-waits", "c"]);
+        let (person, inputs) = mpsc::channel(1);
+        let run = tokio::spawn(drive.run(inputs, true));
+        person.send(Input::StopAll).await.unwrap();
+        drop(person);
+        let ended = run.await.unwrap().unwrap();
+        assert_eq!((ended.stopped, ended.not_run), (2, 1));
+    }
+}

@@ -1,0 +1,85 @@
+//! Exit codes and the errors that lead to them: the contract with scripts.
+
+use std::{fmt, process::ExitCode};
+
+/// How the program ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Every unit succeeded, or there was nothing to do.
+    Ok,
+    /// The program itself failed.
+    Internal,
+    /// Bad usage or configuration.
+    Usage,
+    /// No such unit, run or file.
+    NotFound,
+    /// Doctor or set-up failed: no `claude`, not logged in.
+    Setup,
+    /// Some unit failed.
+    UnitFailed,
+    /// Stopped by a limit; can be resumed.
+    Limit,
+    /// Ended by a signal.
+    Signal(u8),
+}
+
+impl Exit {
+    /// Its number.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Internal => 1,
+            Self::Usage => 2,
+            Self::NotFound => 4,
+            Self::Setup => 96,
+            Self::UnitFailed => 100,
+            Self::Limit => 102,
+            Self::Signal(number) => 128 + number,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+/// An error on its way to the user: one sentence that names the thing and the remedy, and the exit code.
+#[derive(Debug)]
+pub struct Failure {
+    /// How the program ends.
+    pub exit: Exit,
+    /// The sentence.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure with its sentence.
+    pub fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into() }
+    }
+
+    /// Bad usage or configuration.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+
+    /// No such unit, run or file.
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(Exit::NotFound, message)
+    }
+
+    /// The program itself failed.
+    pub fn internal(message: impl fmt::Display) -> Self {
+        Self::new(Exit::Internal, message.to_string())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}

@@ -1,0 +1,118 @@
+//! `--ui json`: one object a line. The contract with programs; see the README for its shapes.
+
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+
+use crate::{
+    cli::summary::Summary,
+    run::{Emitted, Origin, RunChange, RunState},
+    tape::Millis,
+};
+
+/// Bytes that are gathered before they are written, unless the source has nothing more just now.
+const GATHERED: usize = 256 << 10;
+
+/// Writes events as JSON lines.
+#[derive(Debug)]
+pub struct Json<W> {
+    out: W,
+    buffer: Vec<u8>,
+    run: Vec<u8>,
+    seq: u64,
+    result: io::Result<()>,
+}
+
+impl<W: Write> Json<W> {
+    /// A writer for one source.
+    pub fn new(out: W, origin: &Origin) -> Self {
+        let run = origin.header.as_ref().map_or_else(|| "null".into(), |header| format!("\"{}\"", header.run));
+        Self { out, buffer: Vec::with_capacity(GATHERED * 2), run: run.into_bytes(), seq: 0, result: Ok(()) }
+    }
+
+    /// Writes what one entry led to.
+    pub fn emitted(&mut self, emitted: &Emitted<'_>) {
+        match emitted {
+            Emitted::Event { at, unit, attempt, event, .. } => {
+                self.stamp(*at, Some((unit, *attempt)));
+                event.write_json(&mut self.buffer);
+            }
+            Emitted::Unit { at, unit, attempt, status, reason } => {
+                self.stamp(*at, Some((unit, *attempt)));
+                let mut event = json!({"type": "unit", "state": status.word()});
+                if let Some(reason) = reason {
+                    event["reason"] = Value::from(*reason);
+                }
+                self.value(&event);
+            }
+            Emitted::Run { at, change } => {
+                self.stamp(*at, None);
+                self.value(&change_json(change));
+            }
+        }
+        self.buffer.extend_from_slice(b"}\n");
+        if self.buffer.len() >= GATHERED {
+            self.flush();
+        }
+    }
+
+    /// Hands everything gathered to the system.
+    pub fn flush(&mut self) {
+        if self.result.is_ok() {
+            self.result = self.out.write_all(&self.buffer).and_then(|()| self.out.flush());
+        }
+        self.buffer.clear();
+    }
+
+    /// True once nobody reads any more: going on would be for nothing.
+    pub fn is_closed(&self) -> bool {
+        self.result.is_err()
+    }
+
+    /// Writes the summary, always the last line.
+    pub fn end(mut self, state: &RunState) -> io::Result<()> {
+        self.stamp(state.now, None);
+        let summary = Summary::of(state);
+        self.value(&summary.to_json());
+        self.buffer.extend_from_slice(b"}\n");
+        self.flush();
+        self.result
+    }
+
+    fn stamp(&mut self, at: Millis, lane: Option<(&str, u32)>) {
+        // Writing into a Vec cannot fail.
+        let _ = write!(self.buffer, "{{\"v\":1,\"seq\":{},\"at\":{},\"run\":", self.seq, at.0);
+        self.buffer.extend_from_slice(&self.run);
+        if let Some((unit, attempt)) = lane {
+            self.buffer.extend_from_slice(b",\"unit\":");
+            let _ = serde_json::to_writer(&mut self.buffer, unit);
+            let _ = write!(self.buffer, ",\"try\":{attempt}");
+        }
+        self.buffer.extend_from_slice(b",\"event\":");
+        self.seq += 1;
+    }
+
+    fn value(&mut self, value: &Value) {
+        let _ = serde_json::to_writer(&mut self.buffer, value);
+    }
+}
+
+fn change_json(change: &RunChange<'_>) -> Value {
+    match change {
+        RunChange::Planned(planned) => json!({
+            "type": "run", "state": "planned", "job": planned.job, "units": planned.units.len(),
+            "skipped": planned.skipped, "concurrency": planned.concurrency, "step_budget": planned.step_budget,
+            "failure_mode": planned.failure_mode, "tool_failures": planned.tool_failures,
+            "model": planned.model, "scripted": planned.scripted,
+        }),
+        RunChange::Paused { until, limit } => {
+            json!({"type": "run", "state": "paused", "until": until.map(|until| until.0), "limit": limit})
+        }
+        RunChange::Resumed => json!({"type": "run", "state": "resumed"}),
+        RunChange::Said { level, text } => json!({"type": "run", "state": "remark", "level": level, "text": text}),
+        RunChange::Ended(ended) => json!({
+            "type": "run", "state": "ended", "outcome": ended.outcome, "succeeded": ended.succeeded,
+            "failed": ended.failed, "stopped": ended.stopped, "not_run": ended.not_run,
+        }),
+    }
+}

@@ -1,0 +1,173 @@
+//! `--ui lines`: one line an event, for logs and pipes. Everything that was not written by us is escaped.
+
+use std::{
+    collections::HashMap,
+    fmt::Write as _,
+    io::{self, Write},
+};
+
+use crate::{
+    actions::{Event, Phase, event::ActionEvent},
+    run::{Emitted, RunChange, state::UnitStatus},
+    tape::{Millis, note::Level},
+};
+
+/// Longest text of a line; the whole is in the tape.
+const WIDTH: usize = 160;
+
+/// Writes events as lines.
+#[derive(Debug)]
+pub struct Lines<W> {
+    out: W,
+    color: bool,
+    /// When each open action began, by unit, attempt and id.
+    open: HashMap<(String, u32, String), Millis>,
+    result: io::Result<()>,
+}
+
+impl<W: Write> Lines<W> {
+    /// A writer.
+    pub fn new(out: W, color: bool) -> Self {
+        Self { out, color, open: HashMap::new(), result: Ok(()) }
+    }
+
+    /// Writes what one entry led to.
+    pub fn emitted(&mut self, emitted: &Emitted<'_>) {
+        match emitted {
+            Emitted::Event { at, unit, attempt, event, .. } => self.event(*at, unit, *attempt, event),
+            Emitted::Unit { at, unit, attempt, status, reason } => {
+                if *status == UnitStatus::Queued && *attempt == 0 {
+                    return;
+                }
+                let mut text = status.word().to_owned();
+                if let Some(reason) = reason {
+                    let _ = write!(text, ": {reason}");
+                }
+                self.line(*at, &lane(unit, *attempt), status_glyph(*status), &text);
+            }
+            Emitted::Run { at, change } => self.change(*at, change),
+        }
+    }
+
+    /// True once nobody reads any more.
+    pub fn is_closed(&self) -> bool {
+        self.result.is_err()
+    }
+
+    /// Writes `text` as it is and ends.
+    pub fn end(mut self, text: &str) -> io::Result<()> {
+        self.result.and_then(|()| self.out.write_all(text.as_bytes())).and_then(|()| self.out.flush())
+    }
+
+    /// Hands everything to the system.
+    pub fn flush(&mut self) {
+        if self.result.is_ok() {
+            self.result = self.out.flush();
+        }
+    }
+
+    fn event(&mut self, at: Millis, unit: &str, attempt: u32, event: &Event<'_>) {
+        match event {
+            Event::Started(started) => {
+                self.line(at, &lane(unit, attempt), '●', &format!("session {} ({})", started.resume, started.title));
+            }
+            Event::Action(action) => self.action(at, unit, attempt, action),
+            Event::Completed(completed) => {
+                let (glyph, text) = if completed.ok {
+                    ('✓', completed.answer.as_ref())
+                } else {
+                    ('✗', completed.error.as_deref().unwrap_or("failed"))
+                };
+                self.line(at, &lane(unit, attempt), glyph, &format!("completed: {text}"));
+            }
+        }
+    }
+
+    fn action(&mut self, at: Millis, unit: &str, attempt: u32, event: &ActionEvent<'_>) {
+        let key = (unit.to_owned(), attempt, event.action.id.to_string());
+        match event.phase {
+            Phase::Started => {
+                self.open.insert(key, at);
+            }
+            Phase::Updated => {}
+            Phase::Completed => {
+                let took = self.open.remove(&key).map(|began| at.since(began));
+                let glyph = match (event.ok, event.level) {
+                    (Some(false), Some(_)) => '▲',
+                    (Some(false), None) => '✗',
+                    _ => '✓',
+                };
+                let mut text = crate::actions::label::of(&event.action).to_string();
+                if let Some(took) = took {
+                    let _ = write!(text, "  {:.1}s", seconds(took));
+                }
+                if let Some(message) = event.message.as_deref().filter(|message| *message != event.action.title) {
+                    let _ = write!(text, "  {message}");
+                }
+                self.line(at, &lane(unit, attempt), glyph, &text);
+            }
+        }
+    }
+
+    fn change(&mut self, at: Millis, change: &RunChange<'_>) {
+        let (glyph, text) = match change {
+            RunChange::Planned(planned) => {
+                for skipped in &planned.skipped {
+                    self.line(at, "run", '▲', &format!("{} skipped: {}", skipped.connection, skipped.why));
+                }
+                let scripted = if planned.scripted { ", scripted agent" } else { "" };
+                ('●', format!("{} units planned, {} at once{scripted}", planned.units.len(), planned.concurrency))
+            }
+            RunChange::Paused { limit, .. } => ('▲', format!("paused: {limit}")),
+            RunChange::Resumed => ('●', "resumed".into()),
+            RunChange::Said { level, text } => (if *level >= Level::Warning { '▲' } else { '·' }, (*text).to_owned()),
+            RunChange::Ended(ended) => ('●', format!("run ended: {}", ended.outcome)),
+        };
+        self.line(at, "run", glyph, &text);
+    }
+
+    fn line(&mut self, at: Millis, lane: &str, glyph: char, text: &str) {
+        if self.result.is_err() {
+            return;
+        }
+        let seconds = seconds(at);
+        let text = escaped(text);
+        let lane = escaped(lane);
+        let paint = match glyph {
+            '✓' => "\u{1b}[32m",
+            '✗' => "\u{1b}[31m",
+            '▲' => "\u{1b}[33m",
+            _ => "\u{1b}[36m",
+        };
+        let (on, off) = if self.color { (paint, "\u{1b}[0m") } else { ("", "") };
+        self.result = writeln!(self.out, "{seconds:>7.1}s  {lane:<24} {on}{glyph}{off} {text}");
+    }
+}
+
+/// A session id is told by its first eight characters; other keys are shown whole.
+fn lane(unit: &str, attempt: u32) -> String {
+    let is_uuid = unit.len() == 36 && uuid::Uuid::try_parse(unit).is_ok();
+    let name = if is_uuid { unit.get(..8).unwrap_or(unit) } else { unit };
+    format!("{name}#{attempt}")
+}
+
+#[expect(clippy::cast_precision_loss, reason = "milliseconds of a run fit a double many times over")]
+fn seconds(millis: Millis) -> f64 {
+    millis.0 as f64 / 1000.0
+}
+
+fn status_glyph(status: UnitStatus) -> char {
+    match status {
+        UnitStatus::Queued => '○',
+        UnitStatus::Running => '▸',
+        UnitStatus::Waiting => '◐',
+        UnitStatus::Succeeded => '✓',
+        UnitStatus::Budget | UnitStatus::Stopped | UnitStatus::Interrupted => '▲',
+        UnitStatus::Failed => '✗',
+    }
+}
+
+/// One line, nothing in it that a terminal would obey.
+fn escaped(text: &str) -> String {
+    crate::tui::text::one_row(text, WIDTH)
+}

@@ -1,0 +1,70 @@
+//! `replay`: any record, through the same path as a live run.
+
+use std::path::Path;
+
+use super::{
+    args::{Global, ReplayArgs, Ui},
+    exit::{Exit, Failure},
+    show::{self, Plain},
+};
+use crate::{
+    replay::{self, FileSource, OpenError},
+    run::Timeline,
+};
+
+/// Replays a file, a run or stdin.
+///
+/// # Errors
+/// When it cannot be found or is nothing that can be replayed.
+pub fn replay(global: &Global, args: &ReplayArgs) -> Result<Exit, Failure> {
+    if let Some(speed) = args.speed
+        && !(speed.is_finite() && speed > 0.0)
+    {
+        return Err(Failure::usage(format!("--speed {speed} is no pace; give a number above 0, such as 4")));
+    }
+    let source = open(global, &args.what)?;
+    let ui = show::resolve(global.ui);
+    if ui != Ui::Tui && args.paused {
+        return Err(Failure::usage("--paused needs the screen; add --ui tui, or leave it out"));
+    }
+    let timeline = Timeline::new(Box::new(source));
+    if ui == Ui::Tui {
+        return super::screen::recorded(global, args, timeline);
+    }
+    plain(global, ui, timeline, args.speed)
+}
+
+fn plain(global: &Global, ui: Ui, mut timeline: Timeline, speed: Option<f64>) -> Result<Exit, Failure> {
+    let origin = timeline.source().origin().clone();
+    let mut sink = Plain::new(ui, global, &origin);
+    show::play(&mut timeline, &mut sink, speed)?;
+    sink.end(&origin, &timeline.story().state)?;
+    Ok(Exit::Ok)
+}
+
+/// Opens what the user named: stdin, a file, or a recorded run of the project.
+///
+/// # Errors
+/// When there is no such thing, or it cannot be replayed.
+pub fn open(global: &Global, what: &str) -> Result<FileSource, Failure> {
+    if what == "-" {
+        return replay::stdin().map_err(|error| failure(&error));
+    }
+    let path = Path::new(what);
+    let looks_like_a_path = what.contains(std::path::MAIN_SEPARATOR) || what.contains('.');
+    if looks_like_a_path || path.exists() {
+        return FileSource::open(path).map_err(|error| failure(&error));
+    }
+    let tape = super::runs::tape_of(global, what)?;
+    FileSource::open(&tape).map_err(|error| failure(&error))
+}
+
+/// Sorts a refusal into exit codes.
+pub fn failure(error: &OpenError) -> Failure {
+    let exit = match error {
+        OpenError::NotFound { .. } => Exit::NotFound,
+        OpenError::Directory { .. } | OpenError::Refused { .. } => Exit::Usage,
+        OpenError::Unreadable { .. } => Exit::Internal,
+    };
+    Failure::new(exit, error.to_string())
+}

@@ -1,0 +1,202 @@
+//! Plain showing: a timeline played into lines, JSON or nothing. The screen is in `tui`.
+
+use std::{
+    io::{self, BufWriter, IsTerminal as _, Stdout},
+    time::{Duration, Instant},
+};
+
+use tokio::sync::watch;
+
+use super::{
+    args::{Color, Global, Ui},
+    exit::{Exit, Failure},
+    json::Json,
+    lines::Lines,
+    summary::Summary,
+};
+use crate::{
+    run::{Emitted, Origin, Progress, RunState, Timeline},
+    tape::Millis,
+};
+
+/// Bytes folded before anything else gets a turn.
+const SLICE: usize = 1 << 20;
+
+/// How long a source that tells nobody when it grows is left alone.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Exit number of a program whose reader went away, as shells report it.
+const BROKEN_PIPE: u8 = 13;
+
+/// A plain sink on stdout.
+#[derive(Debug)]
+pub enum Plain {
+    /// `--ui lines`.
+    Lines(Lines<BufWriter<Stdout>>),
+    /// `--ui json`.
+    Json(Json<Stdout>),
+    /// `--ui none`.
+    None,
+}
+
+/// What `--ui` means here and now.
+pub fn resolve(ui: Ui) -> Ui {
+    match ui {
+        Ui::Auto if io::stdout().is_terminal() => Ui::Tui,
+        Ui::Auto => Ui::Lines,
+        chosen => chosen,
+    }
+}
+
+/// Whether plain output is coloured.
+pub fn colored(color: Color) -> bool {
+    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
+    match color {
+        Color::Always => true,
+        Color::Never => false,
+        Color::Auto if set("NO_COLOR") => false,
+        Color::Auto if set("CLICOLOR_FORCE") => true,
+        Color::Auto => io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb"),
+    }
+}
+
+impl Plain {
+    /// The sink for `ui`, which must not be the screen.
+    pub fn new(ui: Ui, global: &Global, origin: &Origin) -> Self {
+        match ui {
+            Ui::Json => Self::Json(Json::new(io::stdout(), origin)),
+            Ui::None => Self::None,
+            Ui::Lines | Ui::Auto | Ui::Tui => {
+                Self::Lines(Lines::new(BufWriter::new(io::stdout()), colored(global.color)))
+            }
+        }
+    }
+
+    fn emitted(&mut self, emitted: &Emitted<'_>) {
+        match self {
+            Self::Lines(lines) => lines.emitted(emitted),
+            Self::Json(json) => json.emitted(emitted),
+            Self::None => {}
+        }
+    }
+
+    fn flush(&mut self) {
+        match self {
+            Self::Lines(lines) => lines.flush(),
+            Self::Json(json) => json.flush(),
+            Self::None => {}
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        match self {
+            Self::Lines(lines) => lines.is_closed(),
+            Self::Json(json) => json.is_closed(),
+            Self::None => false,
+        }
+    }
+
+    /// Prints what is left to say at the end.
+    ///
+    /// # Errors
+    /// When stdout was closed by its reader, or cannot be written.
+    pub fn end(self, origin: &Origin, state: &RunState) -> Result<(), Failure> {
+        let result = match self {
+            Self::Lines(lines) => lines.end(&Summary::of(state).to_text(origin, state)),
+            Self::Json(json) => json.end(state),
+            Self::None => Ok(()),
+        };
+        result.map_err(|error| stdout_failed(&error))
+    }
+}
+
+/// What to say when stdout cannot be written.
+pub fn stdout_failed(error: &io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        Failure::new(
+            Exit::Signal(BROKEN_PIPE),
+            "stdout was closed by its reader, so the rest was not printed; the record is complete",
+        )
+    } else {
+        Failure::internal(format!("cannot write to stdout: {error}; free some space or choose another target"))
+    }
+}
+
+/// Plays a source to its end, as fast as it comes or at `speed` times its own pace.
+///
+/// # Errors
+/// When the source cannot be read.
+pub fn play(timeline: &mut Timeline, sink: &mut Plain, speed: Option<f64>) -> Result<(), Failure> {
+    let mut clock = speed.map(|speed| Clock { began: Instant::now(), speed });
+    loop {
+        let progress = match &mut clock {
+            None => timeline.advance(SLICE, &mut |emitted| sink.emitted(&emitted)),
+            // One entry at a time, so that each can be waited for.
+            Some(clock) => {
+                let progress = timeline.advance(1, &mut |emitted| {
+                    clock.wait_for(at_of(&emitted));
+                    sink.emitted(&emitted);
+                });
+                sink.flush();
+                progress
+            }
+        };
+        match progress.map_err(Failure::internal)? {
+            _ if sink.is_closed() => return Ok(()),
+            Progress::More => {}
+            Progress::Waiting => {
+                sink.flush();
+                std::thread::sleep(LOOK_AGAIN);
+            }
+            Progress::End => return Ok(()),
+        }
+    }
+}
+
+/// Follows a tape that still grows. Returns when it ends, or when nobody reads any more.
+///
+/// # Errors
+/// When the tape cannot be read.
+pub async fn follow(
+    timeline: &mut Timeline,
+    sink: &mut Plain,
+    mut changed: watch::Receiver<u64>,
+) -> Result<(), Failure> {
+    let mut open = true;
+    loop {
+        let progress = timeline.advance(SLICE, &mut |emitted| sink.emitted(&emitted)).map_err(Failure::internal)?;
+        match progress {
+            _ if sink.is_closed() => return Ok(()),
+            Progress::More => {}
+            Progress::End => return Ok(()),
+            Progress::Waiting => {
+                sink.flush();
+                if open {
+                    open = changed.changed().await.is_ok();
+                } else {
+                    // The writer is gone; whoever owns it says the end at once.
+                    tokio::time::sleep(LOOK_AGAIN).await;
+                }
+            }
+        }
+    }
+}
+
+fn at_of(emitted: &Emitted<'_>) -> Millis {
+    match emitted {
+        Emitted::Event { at, .. } | Emitted::Unit { at, .. } | Emitted::Run { at, .. } => *at,
+    }
+}
+
+struct Clock {
+    began: Instant,
+    speed: f64,
+}
+
+impl Clock {
+    #[expect(clippy::cast_precision_loss, reason = "milliseconds of a run fit a double many times over")]
+    fn wait_for(&mut self, at: Millis) {
+        let due = Duration::try_from_secs_f64(at.0 as f64 / 1000.0 / self.speed).unwrap_or_default();
+        std::thread::sleep(due.saturating_sub(self.began.elapsed()));
+    }
+}

@@ -1,0 +1,303 @@
+//! One line of bytes → [`Line`]: finds out what it is, then reads it in one pass.
+//!
+//! Leniency is per field: a field of the wrong type counts as absent and costs nothing else. Only bytes that are not
+//! one JSON object with a text `type` are malformed as a whole.
+
+use std::borrow::Cow;
+
+use super::{
+    Body, Kind, Line, Raw,
+    chat::{self, Role},
+    line::{Delta, Denial, RateLimit, ResultLine},
+    scan::{Scan, Scanned},
+    system,
+};
+
+/// Decodes one line, with or without its newline. Never fails, never panics, allocates little: long values are
+/// borrowed. A blank line is [`Body::Malformed`]; callers that read files skip blank lines before they come here.
+///
+/// Of several fields with one name the last counts, but the first `type` decides what the line is.
+pub fn line(bytes: &[u8]) -> Line<'_> {
+    read(bytes).unwrap_or(Line {
+        session_id: None,
+        parent_tool_use_id: None,
+        timestamp: None,
+        on_disk: false,
+        body: Body::Malformed,
+    })
+}
+
+/// Guesses the kind of a line from its first bytes, for an index. `None` when they do not tell, or when the line is
+/// malformed before its type: then decode the whole line. A line that breaks after the prefix is guessed too.
+pub fn kind(prefix: &[u8]) -> Option<Kind> {
+    let mut scan = Scan::new(prefix);
+    let kind = match &*scan.seek(b"type").ok()?.then(|| scan.text().ok().flatten())?? {
+        "system" => {
+            // The subtype nearly always follows; if it came before the type, start again.
+            let found = scan.seek_next(b"subtype").ok()?;
+            if !found {
+                scan = Scan::new(prefix);
+                scan.seek(b"subtype").ok()?.then_some(())?;
+            }
+            match scan.text().ok()?.as_deref() {
+                Some("init") => Kind::Init,
+                _ => Kind::System,
+            }
+        }
+        "assistant" | "assistant_message" | "tool_use" => Kind::Assistant,
+        "user" | "tool_result" => Kind::User,
+        "stream_event" => Kind::StreamEvent,
+        "tool_progress" => Kind::ToolProgress,
+        "rate_limit_event" => Kind::RateLimit,
+        "control_request" | "control_response" | "control_cancel_request" | "command_lifecycle" | "keep_alive" => {
+            Kind::Control
+        }
+        "result" => Kind::Result,
+        _ => Kind::Other,
+    };
+    Some(kind)
+}
+
+/// Fields that every line may have, and how far they were read.
+#[derive(Debug, Default)]
+pub(super) struct Head<'a> {
+    session_id: Option<Cow<'a, str>>,
+    pub(super) parent_tool_use_id: Option<Cow<'a, str>>,
+    timestamp: Option<Cow<'a, str>>,
+    on_disk: bool,
+}
+
+impl<'a> Head<'a> {
+    /// Takes a field that the reader of a body has no use for.
+    pub(super) fn field(&mut self, scan: &mut Scan<'a>, key: &[u8]) -> Scanned<()> {
+        match key {
+            b"session_id" => self.session_id = scan.word()?,
+            b"sessionId" => {
+                self.session_id = scan.word()?;
+                self.on_disk = true;
+            }
+            b"parent_tool_use_id" => self.parent_tool_use_id = scan.word()?,
+            b"timestamp" => self.timestamp = scan.word()?,
+            _ => scan.skip()?,
+        }
+        Ok(())
+    }
+}
+
+fn read(bytes: &[u8]) -> Option<Line<'_>> {
+    let name = {
+        let mut scan = Scan::new(bytes);
+        scan.seek(b"type").ok()?.then(|| scan.text().ok().flatten())??
+    };
+    let (mut scan, mut head) = (Scan::new(bytes), Head::default());
+    let body = body(&mut scan, &mut head, name).ok()?;
+    scan.end().ok()?;
+    let Head { session_id, parent_tool_use_id, timestamp, on_disk } = head;
+    Some(Line { session_id, parent_tool_use_id, timestamp, on_disk, body })
+}
+
+fn body<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>, name: Cow<'a, str>) -> Scanned<Body<'a>> {
+    Ok(match &*name {
+        "assistant" | "assistant_message" => Body::Assistant(chat::read(scan, head, Role::Message)?),
+        "user" => Body::User(chat::read(scan, head, Role::Message)?),
+        "tool_use" => Body::Assistant(chat::read(scan, head, Role::Block)?),
+        "tool_result" => Body::User(chat::read(scan, head, Role::Block)?),
+        "system" => system::read(scan, head)?,
+        "stream_event" => Body::StreamEvent(stream_event(scan, head)?),
+        "tool_progress" => tool_progress(scan, head)?,
+        "rate_limit_event" => Body::RateLimit(rate_limit(scan, head)?),
+        "result" => Body::Result(Box::new(result(scan, head)?)),
+        "control_request" | "control_response" | "control_cancel_request" | "command_lifecycle" | "keep_alive" => {
+            control(scan, head, name)?
+        }
+        _ => {
+            scan.object(|scan, key| head.field(scan, key))?;
+            Body::Other(name)
+        }
+    })
+}
+
+fn stream_event<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>) -> Scanned<Delta<'a>> {
+    let (mut event, mut text, mut thinking) = (None, None, None);
+    scan.object(|scan, key| match key {
+        b"event" => scan
+            .object(|scan, key| {
+                match key {
+                    b"type" => event = scan.text()?,
+                    b"delta" => drop(scan.object(|scan, key| {
+                        match key {
+                            b"text" => text = scan.text()?,
+                            b"thinking" => thinking = scan.text()?,
+                            _ => scan.skip()?,
+                        }
+                        Ok(())
+                    })?),
+                    _ => scan.skip()?,
+                }
+                Ok(())
+            })
+            .map(drop),
+        _ => head.field(scan, key),
+    })?;
+    Ok(match (text, thinking) {
+        (Some(text), _) => Delta::Text(text),
+        (None, Some(thinking)) => Delta::Thinking(thinking),
+        (None, None) => Delta::Other(event.unwrap_or_default()),
+    })
+}
+
+fn tool_progress<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>) -> Scanned<Body<'a>> {
+    let (mut id, mut elapsed_seconds) = (Cow::default(), 0.0);
+    scan.object(|scan, key| {
+        match key {
+            b"tool_use_id" => id = scan.text()?.unwrap_or_default(),
+            b"elapsed_time_seconds" => elapsed_seconds = scan.float()?.unwrap_or_default(),
+            _ => head.field(scan, key)?,
+        }
+        Ok(())
+    })?;
+    let tool_use_id = without_heartbeat(id);
+    // A heartbeat names its own call as its parent; only a real parent is worth keeping.
+    head.parent_tool_use_id = head.parent_tool_use_id.take().filter(|parent| *parent != tool_use_id);
+    Ok(Body::ToolProgress { tool_use_id, elapsed_seconds })
+}
+
+/// `"<id>-heartbeat-<n>"` → the id.
+fn without_heartbeat(id: Cow<'_, str>) -> Cow<'_, str> {
+    let Some((plain, number)) = id.rsplit_once("-heartbeat-") else { return id };
+    if plain.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return id;
+    }
+    let length = plain.len();
+    match id {
+        Cow::Borrowed(id) => Cow::Borrowed(&id[..length]),
+        Cow::Owned(mut id) => {
+            id.truncate(length);
+            Cow::Owned(id)
+        }
+    }
+}
+
+fn rate_limit<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>) -> Scanned<RateLimit<'a>> {
+    let mut limit = RateLimit::default();
+    scan.object(|scan, key| match key {
+        b"rate_limit_info" => scan
+            .object(|scan, key| {
+                match key {
+                    b"status" => limit.status = scan.text()?.unwrap_or_default(),
+                    b"resetsAt" => limit.resets_at = scan.count()?.and_then(unix_seconds),
+                    b"rateLimitType" => limit.limit = scan.word()?,
+                    b"utilization" => limit.utilization = scan.float()?,
+                    _ => scan.skip()?,
+                }
+                Ok(())
+            })
+            .map(drop),
+        _ => head.field(scan, key),
+    })?;
+    Ok(limit)
+}
+
+/// Seconds, from seconds or milliseconds: no reset lies beyond the year 5138.
+fn unix_seconds(time: u64) -> Option<i64> {
+    let seconds = if time >= 100_000_000_000 { time / 1000 } else { time };
+    i64::try_from(seconds).ok()
+}
+
+fn control<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>, kind: Cow<'a, str>) -> Scanned<Body<'a>> {
+    let (mut request_id, mut subtype, mut payload) = (None, None, None::<Raw<'a>>);
+    scan.object(|scan, key| {
+        match key {
+            b"request_id" | b"command_uuid" => request_id = scan.word()?,
+            b"state" => subtype = scan.word()?,
+            b"request" | b"response" => payload = scan.raw()?,
+            _ => head.field(scan, key)?,
+        }
+        Ok(())
+    })?;
+    let mut inner = Scan::new(payload.map_or(b"{}", |payload| payload.0.as_bytes()));
+    inner.object(|scan, key| {
+        match key {
+            b"subtype" => subtype = scan.word()?,
+            b"request_id" if request_id.is_none() => request_id = scan.word()?,
+            _ => scan.skip()?,
+        }
+        Ok(())
+    })?;
+    let (subtype, request_id) = (subtype.unwrap_or_default(), request_id.unwrap_or_default());
+    Ok(Body::Control { kind, subtype, request_id, payload })
+}
+
+fn result<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>) -> Scanned<ResultLine<'a>> {
+    let mut line = ResultLine::default();
+    scan.object(|scan, key| {
+        match key {
+            b"subtype" => line.subtype = scan.word()?,
+            b"is_error" => line.is_error = scan.boolean()?,
+            b"terminal_reason" => line.terminal_reason = scan.word()?,
+            b"stop_reason" => line.stop_reason = scan.word()?,
+            b"result" => line.result = scan.text()?,
+            b"error" => line.error = scan.word()?,
+            b"errors" => {
+                line.errors.clear();
+                scan.array(|scan| {
+                    line.errors.extend(error_text(scan)?);
+                    Ok(())
+                })?;
+            }
+            b"permission_denials" => {
+                line.denials.clear();
+                scan.array(|scan| {
+                    line.denials.extend(denial(scan)?);
+                    Ok(())
+                })?;
+            }
+            b"usage" => line.usage = scan.raw()?,
+            b"modelUsage" => line.model_usage = scan.raw()?,
+            b"total_cost_usd" => line.total_cost_usd = scan.float()?,
+            b"duration_ms" => line.duration_ms = scan.count()?,
+            b"duration_api_ms" => line.duration_api_ms = scan.count()?,
+            b"num_turns" => line.num_turns = scan.count()?,
+            b"api_error_status" => line.api_error_status = scan.count()?,
+            _ => head.field(scan, key)?,
+        }
+        Ok(())
+    })?;
+    Ok(line)
+}
+
+/// A string, or the `message` (else `error`) of an object.
+pub(super) fn error_text<'a>(scan: &mut Scan<'a>) -> Scanned<Option<Cow<'a, str>>> {
+    if scan.peek()? != b'{' {
+        return scan.word();
+    }
+    let (mut message, mut error) = (None, None);
+    scan.object(|scan, key| {
+        match key {
+            b"message" => message = scan.word()?,
+            b"error" => error = scan.word()?,
+            _ => scan.skip()?,
+        }
+        Ok(())
+    })?;
+    Ok(message.or(error))
+}
+
+/// An object, or the legacy form: the tool's name. Anything else is no denial.
+fn denial<'a>(scan: &mut Scan<'a>) -> Scanned<Option<Denial<'a>>> {
+    if scan.peek()? != b'{' {
+        let name = scan.word()?;
+        return Ok(name.map(|name| Denial { tool_name: Some(name), tool_use_id: None, tool_input: None }));
+    }
+    let mut denial = Denial { tool_name: None, tool_use_id: None, tool_input: None };
+    scan.object(|scan, key| {
+        match key {
+            b"tool_name" => denial.tool_name = scan.word()?,
+            b"tool_use_id" => denial.tool_use_id = scan.word()?,
+            b"tool_input" => denial.tool_input = scan.raw()?,
+            _ => scan.skip()?,
+        }
+        Ok(())
+    })?;
+    Ok((denial.tool_name.is_some() || denial.tool_use_id.is_some()).then_some(denial))
+}

@@ -1,0 +1,409 @@
+//! A structural scanner over the bytes of one JSON text.
+//!
+//! It walks a line once and looks into nothing that nobody asked for: strings are skipped from quote to quote, nesting
+//! is a bit per level, so depth costs no stack. It knows JSON and nothing of Claude's shapes.
+//!
+//! Grammar is checked everywhere; the inside of a string only where its text is handed on.
+
+use std::borrow::Cow;
+
+use memchr::{memchr, memchr_iter};
+
+use super::{Raw, text};
+
+/// The bytes are not one JSON text. The whole line is then malformed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Broken;
+
+pub(super) type Scanned<T> = Result<T, Broken>;
+
+/// A position in a JSON text.
+#[derive(Clone, Debug)]
+pub(super) struct Scan<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Scan<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes: bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes), at: 0 }
+    }
+
+    /// The next byte that is not white space, not consumed.
+    #[inline]
+    pub(super) fn peek(&mut self) -> Scanned<u8> {
+        loop {
+            match self.bytes.get(self.at) {
+                Some(b' ' | b'\t' | b'\n' | b'\r') => self.at += 1,
+                Some(&byte) => return Ok(byte),
+                None => return Err(Broken),
+            }
+        }
+    }
+
+    /// Nothing but white space is left.
+    pub(super) fn end(&mut self) -> Scanned<()> {
+        match self.peek() {
+            Err(Broken) => Ok(()),
+            Ok(_) => Err(Broken),
+        }
+    }
+
+    /// Hands every field of the next value to `field`, which must consume the field's value. A value that is not an
+    /// object is skipped; false then.
+    pub(super) fn object(&mut self, mut field: impl FnMut(&mut Self, &[u8]) -> Scanned<()>) -> Scanned<bool> {
+        if self.peek()? != b'{' {
+            self.skip()?;
+            return Ok(false);
+        }
+        self.at += 1;
+        if self.peek()? == b'}' {
+            self.at += 1;
+            return Ok(true);
+        }
+        loop {
+            let key = self.key()?;
+            field(self, &key)?;
+            match self.peek()? {
+                b',' => self.at += 1,
+                b'}' => {
+                    self.at += 1;
+                    return Ok(true);
+                }
+                _ => return Err(Broken),
+            }
+        }
+    }
+
+    /// Calls `item` at every element of the next value, which it must consume. A value that is not an array is
+    /// skipped.
+    pub(super) fn array(&mut self, mut item: impl FnMut(&mut Self) -> Scanned<()>) -> Scanned<()> {
+        if self.peek()? != b'[' {
+            return self.skip();
+        }
+        self.at += 1;
+        if self.peek()? == b']' {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            item(self)?;
+            match self.peek()? {
+                b',' => self.at += 1,
+                b']' => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                _ => return Err(Broken),
+            }
+        }
+    }
+
+    /// Moves to the value of the first field called `name` of the object that starts here. False if it has none.
+    pub(super) fn seek(&mut self, name: &[u8]) -> Scanned<bool> {
+        if self.peek()? != b'{' {
+            return Ok(false);
+        }
+        self.at += 1;
+        if self.peek()? == b'}' {
+            return Ok(false);
+        }
+        self.seek_on(name)
+    }
+
+    /// As [`seek`](Self::seek), from a key inside the object.
+    fn seek_on(&mut self, name: &[u8]) -> Scanned<bool> {
+        loop {
+            if *self.key()? == *name {
+                return Ok(true);
+            }
+            self.skip()?;
+            match self.peek()? {
+                b',' => self.at += 1,
+                b'}' => return Ok(false),
+                _ => return Err(Broken),
+            }
+        }
+    }
+
+    /// As [`seek`](Self::seek), after the value of an earlier field.
+    pub(super) fn seek_next(&mut self, name: &[u8]) -> Scanned<bool> {
+        match self.peek()? {
+            b',' => {
+                self.at += 1;
+                self.seek_on(name)
+            }
+            b'}' => Ok(false),
+            _ => Err(Broken),
+        }
+    }
+
+    /// The next value as text; `None` for any other type.
+    pub(super) fn text(&mut self) -> Scanned<Option<Cow<'a, str>>> {
+        if self.peek()? != b'"' {
+            self.skip()?;
+            return Ok(None);
+        }
+        Ok(Some(text::unescape(self.string()?)))
+    }
+
+    /// The next value as text, the empty text counting as none.
+    pub(super) fn word(&mut self) -> Scanned<Option<Cow<'a, str>>> {
+        Ok(self.text()?.filter(|text| !text.is_empty()))
+    }
+
+    /// The next value as a boolean; `None` for any other type.
+    pub(super) fn boolean(&mut self) -> Scanned<Option<bool>> {
+        let first = self.peek()?;
+        self.skip()?;
+        Ok(match first {
+            b't' => Some(true),
+            b'f' => Some(false),
+            _ => None,
+        })
+    }
+
+    /// The next value as a number; `None` for any other type.
+    pub(super) fn float(&mut self) -> Scanned<Option<f64>> {
+        if !matches!(self.peek()?, b'-' | b'0'..=b'9') {
+            self.skip()?;
+            return Ok(None);
+        }
+        let digits = std::str::from_utf8(self.number()?).unwrap_or_default();
+        Ok(digits.parse().ok().filter(|number: &f64| number.is_finite()))
+    }
+
+    /// The next value as a count. Fractions are cut, negative numbers and other types are `None`.
+    pub(super) fn count(&mut self) -> Scanned<Option<u64>> {
+        if !matches!(self.peek()?, b'-' | b'0'..=b'9') {
+            self.skip()?;
+            return Ok(None);
+        }
+        let digits = std::str::from_utf8(self.number()?).unwrap_or_default();
+        let whole = digits.parse::<u64>().ok();
+        Ok(whole.or_else(|| digits.parse::<f64>().ok().filter(|number| (0.0..1e18).contains(number)).map(|n| n as u64)))
+    }
+
+    /// The next value as its text, checked throughout; `None` for null. A value that is JSON in its structure but not
+    /// in the inside of its strings gives [`Raw::UNREADABLE`].
+    pub(super) fn raw(&mut self) -> Scanned<Option<Raw<'a>>> {
+        self.peek()?;
+        let start = self.at;
+        let clean = self.walk::<true>()?;
+        let span = &self.bytes[start..self.at];
+        if span == b"null" {
+            return Ok(None);
+        }
+        Ok(Some(match std::str::from_utf8(span) {
+            Ok(text) if clean => Raw(text),
+            _ => Raw::UNREADABLE,
+        }))
+    }
+
+    /// Skips the next value.
+    pub(super) fn skip(&mut self) -> Scanned<()> {
+        self.walk::<false>().map(drop)
+    }
+
+    /// Walks over the next value. With `CHECK`, says whether the inside of every string is valid too.
+    fn walk<const CHECK: bool>(&mut self) -> Scanned<bool> {
+        let mut clean = true;
+        let mut nest = Nest::default();
+        loop {
+            match self.peek()? {
+                b'"' => {
+                    let inside = self.string()?;
+                    if CHECK {
+                        clean = clean && is_clean(inside);
+                    }
+                }
+                b'{' => {
+                    self.at += 1;
+                    if self.peek()? != b'}' {
+                        clean &= self.skip_key::<CHECK>()?;
+                        nest.push(true);
+                        continue;
+                    }
+                    self.at += 1;
+                }
+                b'[' => {
+                    self.at += 1;
+                    if self.peek()? != b']' {
+                        nest.push(false);
+                        continue;
+                    }
+                    self.at += 1;
+                }
+                b't' => self.literal(b"true")?,
+                b'f' => self.literal(b"false")?,
+                b'n' => self.literal(b"null")?,
+                b'-' | b'0'..=b'9' => drop(self.number()?),
+                _ => return Err(Broken),
+            }
+            loop {
+                let Some(in_object) = nest.top() else { return Ok(clean) };
+                match (self.peek()?, in_object) {
+                    (b',', true) => {
+                        self.at += 1;
+                        clean &= self.skip_key::<CHECK>()?;
+                        break;
+                    }
+                    (b',', false) => {
+                        self.at += 1;
+                        break;
+                    }
+                    (b'}', true) | (b']', false) => {
+                        self.at += 1;
+                        nest.pop();
+                    }
+                    _ => return Err(Broken),
+                }
+            }
+        }
+    }
+
+    /// A key with its colon.
+    #[inline]
+    fn key(&mut self) -> Scanned<Cow<'a, [u8]>> {
+        if self.peek()? != b'"' {
+            return Err(Broken);
+        }
+        let inside = self.string()?;
+        self.colon()?;
+        Ok(match memchr(b'\\', inside) {
+            None => Cow::Borrowed(inside),
+            Some(_) => Cow::Owned(text::unescape(inside).into_owned().into_bytes()),
+        })
+    }
+
+    fn skip_key<const CHECK: bool>(&mut self) -> Scanned<bool> {
+        if self.peek()? != b'"' {
+            return Err(Broken);
+        }
+        let inside = self.string()?;
+        self.colon()?;
+        Ok(!CHECK || is_clean(inside))
+    }
+
+    #[inline]
+    fn colon(&mut self) -> Scanned<()> {
+        if self.peek()? != b':' {
+            return Err(Broken);
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// The inside of the string whose quote is at the current position.
+    #[inline]
+    fn string(&mut self) -> Scanned<&'a [u8]> {
+        let start = self.at + 1;
+        let mut from = start;
+        loop {
+            let end = from + memchr(b'"', self.bytes.get(from..).ok_or(Broken)?).ok_or(Broken)?;
+            // A quote ends the string unless an odd number of backslashes stands before it. A run of backslashes
+            // never reaches past the previous quote, so all counting together is linear.
+            let escapes = self.bytes[from..end].iter().rev().take_while(|byte| **byte == b'\\').count();
+            if escapes % 2 == 0 {
+                self.at = end + 1;
+                return Ok(&self.bytes[start..end]);
+            }
+            from = end + 1;
+        }
+    }
+
+    fn literal(&mut self, word: &[u8]) -> Scanned<()> {
+        if !self.bytes[self.at..].starts_with(word) {
+            return Err(Broken);
+        }
+        self.at += word.len();
+        Ok(())
+    }
+
+    /// A number, by JSON's grammar.
+    fn number(&mut self) -> Scanned<&'a [u8]> {
+        let start = self.at;
+        self.eat(b"-");
+        if !self.eat(b"0") && self.digits() == 0 {
+            return Err(Broken);
+        }
+        if self.eat(b".") && self.digits() == 0 {
+            return Err(Broken);
+        }
+        if self.eat(b"eE") {
+            self.eat(b"+-");
+            if self.digits() == 0 {
+                return Err(Broken);
+            }
+        }
+        Ok(&self.bytes[start..self.at])
+    }
+
+    fn eat(&mut self, any: &[u8]) -> bool {
+        let found = self.bytes.get(self.at).is_some_and(|byte| any.contains(byte));
+        self.at += usize::from(found);
+        found
+    }
+
+    fn digits(&mut self) -> usize {
+        let count = self.bytes[self.at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        self.at += count;
+        count
+    }
+}
+
+/// What encloses a position: a bit per level, set for objects. The innermost 64 levels cost no allocation.
+#[derive(Debug, Default)]
+struct Nest {
+    depth: usize,
+    bits: u64,
+    outer: Vec<u64>,
+}
+
+impl Nest {
+    fn push(&mut self, object: bool) {
+        if self.depth > 0 && self.depth.is_multiple_of(64) {
+            self.outer.push(self.bits);
+        }
+        self.bits = self.bits << 1 | u64::from(object);
+        self.depth += 1;
+    }
+
+    fn top(&self) -> Option<bool> {
+        (self.depth > 0).then_some(self.bits & 1 == 1)
+    }
+
+    fn pop(&mut self) {
+        self.depth -= 1;
+        self.bits >>= 1;
+        if self.depth > 0 && self.depth.is_multiple_of(64) {
+            self.bits = self.outer.pop().unwrap_or_default();
+        }
+    }
+}
+
+/// Whether the inside of a string is valid JSON: no control characters, no unknown escapes. UTF-8 is checked elsewhere.
+fn is_clean(inside: &[u8]) -> bool {
+    // No early exit: whole blocks without a branch are what the compiler turns into vector instructions.
+    let control = inside.chunks(1024).any(|block| block.iter().fold(false, |any, byte| any | (*byte < 0x20)));
+    !control && has_valid_escapes(inside)
+}
+
+fn has_valid_escapes(inside: &[u8]) -> bool {
+    let mut escaped = 0;
+    for at in memchr_iter(b'\\', inside) {
+        if at < escaped {
+            continue;
+        }
+        escaped = at + 2;
+        let valid = match inside.get(at + 1) {
+            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => true,
+            Some(b'u') => inside.get(at + 2..at + 6).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)),
+            _ => false,
+        };
+        if !valid {
+            return false;
+        }
+    }
+    true
+}

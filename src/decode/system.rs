@@ -1,0 +1,197 @@
+//! `system` lines, told apart by their subtype.
+
+use std::borrow::Cow;
+
+use super::{
+    Body,
+    line::{Init, System},
+    read::Head,
+    scan::{Scan, Scanned},
+};
+
+/// Every field that some subtype has. The subtype may come last, so all are taken before it is looked at.
+#[derive(Debug, Default)]
+struct Fields<'a> {
+    subtype: Option<Cow<'a, str>>,
+    init: Init<'a>,
+    tool_name: Option<Cow<'a, str>>,
+    tool_use_id: Option<Cow<'a, str>>,
+    message: Option<Cow<'a, str>>,
+    attempt: Option<u64>,
+    max_retries: Option<u64>,
+    delay_ms: Option<f64>,
+    error_status: Option<u64>,
+    error: Option<Cow<'a, str>>,
+    trigger: Option<Cow<'a, str>>,
+    pre_tokens: Option<u64>,
+    from: Option<Cow<'a, str>>,
+    to: Option<Cow<'a, str>>,
+    task_id: Option<Cow<'a, str>>,
+    backgrounded: bool,
+    status: Option<Cow<'a, str>>,
+    summary: Option<Cow<'a, str>>,
+    content: Option<Cow<'a, str>>,
+    level: Option<Cow<'a, str>>,
+}
+
+pub(super) fn read<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>) -> Scanned<Body<'a>> {
+    let mut fields = Fields::default();
+    scan.object(|scan, key| if fields.take(scan, key)? { Ok(()) } else { head.field(scan, key) })?;
+    Ok(fields.into_body())
+}
+
+impl<'a> Fields<'a> {
+    /// Takes a field. False, and nothing consumed, if no subtype has such a field.
+    fn take(&mut self, scan: &mut Scan<'a>, key: &[u8]) -> Scanned<bool> {
+        let init = &mut self.init;
+        match key {
+            // As with the type, the first one decides.
+            b"subtype" if self.subtype.is_none() => self.subtype = scan.text()?,
+            b"cwd" => init.cwd = scan.word()?,
+            b"model" => init.model = scan.word()?,
+            b"tools" => {
+                let mut copy = scan.clone();
+                init.tools_raw = scan.raw()?;
+                names(&mut copy, &mut init.tools)?;
+            }
+            b"mcp_servers" => {
+                let mut copy = scan.clone();
+                init.mcp_servers_raw = scan.raw()?;
+                pairs(&mut copy, b"status", &mut init.mcp_servers)?;
+            }
+            b"permissionMode" => init.permission_mode = scan.word()?,
+            b"apiKeySource" => init.api_key_source = scan.word()?,
+            b"output_style" => init.output_style = scan.word()?,
+            b"claude_code_version" => init.version = scan.word()?,
+            b"plugins" => pairs(scan, b"path", &mut init.plugins)?,
+            b"agents" => names(scan, &mut init.agents)?,
+            b"skills" => names(scan, &mut init.skills)?,
+            b"slash_commands" => names(scan, &mut init.slash_commands)?,
+            b"tool_name" => self.tool_name = scan.word()?,
+            b"tool_use_id" => self.tool_use_id = scan.word()?,
+            b"message" => self.message = scan.word()?,
+            b"attempt" | b"retryAttempt" => self.attempt = scan.count()?,
+            b"max_retries" | b"maxRetries" => self.max_retries = scan.count()?,
+            b"retry_delay_ms" | b"retryInMs" => self.delay_ms = scan.float()?,
+            b"error_status" => self.error_status = scan.count()?,
+            b"error" => self.error(scan)?,
+            b"compact_metadata" | b"compactMetadata" => self.compaction(scan)?,
+            b"original_model" | b"originalModel" => self.from = scan.word()?,
+            b"fallback_model" | b"fallbackModel" => self.to = scan.word()?,
+            b"task_id" => self.task_id = scan.word()?,
+            b"is_backgrounded" => self.backgrounded = scan.boolean()? == Some(true),
+            b"status" => self.status = scan.word()?,
+            b"patch" => self.patch(scan)?,
+            b"summary" => self.summary = scan.word()?,
+            b"content" | b"text" => self.content = scan.word()?,
+            b"level" | b"priority" => self.level = scan.word()?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// A word, or in session files an object with the status and a readable text.
+    fn error(&mut self, scan: &mut Scan<'a>) -> Scanned<()> {
+        if scan.peek()? != b'{' {
+            self.error = scan.word()?;
+            return Ok(());
+        }
+        let (mut formatted, mut message) = (None, None);
+        scan.object(|scan, key| {
+            match key {
+                b"status" => self.error_status = scan.count()?,
+                b"formatted" => formatted = scan.word()?,
+                b"message" => message = scan.word()?,
+                _ => scan.skip()?,
+            }
+            Ok(())
+        })?;
+        self.error = formatted.or(message);
+        Ok(())
+    }
+
+    fn compaction(&mut self, scan: &mut Scan<'a>) -> Scanned<()> {
+        scan.object(|scan, key| {
+            match key {
+                b"trigger" => self.trigger = scan.word()?,
+                b"pre_tokens" | b"preTokens" => self.pre_tokens = scan.count()?,
+                _ => scan.skip()?,
+            }
+            Ok(())
+        })
+        .map(drop)
+    }
+
+    /// `task_updated` says the status here.
+    fn patch(&mut self, scan: &mut Scan<'a>) -> Scanned<()> {
+        scan.object(|scan, key| {
+            match key {
+                b"status" => self.status = scan.word()?,
+                _ => scan.skip()?,
+            }
+            Ok(())
+        })
+        .map(drop)
+    }
+
+    fn into_body(self) -> Body<'a> {
+        let subtype = self.subtype.unwrap_or_default();
+        Body::System(match &*subtype {
+            "init" => return Body::Init(Box::new(self.init)),
+            "permission_denied" => System::PermissionDenied {
+                tool_name: self.tool_name.unwrap_or_default(),
+                tool_use_id: self.tool_use_id.unwrap_or_default(),
+                message: self.message,
+            },
+            "api_retry" | "api_error" => System::ApiRetry {
+                attempt: self.attempt,
+                max_retries: self.max_retries,
+                delay_ms: self.delay_ms,
+                status: self.error_status,
+                error: self.error,
+            },
+            "compact_boundary" => System::Compacted { trigger: self.trigger, pre_tokens: self.pre_tokens },
+            "model_fallback" => System::ModelFallback { from: self.from, to: self.to },
+            "task_started" | "task_progress" | "task_updated" | "task_notification" => System::Task {
+                subtype,
+                task_id: self.task_id,
+                tool_use_id: self.tool_use_id,
+                backgrounded: self.backgrounded,
+                status: self.status.or(self.summary),
+            },
+            "informational" | "notification" => {
+                System::Notice { text: self.content.unwrap_or_default(), level: self.level }
+            }
+            _ => System::Other(subtype),
+        })
+    }
+}
+
+/// An array of strings; anything else in it is left out.
+fn names<'a>(scan: &mut Scan<'a>, names: &mut Vec<Cow<'a, str>>) -> Scanned<()> {
+    names.clear();
+    scan.array(|scan| {
+        names.extend(scan.text()?);
+        Ok(())
+    })
+}
+
+/// An array of objects, of each the name and one more field. Without a name an object is left out.
+fn pairs<'a>(scan: &mut Scan<'a>, second: &[u8], pairs: &mut Vec<(Cow<'a, str>, Cow<'a, str>)>) -> Scanned<()> {
+    pairs.clear();
+    scan.array(|scan| {
+        let (mut name, mut value) = (None, Cow::default());
+        scan.object(|scan, key| {
+            if key == b"name" {
+                name = scan.text()?;
+            } else if key == second {
+                value = scan.text()?.unwrap_or_default();
+            } else {
+                scan.skip()?;
+            }
+            Ok(())
+        })?;
+        pairs.extend(name.map(|name| (name, value)));
+        Ok(())
+    })
+}

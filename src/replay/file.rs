@@ -1,0 +1,290 @@
+//! A file as a [`Source`]: finished or growing, of any [`Format`].
+//!
+//! Owns opening, the cursor and the times of entries. It must not know what the lines mean.
+
+use std::{
+    fs::{self, File},
+    os::unix::fs::{FileTypeExt as _, MetadataExt as _},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use jiff::Timestamp;
+
+use super::{
+    detect::{self, Detected, Extent, Format},
+    error::OpenError,
+    index::{Core, Growth, LineIndex, Mark, is_blank},
+    lines::{Lines, Next, Split, read_range},
+    parsed::Reading,
+    spool,
+};
+use crate::{
+    run::source::{Arrived, Origin, Progress, Source, SourceError},
+    tape::{Millis, Seq, UnitKey},
+};
+
+/// Bytes of the file that are looked at before anything else.
+const HEAD: usize = 64 << 10;
+
+/// A first line may be longer than the head; up to here it is read in full.
+const LONG_HEAD: usize = 16 << 20;
+
+/// Pace of entries of a file that has no times.
+const INVENTED_PACE: Millis = Millis(100);
+
+/// Line starts that a poll keeps to itself before it shares them.
+const MARKS_AT_ONCE: usize = 1024;
+
+/// A file of entries.
+#[derive(Debug)]
+pub struct FileSource {
+    core: Arc<Core>,
+    origin: Origin,
+    reading: Reading,
+    lines: Lines,
+    /// The entry that the next poll starts with.
+    next: Seq,
+    /// Time of the entry before it.
+    last_at: Millis,
+    /// Where a followed file was found, to notice when it is replaced.
+    followed: Option<PathBuf>,
+    /// Where the reader of a stream puts its last words.
+    broken: Option<spool::Broken>,
+}
+
+/// Ends the growth of a followed file.
+#[derive(Clone, Debug)]
+pub struct Finish(Arc<AtomicBool>);
+
+impl Finish {
+    /// What is in the file now is all there will be.
+    pub fn finish(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+impl FileSource {
+    /// Opens a finished file. What is appended to it afterwards is not seen. A pipe is read like stdin.
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        let (name, file) = open_file(path)?;
+        let failed = |error: std::io::Error| OpenError::from_io(&name, &error);
+        let metadata = file.metadata().map_err(failed)?;
+        let kind = metadata.file_type();
+        if kind.is_fifo() || kind.is_char_device() || kind.is_socket() {
+            return spool::stream(name, stem(path), file);
+        }
+        let length = metadata.len();
+        let detected = judge(&file, length).map_err(failed)?;
+        let detected = detected.map_err(|refusal| OpenError::Refused { name: name.clone(), refusal })?;
+        Ok(Self::new(Arc::new(file), name, &stem(path), detected, Growth::Fixed(length)))
+    }
+
+    /// Opens a file that is still written to. It ends when the handle says so.
+    pub fn follow(path: &Path) -> Result<(Self, Finish), OpenError> {
+        let (name, file) = open_file(path)?;
+        let failed = |error: std::io::Error| OpenError::from_io(&name, &error);
+        let head = read_range(&file, 0, HEAD).map_err(failed)?;
+        let detected = detect::detect(&head, Extent::Growing);
+        let detected = detected.map_err(|refusal| OpenError::Refused { name: name.clone(), refusal })?;
+        let finish = Finish(Arc::default());
+        let growth = Growth::Until(Arc::clone(&finish.0));
+        let mut source = Self::new(Arc::new(file), name, &stem(path), detected, growth);
+        source.followed = Some(path.to_owned());
+        Ok((source, finish))
+    }
+
+    pub(super) fn new(file: Arc<File>, name: String, stem: &str, detected: Detected, growth: Growth) -> Self {
+        let Detected { format, header, first_entry, first_time } = detected;
+        let split = if format == Format::Document { Split::Whole } else { Split::Lines };
+        let reading = Reading { format, epoch: first_time };
+        let started_at = header.as_ref().map(|header| header.started_at);
+        let started_at = started_at.or_else(|| Timestamp::from_millisecond(first_time?).ok());
+        let origin = Origin {
+            name: header.as_ref().map_or_else(|| name.clone(), |header| header.run.to_string()),
+            format: format.words(),
+            started_at,
+            has_times: reading.has_times(),
+            fallback_unit: UnitKey::from(stem),
+            header,
+        };
+        let lines = Lines::new(Arc::clone(&file), split, first_entry);
+        let core = Arc::new(Core::new(file, name, split, format == Format::Tape, first_entry, growth));
+        Self { core, origin, reading, lines, next: Seq(0), last_at: Millis(0), followed: None, broken: None }
+    }
+
+    pub(super) fn broken_by(mut self, broken: spool::Broken) -> Self {
+        self.broken = Some(broken);
+        self
+    }
+
+    /// What the file was recognised as.
+    pub fn format(&self) -> Format {
+        self.reading.format
+    }
+
+    /// The index of its lines, to look ahead of the fold and to search.
+    pub fn index(&self) -> LineIndex {
+        LineIndex { core: Arc::clone(&self.core) }
+    }
+
+    /// Time of an entry without one: that of the entry before it.
+    fn time_before(&self, seq: Seq) -> Result<Millis, SourceError> {
+        if !self.reading.has_times() {
+            return Ok(invented(seq));
+        }
+        let Some(before) = seq.0.checked_sub(1).and_then(|before| self.core.timed_before(Seq(before))) else {
+            return Ok(Millis(0));
+        };
+        let line = self.line(before)?;
+        Ok(line.and_then(|line| self.reading.parse(&line).at).unwrap_or_default())
+    }
+
+    /// Reads one line again.
+    fn line(&self, seq: Seq) -> Result<Option<Vec<u8>>, SourceError> {
+        let Some((start, length)) = self.core.place(seq) else { return Ok(None) };
+        let Some(length) = length.and_then(|length| usize::try_from(length).ok()) else { return Ok(None) };
+        let mut bytes = read_range(&self.core.file, start, length).map_err(|error| self.core.error(&error))?;
+        if bytes.len() < length {
+            return Err(self.core.shrunk());
+        }
+        if self.core.split == Split::Lines {
+            // Blank lines may stand between this entry and the next.
+            bytes.truncate(memchr::memchr(b'\n', &bytes).unwrap_or(length));
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Notices that a followed file is not the file of that name any more.
+    fn check_followed(&self, limit: u64) -> Result<(), SourceError> {
+        if limit < self.lines.offset() {
+            return Err(self.core.shrunk());
+        }
+        let Some(path) = &self.followed else { return Ok(()) };
+        let ours = self.core.file.metadata().map_err(|error| self.core.error(&error))?;
+        match fs::metadata(path) {
+            Ok(theirs) if (theirs.dev(), theirs.ino()) == (ours.dev(), ours.ino()) => Ok(()),
+            Ok(_) => Err(self.core.error(&"another file took its place; open it again")),
+            Err(error) => Err(self.core.error(&error)),
+        }
+    }
+}
+
+impl Source for FileSource {
+    fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    fn poll(&mut self, max_bytes: usize, sink: &mut dyn FnMut(Arrived<'_>)) -> Result<Progress, SourceError> {
+        let (limit, finished) = self.core.extent()?;
+        let stop = self.lines.offset().saturating_add(max_bytes.max(1) as u64);
+        let mut first = self.next;
+        let mut marks = Vec::new();
+        let result = loop {
+            let (offset, line) = match self.lines.next(limit, finished) {
+                Ok(Next::Line(offset, line)) => (offset, line),
+                Ok(Next::Pending) => break Ok(if finished { Progress::End } else { Progress::Waiting }),
+                Ok(Next::Shrunk) => break Err(self.core.shrunk()),
+                Err(error) => break Err(self.core.error(&error)),
+            };
+            if !is_blank(line) {
+                let flat = (self.reading.format == Format::Document).then(|| one_line(line));
+                let parsed = self.reading.parse(flat.as_deref().unwrap_or(line));
+                marks.push(Mark::new(offset, self.core.kind(line), parsed.at.is_some()));
+                if self.reading.has_times() {
+                    self.last_at = parsed.at.unwrap_or(self.last_at);
+                } else {
+                    self.last_at = invented(self.next);
+                }
+                parsed.deliver(self.next, self.last_at, sink);
+                self.next.0 += 1;
+            }
+            if marks.len() == MARKS_AT_ONCE {
+                self.core.merge(first.0, &marks, self.lines.offset());
+                first = self.next;
+                marks.clear();
+            }
+            if self.lines.offset() >= stop {
+                break Ok(Progress::More);
+            }
+        };
+        self.core.merge(first.0, &marks, self.lines.offset());
+        match result {
+            Ok(Progress::Waiting) => self.check_followed(limit).map(|()| Progress::Waiting),
+            Ok(Progress::End) => match self.broken.as_ref().and_then(spool::Broken::cause) {
+                Some(cause) => Err(self.core.error(&cause)),
+                None => Ok(Progress::End),
+            },
+            other => other,
+        }
+    }
+
+    fn rewind(&mut self, seq: Seq) -> Result<(), SourceError> {
+        let offset = match self.core.place(seq) {
+            Some((start, _)) => start,
+            None if seq == Seq(0) => self.core.first_entry,
+            None if seq == self.next => return Ok(()),
+            None => return Err(self.core.error(&format!("entry {seq} was never read"))),
+        };
+        self.last_at = self.time_before(seq)?;
+        self.lines.seek(offset);
+        self.next = seq;
+        Ok(())
+    }
+
+    fn read(&mut self, seq: Seq, sink: &mut dyn FnMut(Arrived<'_>)) -> Result<bool, SourceError> {
+        let Some(mut line) = self.line(seq)? else { return Ok(false) };
+        if self.reading.format == Format::Document {
+            line = one_line(&line);
+        }
+        let parsed = self.reading.parse(&line);
+        let at =
+            if self.reading.has_times() { parsed.at.map_or_else(|| self.time_before(seq), Ok)? } else { invented(seq) };
+        parsed.deliver(seq, at, sink);
+        Ok(true)
+    }
+
+    fn position(&self) -> (u64, Option<u64>) {
+        let total = match &self.core.growth {
+            Growth::Fixed(length) => Some(*length),
+            Growth::Until(_) => None,
+        };
+        (self.lines.offset(), total)
+    }
+}
+
+fn invented(seq: Seq) -> Millis {
+    Millis(seq.0.saturating_mul(INVENTED_PACE.0))
+}
+
+/// A JSON document on one line. Inside strings JSON allows no newline, so all of them are mere layout.
+fn one_line(document: &[u8]) -> Vec<u8> {
+    document.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect()
+}
+
+fn open_file(path: &Path) -> Result<(String, File), OpenError> {
+    let name = path.display().to_string();
+    let file = File::open(path).map_err(|error| OpenError::from_io(&name, &error))?;
+    let metadata = file.metadata().map_err(|error| OpenError::from_io(&name, &error))?;
+    if metadata.is_dir() { Err(OpenError::Directory { name }) } else { Ok((name, file)) }
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// Reads as much of the head as it takes to tell what a finished file is.
+fn judge(file: &File, length: u64) -> std::io::Result<Result<Detected, detect::Refusal>> {
+    let head = read_range(file, 0, HEAD)?;
+    let is_cut = |head: &[u8]| (head.len() as u64) < length;
+    let extent = |head: &[u8]| if is_cut(head) { Extent::Head } else { Extent::Whole };
+    let first_line_is_cut = memchr::memchr(b'\n', &head).is_none();
+    if is_cut(&head) && (first_line_is_cut || detect::may_be_document(&head)) {
+        let longer = read_range(file, 0, LONG_HEAD)?;
+        return Ok(detect::detect(&longer, extent(&longer)));
+    }
+    Ok(detect::detect(&head, extent(&head)))
+}

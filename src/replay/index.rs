@@ -1,0 +1,261 @@
+//! Where the lines of a file start and of what kind they are: eight bytes a line, shared between the reader that
+//! folds and one that only looks ahead. Owns the pass over the file that builds it. Decodes nothing.
+
+use std::{
+    fs::File,
+    sync::{
+        Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use super::lines::{Lines, Next, Split};
+use crate::{
+    decode::{self, Kind},
+    run::source::{Progress, SourceError},
+    tape::Seq,
+};
+
+/// The line index of one open file. Clones share it and may be used from any thread.
+#[derive(Clone, Debug)]
+pub struct LineIndex {
+    pub(super) core: Arc<Core>,
+}
+
+/// An open file and what is known about its lines.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) file: Arc<File>,
+    /// For error texts.
+    pub(super) name: String,
+    pub(super) split: Split,
+    /// True if lines carry a tape's stamp before the line itself.
+    pub(super) stamped: bool,
+    /// Offset of the first entry.
+    pub(super) first_entry: u64,
+    pub(super) growth: Growth,
+    table: RwLock<Table>,
+    ahead: Mutex<Lines>,
+}
+
+/// How far a file reaches.
+#[derive(Debug)]
+pub(super) enum Growth {
+    /// It ended here when it was opened.
+    Fixed(u64),
+    /// It grows until the flag is set.
+    Until(Arc<AtomicBool>),
+}
+
+/// Line starts in order.
+#[derive(Debug, Default)]
+struct Table {
+    marks: Vec<Mark>,
+    /// Every line that starts before this offset is in `marks`.
+    covered: u64,
+}
+
+/// Start, kind and one flag of a line in eight bytes: offset in the low 56 bits, then the kind, then the flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark(u64);
+
+const OFFSET_BITS: u32 = 56;
+const TIMED: u64 = 1 << 63;
+
+const KINDS: [Kind; 11] = [
+    Kind::Init,
+    Kind::System,
+    Kind::Assistant,
+    Kind::User,
+    Kind::StreamEvent,
+    Kind::ToolProgress,
+    Kind::RateLimit,
+    Kind::Control,
+    Kind::Result,
+    Kind::Other,
+    Kind::Malformed,
+];
+
+impl Mark {
+    pub(super) fn new(offset: u64, kind: Kind, timed: bool) -> Self {
+        let flag = if timed { TIMED } else { 0 };
+        Self(offset & ((1 << OFFSET_BITS) - 1) | (kind as u64) << OFFSET_BITS | flag)
+    }
+
+    fn offset(self) -> u64 {
+        self.0 & ((1 << OFFSET_BITS) - 1)
+    }
+
+    fn kind(self) -> Kind {
+        let code = (self.0 & !TIMED) >> OFFSET_BITS;
+        KINDS.get(code as usize).copied().unwrap_or(Kind::Malformed)
+    }
+
+    fn is_timed(self) -> bool {
+        self.0 & TIMED != 0
+    }
+}
+
+impl Core {
+    pub(super) fn new(file: Arc<File>, name: String, split: Split, stamped: bool, first: u64, growth: Growth) -> Self {
+        let ahead = Mutex::new(Lines::new(Arc::clone(&file), split, first));
+        let table = RwLock::new(Table { marks: Vec::new(), covered: first });
+        Self { file, name, split, stamped, first_entry: first, growth, table, ahead }
+    }
+
+    /// Offset up to which lines may be read now, and whether that is final.
+    pub(super) fn extent(&self) -> Result<(u64, bool), SourceError> {
+        match &self.growth {
+            Growth::Fixed(length) => Ok((*length, true)),
+            Growth::Until(finished) => {
+                // The flag first: what was written before it was set is then inside the length.
+                let finished = finished.load(Ordering::Acquire);
+                let length = self.file.metadata().map_err(|error| self.error(&error))?.len();
+                Ok((length, finished))
+            }
+        }
+    }
+
+    pub(super) fn error(&self, cause: &dyn ToString) -> SourceError {
+        SourceError { name: self.name.clone(), cause: cause.to_string() }
+    }
+
+    pub(super) fn shrunk(&self) -> SourceError {
+        self.error(&"it became shorter while it was open; open it again")
+    }
+
+    /// Kind of a line, guessed from its beginning.
+    pub(super) fn kind(&self, line: &[u8]) -> Kind {
+        let guess = |line| decode::kind(line).unwrap_or(Kind::Malformed);
+        if !self.stamped {
+            return guess(line);
+        }
+        // The stamp is short and its keys stand in order, so the body starts near.
+        let near = &line[..line.len().min(512)];
+        memchr::memmem::find(near, b",\"out\":{").map_or(Kind::Other, |at| guess(&line[at + 7..]))
+    }
+
+    /// Adds `marks`, of which the first belongs to entry `first`, and which reach to offset `covered`.
+    pub(super) fn merge(&self, first: u64, marks: &[Mark], covered: u64) {
+        let mut table = self.write();
+        let known = usize::try_from(first).map_or(0, |first| table.marks.len().saturating_sub(first));
+        let known = known.min(marks.len());
+        let (old, new) = marks.split_at(known);
+        let first = usize::try_from(first).unwrap_or(usize::MAX);
+        for (position, mark) in old.iter().enumerate() {
+            // The pass that looks ahead does not look for times.
+            table.marks[first + position].0 |= mark.0 & TIMED;
+        }
+        table.marks.extend_from_slice(new);
+        table.covered = table.covered.max(covered);
+    }
+
+    /// Where entry `seq` starts, and at most how long its line is.
+    pub(super) fn place(&self, seq: Seq) -> Option<(u64, Option<u64>)> {
+        let table = self.read();
+        let position = usize::try_from(seq.0).ok()?;
+        let start = table.marks.get(position)?.offset();
+        let end = table.marks.get(position + 1).map_or(table.covered, |next| next.offset());
+        Some((start, end.checked_sub(start).filter(|length| *length > 0)))
+    }
+
+    /// The newest entry at or before `seq` that has a time of its own.
+    pub(super) fn timed_before(&self, seq: Seq) -> Option<Seq> {
+        let table = self.read();
+        let end = usize::try_from(seq.0).map_or(table.marks.len(), |seq| table.marks.len().min(seq.saturating_add(1)));
+        table.marks[..end].iter().rposition(|mark| mark.is_timed()).map(|position| Seq(position as u64))
+    }
+
+    /// The entry whose line holds `offset`, if the index reaches so far.
+    pub(super) fn entry_at(&self, offset: u64) -> Option<Seq> {
+        let table = self.read();
+        let after = table.marks.partition_point(|mark| mark.offset() <= offset);
+        (offset < table.covered && after > 0).then(|| Seq(after as u64 - 1))
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Table> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Table> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LineIndex {
+    /// Entries known so far.
+    pub fn len(&self) -> u64 {
+        self.core.read().marks.len() as u64
+    }
+
+    /// True while no entry is known.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of the file whose lines are known.
+    pub fn covered(&self) -> u64 {
+        self.core.read().covered
+    }
+
+    /// Kind of an entry, as its beginning tells. Exact for the lines of every known release.
+    pub fn kind(&self, seq: Seq) -> Option<Kind> {
+        self.core.read().marks.get(usize::try_from(seq.0).ok()?).map(|mark| mark.kind())
+    }
+
+    /// Looks ahead over about `max_bytes` more of the file. Independent of what has been folded, and fast enough to
+    /// run before anybody notices: it searches newlines and reads the first bytes of each line.
+    pub fn advance(&self, max_bytes: usize) -> Result<Progress, SourceError> {
+        let core = &*self.core;
+        let mut ahead = core.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        let (limit, finished) = core.extent()?;
+        let (mut first, covered) = {
+            let table = core.read();
+            (table.marks.len() as u64, table.covered)
+        };
+        if ahead.offset() != covered {
+            ahead.seek(covered);
+        }
+        let stop = ahead.offset().saturating_add(max_bytes as u64);
+        let mut marks = Vec::with_capacity(1024);
+        let progress = loop {
+            match ahead.next(limit, finished).map_err(|error| core.error(&error))? {
+                Next::Line(_, line) if is_blank(line) => {}
+                Next::Line(offset, line) => marks.push(Mark::new(offset, core.kind(line), false)),
+                Next::Pending if finished => break Progress::End,
+                Next::Pending => break Progress::Waiting,
+                Next::Shrunk => return Err(core.shrunk()),
+            }
+            if marks.len() == marks.capacity() {
+                core.merge(first, &marks, ahead.offset());
+                first += marks.len() as u64;
+                marks.clear();
+            }
+            if ahead.offset() >= stop {
+                break Progress::More;
+            }
+        };
+        core.merge(first, &marks, ahead.offset());
+        Ok(progress)
+    }
+}
+
+/// Blank lines are not entries. Almost every line is told by its first byte.
+pub(super) fn is_blank(line: &[u8]) -> bool {
+    line.iter().all(u8::is_ascii_whitespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_holds_offset_kind_and_flag() {
+        for (position, kind) in KINDS.into_iter().enumerate() {
+            let mark = Mark::new((1 << 56) - 1 - position as u64, kind, position % 2 == 0);
+            assert_eq!(mark.offset(), (1 << 56) - 1 - position as u64);
+            assert_eq!((mark.kind(), mark.is_timed()), (kind, position % 2 == 0));
+        }
+        assert_eq!(size_of::<Mark>(), 8);
+    }
+}

@@ -1,0 +1,220 @@
+//! Lines of a file, in order, through one reusable buffer. Knows offsets and newlines, nothing else.
+
+use std::{fs::File, io, os::unix::fs::FileExt as _, sync::Arc};
+
+/// Bytes read at once. Large enough that the system call costs nothing, small enough to stay in the cache.
+const BLOCK: usize = 256 << 10;
+
+/// How a file falls into entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Split {
+    /// At newlines.
+    Lines,
+    /// Not at all: the file is one entry.
+    Whole,
+}
+
+/// Where a pass over the lines stands.
+#[derive(Debug)]
+pub(super) enum Next<'a> {
+    /// A line without its newline, and the offset where it starts.
+    Line(u64, &'a [u8]),
+    /// No complete line up to the limit.
+    Pending,
+    /// The file is shorter than it was.
+    Shrunk,
+}
+
+/// A reader of lines.
+#[derive(Debug)]
+pub(super) struct Lines {
+    file: Arc<File>,
+    split: Split,
+    buffer: Vec<u8>,
+    /// File offset of `buffer[0]`.
+    start: u64,
+    /// Bytes of `buffer` that hold data.
+    filled: usize,
+    /// Where the next line starts in `buffer`.
+    next: usize,
+    /// No newline between `next` and here.
+    searched: usize,
+}
+
+impl Lines {
+    pub(super) fn new(file: Arc<File>, split: Split, offset: u64) -> Self {
+        Self { file, split, buffer: Vec::new(), start: offset, filled: 0, next: 0, searched: 0 }
+    }
+
+    /// Offset of the next line.
+    pub(super) fn offset(&self) -> u64 {
+        self.start + self.next as u64
+    }
+
+    /// Continues at `offset`, where a line must start.
+    pub(super) fn seek(&mut self, offset: u64) {
+        let inside = offset.checked_sub(self.start).and_then(|at| usize::try_from(at).ok());
+        if let Some(next) = inside.filter(|next| *next <= self.filled) {
+            self.next = next;
+        } else {
+            (self.start, self.filled, self.next) = (offset, 0, 0);
+        }
+        self.searched = self.next;
+    }
+
+    /// The next line that ends before `limit`. The rest before `limit` counts as a line if the file is `finished`.
+    pub(super) fn next(&mut self, limit: u64, finished: bool) -> io::Result<Next<'_>> {
+        loop {
+            let ready = self.start + self.filled as u64;
+            if let Some(end) = self.newline() {
+                return Ok(self.take(end, end + 1));
+            }
+            if ready >= limit {
+                if finished && self.next < self.filled {
+                    return Ok(self.take(self.filled, self.filled));
+                }
+                return Ok(Next::Pending);
+            }
+            if self.fill(limit - ready)? == 0 {
+                return Ok(Next::Shrunk);
+            }
+        }
+    }
+
+    fn newline(&mut self) -> Option<usize> {
+        if self.split == Split::Whole {
+            return None;
+        }
+        let found = memchr::memchr(b'\n', &self.buffer[self.searched..self.filled]);
+        let end = found.map(|distance| self.searched + distance);
+        self.searched = end.unwrap_or(self.filled);
+        end
+    }
+
+    fn take(&mut self, end: usize, after: usize) -> Next<'_> {
+        let line = self.next..end;
+        (self.next, self.searched) = (after, after);
+        Next::Line(self.start + line.start as u64, &self.buffer[line])
+    }
+
+    /// Reads more behind what is there; moves an unfinished line to the front first.
+    fn fill(&mut self, wanted: u64) -> io::Result<usize> {
+        self.buffer.copy_within(self.next..self.filled, 0);
+        self.start += self.next as u64;
+        self.filled -= self.next;
+        self.searched -= self.next;
+        self.next = 0;
+        if self.filled == 0 && self.buffer.len() > BLOCK {
+            // A giant line has passed; its memory need not stay.
+            self.buffer = Vec::new();
+        }
+        if self.buffer.len() - self.filled < BLOCK / 2 {
+            let size = (self.filled * 2).max(BLOCK);
+            self.buffer.resize(size, 0);
+        }
+        let room = self.buffer.len() - self.filled;
+        let room = usize::try_from(wanted).map_or(room, |wanted| wanted.min(room));
+        let spare = &mut self.buffer[self.filled..self.filled + room];
+        let count = loop {
+            match self.file.read_at(spare, self.start + self.filled as u64) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => break result?,
+            }
+        };
+        self.filled += count;
+        Ok(count)
+    }
+}
+
+/// Fills `buffer` from offset `start`, or as much of it as the file holds.
+pub(super) fn read_at(file: &File, start: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], start + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+/// Reads up to `length` bytes from offset `start`.
+pub(super) fn read_range(file: &File, start: u64, length: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; length];
+    let filled = read_at(file, start, &mut bytes)?;
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn all(lines: &mut Lines, limit: u64, finished: bool) -> Vec<(u64, Vec<u8>)> {
+        let mut found = Vec::new();
+        while let Next::Line(offset, line) = lines.next(limit, finished).unwrap() {
+            found.push((offset, line.to_vec()));
+        }
+        found
+    }
+
+    fn file(content: &[u8]) -> Arc<File> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(content).unwrap();
+        Arc::new(file)
+    }
+
+    #[test]
+    fn a_line_longer_than_the_buffer_comes_whole_and_its_memory_goes() {
+        let long = vec![b'x'; BLOCK * 3 + 17];
+        let content = [b"a\n", &long[..], b"\nb\n", &vec![b'y'; BLOCK], b"\nz"].concat();
+        let mut lines = Lines::new(file(&content), Split::Lines, 0);
+        let found = all(&mut lines, content.len() as u64, true);
+        let sizes: Vec<usize> = found.iter().map(|(_, line)| line.len()).collect();
+        assert_eq!(sizes, [1, long.len(), 1, BLOCK, 1]);
+        lines.seek(0);
+        assert!(matches!(lines.next(2, true), Ok(Next::Line(0, b"a"))));
+        assert!(lines.buffer.len() <= 2 * BLOCK, "{}", lines.buffer.len());
+    }
+
+    #[test]
+    fn a_shrunk_file_is_told() {
+        let file = file(b"one\ntwo\n");
+        let mut lines = Lines::new(Arc::clone(&file), Split::Lines, 0);
+        file.set_len(2).unwrap();
+        assert!(matches!(lines.next(8, true), Ok(Next::Shrunk)));
+    }
+
+    proptest! {
+        #[test]
+        fn growth_in_pieces_gives_the_same_lines(
+            pieces in prop::collection::vec("[ab\n]{0,9}", 0..12),
+            rewind in any::<prop::sample::Index>(),
+        ) {
+            let content = pieces.concat();
+            let expected: Vec<Vec<u8>> = content.lines().map(|line| line.as_bytes().to_vec()).collect();
+            let mut growing = tempfile::tempfile().unwrap();
+            let mut lines = Lines::new(Arc::new(growing.try_clone().unwrap()), Split::Lines, 0);
+            let mut found = Vec::new();
+            let mut length = 0;
+            for piece in &pieces {
+                growing.write_all(piece.as_bytes()).unwrap();
+                length += piece.len() as u64;
+                found.extend(all(&mut lines, length, false));
+            }
+            found.extend(all(&mut lines, length, true));
+            prop_assert_eq!(found.iter().map(|(_, line)| line.clone()).collect::<Vec<_>>(), expected);
+            if !found.is_empty() {
+                let from = rewind.index(found.len());
+                lines.seek(found[from].0);
+                prop_assert_eq!(all(&mut lines, length, true), &found[from..]);
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! A stream as a file: stdin and pipes are spooled to a file without a name, so that they can be read again.
+//!
+//! The file vanishes with the process, however it ends. It must not know what the bytes mean.
+
+use std::{
+    fs::File,
+    io::{self, Read, Write as _},
+    os::unix::fs::FileExt as _,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+use super::{
+    detect::{self, Extent},
+    error::OpenError,
+    file::FileSource,
+    index::Growth,
+};
+
+/// A pipe holds 64 KiB; more per read gains nothing.
+const CHUNK: usize = 64 << 10;
+
+/// Why a stream broke off, if it did.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Broken(Arc<Mutex<Option<String>>>);
+
+impl Broken {
+    pub(super) fn cause(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, error: &io::Error) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+    }
+}
+
+/// Opens stdin as a growing source. Waits for its first line, to see what it is.
+pub fn stdin() -> Result<FileSource, OpenError> {
+    stream("stdin".into(), "stdin".into(), io::stdin())
+}
+
+/// Opens any stream as a growing source.
+pub(super) fn stream(
+    name: String,
+    stem: String,
+    mut input: impl Read + Send + 'static,
+) -> Result<FileSource, OpenError> {
+    let failed = |error: io::Error| OpenError::from_io(&name, &error);
+    let mut spooled = tempfile::tempfile().map_err(failed)?;
+    let finished = Arc::new(AtomicBool::new(false));
+    let broken = Broken::default();
+    let mut head = Vec::new();
+    let mut chunk = vec![0; CHUNK];
+    while memchr::memchr(b'\n', &head).is_none() && head.len() < (16 << 20) {
+        let count = read(&mut input, &mut chunk).map_err(failed)?;
+        if count == 0 {
+            finished.store(true, Ordering::Release);
+            break;
+        }
+        head.extend_from_slice(&chunk[..count]);
+    }
+    let ended = finished.load(Ordering::Acquire);
+    let extent = if ended { Extent::Whole } else { Extent::Growing };
+    let detected = detect::detect(&head, extent);
+    let detected = detected.map_err(|refusal| OpenError::Refused { name: name.clone(), refusal })?;
+    spooled.write_all(&head).map_err(failed)?;
+    let file = Arc::new(spooled);
+    let growth = Growth::Until(Arc::clone(&finished));
+    let source = FileSource::new(Arc::clone(&file), name.clone(), &stem, detected, growth).broken_by(broken.clone());
+    if !ended {
+        let start = head.len() as u64;
+        let copy = move || {
+            if let Err(error) = copy_all(&mut input, &file, start, &mut chunk) {
+                broken.set(&error);
+            }
+            finished.store(true, Ordering::Release);
+        };
+        thread::Builder::new().name("spool".into()).spawn(copy).map_err(failed)?;
+    }
+    Ok(source)
+}
+
+fn copy_all(input: &mut impl Read, file: &File, mut offset: u64, chunk: &mut [u8]) -> io::Result<()> {
+    loop {
+        let count = read(input, chunk)?;
+        if count == 0 {
+            return Ok(());
+        }
+        file.write_all_at(&chunk[..count], offset)?;
+        offset += count as u64;
+    }
+}
+
+fn read(input: &mut impl Read, chunk: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match input.read(chunk) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}

@@ -1,0 +1,499 @@
+//! The fold of one attempt's lines: counts, rows, and the translator's events passed on.
+
+use std::{collections::HashMap, sync::Arc};
+
+use crate::{
+    actions::{ActionKind, Ended, Event, Phase, Translator, event::Detail},
+    decode::{
+        Block, Body as Said, Chat, Line, ResultLine,
+        line::{Delta, System},
+    },
+    run::{
+        Arrived,
+        fold::Emitted,
+        state::{Attempt, LaneId, Limit, Row, RowEnd, RowKind, Story, Tokens, Unit, UnitStatus},
+    },
+    tape::{
+        Millis, Seq, UnitKey,
+        note::{Cause, Outcome, StopReason, Verdict},
+    },
+    units::{
+        tally::FailureRule,
+        verdict::{self, Facts, ResultFacts},
+    },
+};
+
+/// Text of the model that is kept while it is being written.
+const LIVE_TEXT: usize = 2048;
+
+/// Messages whose id and usage are remembered; a stream interleaves a few at most.
+const RECENT_MESSAGES: usize = 16;
+
+/// What must be remembered of one attempt between entries.
+#[derive(Clone, Debug)]
+pub(super) struct LaneFold {
+    pub(super) key: UnitKey,
+    pub(super) number: u32,
+    /// Entries of the lane that were folded.
+    pub(super) entries: usize,
+    /// No session id was seen yet, and no plan named the unit.
+    pub(super) nameless: bool,
+    unit: usize,
+    attempt: usize,
+    lane: LaneId,
+    rows: usize,
+    translator: Translator,
+    /// Rows of calls without a result, by id.
+    open: HashMap<Box<str>, usize>,
+    /// Ids of calls that failed or were denied.
+    failed: Vec<Box<str>>,
+    denied: Vec<Box<str>>,
+    /// Recent API messages with the highest usage seen of each.
+    messages: Vec<(Box<str>, Tokens)>,
+    /// Tokens of messages that are no longer remembered.
+    settled: Tokens,
+    api_error: ApiError,
+}
+
+/// What the last failed API call said, for the verdict of a capture.
+#[derive(Clone, Debug, Default)]
+struct ApiError {
+    class: Option<String>,
+    api_error: Option<String>,
+    status: Option<u64>,
+    resets_at: Option<i64>,
+    text: Option<String>,
+}
+
+impl LaneFold {
+    pub(super) fn new(key: UnitKey, number: u32, unit: usize, attempt: usize, lane: LaneId) -> Self {
+        Self {
+            key,
+            number,
+            entries: 0,
+            nameless: false,
+            unit,
+            attempt,
+            lane,
+            rows: 0,
+            translator: Translator::new(None, None),
+            open: HashMap::new(),
+            failed: Vec::new(),
+            denied: Vec::new(),
+            messages: Vec::new(),
+            settled: Tokens::default(),
+            api_error: ApiError::default(),
+        }
+    }
+
+    pub(super) fn unit<'s>(&self, story: &'s mut Story) -> &'s mut Unit {
+        &mut story.state.units[self.unit]
+    }
+
+    pub(super) fn attempt<'s>(&self, story: &'s mut Story) -> &'s mut Attempt {
+        &mut story.state.units[self.unit].attempts[self.attempt]
+    }
+
+    /// Takes the name of the session that turned up.
+    pub(super) fn adopt(&mut self, story: &mut Story, key: UnitKey) {
+        self.unit(story).key = key.clone();
+        self.key = key;
+    }
+
+    /// A capture's unit runs from its first line. True the first time.
+    pub(super) fn announce(&self, story: &mut Story) -> bool {
+        let unit = self.unit(story);
+        let first = unit.status == UnitStatus::Queued;
+        if first {
+            unit.status = UnitStatus::Running;
+        }
+        first
+    }
+
+    /// Tells the status of the unit.
+    pub(super) fn tell(&self, at: Millis, status: UnitStatus, reason: Option<&str>, emit: &mut dyn FnMut(Emitted<'_>)) {
+        emit(Emitted::Unit { at, unit: &self.key, attempt: self.number, status, reason });
+    }
+
+    /// Folds one stdout line.
+    pub(super) fn line(
+        &mut self,
+        story: &mut Story,
+        arrived: &Arrived<'_>,
+        line: &Line<'_>,
+        bytes: &[u8],
+        by_session: bool,
+        emit: &mut dyn FnMut(Emitted<'_>),
+    ) {
+        let seq = arrived.seq;
+        let depth = u8::from(line.parent_tool_use_id.is_some());
+        match &line.body {
+            Said::Init(init) => {
+                let attempt = self.attempt(story);
+                attempt.model = init.model.as_deref().map(Arc::from);
+                if attempt.session.is_none() {
+                    attempt.session = line.session_id.as_deref().map(Arc::from);
+                    self.push_row(story, Row::new(seq, 0, RowKind::Started, RowEnd::Ok, 0));
+                }
+            }
+            Said::Assistant(chat) => self.assistant(story, seq, chat, depth),
+            Said::User(chat) => self.user(story, seq, chat, depth),
+            Said::StreamEvent(Delta::Text(text)) if depth == 0 => {
+                let live = &mut self.attempt(story).live_text;
+                live.push_str(text);
+                keep_tail(live);
+            }
+            Said::StreamEvent(_) | Said::ToolProgress { .. } | Said::Control { .. } => {}
+            Said::RateLimit(limit) => {
+                if limit.status == "rejected" {
+                    self.api_error.resets_at = limit.resets_at;
+                }
+                story.state.limit = Some(Limit {
+                    name: limit.limit.as_deref().unwrap_or("usage").to_owned(),
+                    status: limit.status.to_string(),
+                    utilization: limit.utilization,
+                    resets_at: limit.resets_at,
+                });
+                self.push_row(story, Row::new(seq, 0, RowKind::Notice, RowEnd::Ok, depth));
+            }
+            Said::System(system) => self.system(story, seq, system, depth),
+            Said::Result(result) => self.result(story, result),
+            Said::Other(_) => story.state.lost.unknown += 1,
+            Said::Malformed => {
+                story.state.lost.malformed += 1;
+                self.push_row(story, Row::new(seq, 0, RowKind::Warning, RowEnd::Failed, depth));
+            }
+        }
+        if self.attempt(story).session.is_none() {
+            self.attempt(story).session = line.session_id.as_deref().map(Arc::from);
+        }
+        self.translate(story, arrived, line, bytes, emit);
+        if by_session && self.translator.is_complete() && self.attempt(story).verdict.is_none() {
+            self.judge(story, line, arrived.at, emit);
+        }
+    }
+
+    /// The stream is over: whatever the translator still owes is emitted, and open rows are closed.
+    pub(super) fn end(&mut self, story: &mut Story, seq: Seq, ended: &Ended, emit: &mut dyn FnMut(Emitted<'_>)) {
+        let (at, key, number) = (story.state.now, self.key.clone(), self.number);
+        let mut told = Told::default();
+        self.translator.end(ended, &mut |event| {
+            told.note(&event);
+            emit(Emitted::Event { entry: seq, at, unit: &key, attempt: number, event });
+        });
+        self.settle(story, seq, told);
+    }
+
+    /// A stderr line is shown, not judged: the CLI also warns there.
+    pub(super) fn stderr(&mut self, story: &mut Story, seq: Seq, _text: &str) {
+        self.push_row(story, Row::new(seq, 0, RowKind::Warning, RowEnd::Ok, 0));
+    }
+
+    /// A row for a note of ours.
+    pub(super) fn note_row(&mut self, story: &mut Story, seq: Seq, end: RowEnd) {
+        self.push_row(story, Row::new(seq, 0, RowKind::Note, end, 0));
+    }
+
+    /// Counts a failed call once, whoever reports it.
+    pub(super) fn count_failure(&mut self, story: &mut Story, id: Option<&str>) {
+        if let Some(id) = id {
+            if self.failed.iter().any(|known| &**known == id) {
+                return;
+            }
+            self.failed.push(id.into());
+        }
+        self.attempt(story).failures += 1;
+    }
+
+    fn assistant(&mut self, story: &mut Story, seq: Seq, chat: &Chat<'_>, depth: u8) {
+        if depth == 0 {
+            self.attempt(story).live_text.clear();
+            if chat.model.as_deref() != Some("<synthetic>") {
+                self.message(story, chat);
+            }
+        }
+        if chat.error.is_some() || chat.api_error.is_some() {
+            let text = chat.blocks.iter().find_map(|block| match block {
+                Block::Text(text) => Some(text.to_string()),
+                _ => None,
+            });
+            self.api_error.class = chat.error.as_deref().map(str::to_owned);
+            self.api_error.api_error = chat.api_error.as_deref().map(str::to_owned);
+            self.api_error.status = chat.api_error_status;
+            self.api_error.text = text;
+        }
+        for (index, block) in chat.blocks.iter().enumerate() {
+            let index = u8::try_from(index).unwrap_or(u8::MAX);
+            match block {
+                Block::Text(text) if !text.trim().is_empty() => {
+                    let end = if chat.error.is_some() { RowEnd::Failed } else { RowEnd::Ok };
+                    self.push_row(story, Row::new(seq, index, RowKind::Text, end, depth));
+                }
+                Block::Thinking(text) if !text.trim().is_empty() => {
+                    self.push_row(story, Row::new(seq, index, RowKind::Thinking, RowEnd::Ok, depth));
+                }
+                Block::ToolUse(call) => {
+                    let row = self.push_row(story, Row::new(seq, index, RowKind::Tool, RowEnd::Open, depth));
+                    self.open.insert(call.id.as_ref().into(), row);
+                    let open = u32::try_from(self.open.len()).unwrap_or(u32::MAX);
+                    let attempt = self.attempt(story);
+                    attempt.calls += 1;
+                    attempt.open_calls = open;
+                }
+                Block::Text(_) | Block::Thinking(_) | Block::ToolResult(_) | Block::Image(_) | Block::Unknown(_) => {}
+            }
+        }
+    }
+
+    fn user(&mut self, story: &mut Story, seq: Seq, chat: &Chat<'_>, depth: u8) {
+        for block in &chat.blocks {
+            let Block::ToolResult(result) = block else { continue };
+            let refused = chat.refused.contains(&result.tool_use_id);
+            let id = result.tool_use_id.as_ref();
+            let end = match (refused, result.is_error) {
+                (true, _) => RowEnd::Denied,
+                (false, Some(true)) => RowEnd::Failed,
+                (false, _) => RowEnd::Ok,
+            };
+            if refused {
+                self.count_denial(story, id);
+            }
+            if end != RowEnd::Ok {
+                self.count_failure(story, Some(id));
+            }
+            match self.open.remove(id) {
+                Some(row) => self.close_row(story, row, seq, end),
+                None => {
+                    // A result without its call still has to be seen.
+                    self.push_row(story, Row::new(seq, 0, RowKind::Tool, end, depth));
+                }
+            }
+            self.attempt(story).open_calls = u32::try_from(self.open.len()).unwrap_or(u32::MAX);
+        }
+    }
+
+    fn system(&mut self, story: &mut Story, seq: Seq, system: &System<'_>, depth: u8) {
+        match system {
+            System::PermissionDenied { tool_use_id, .. } => {
+                self.count_denial(story, tool_use_id);
+                self.count_failure(story, Some(tool_use_id));
+                self.push_row(story, Row::new(seq, 0, RowKind::Denial, RowEnd::Denied, depth));
+            }
+            System::ApiRetry { .. }
+            | System::Compacted { .. }
+            | System::ModelFallback { .. }
+            | System::Notice { .. } => {
+                self.push_row(story, Row::new(seq, 0, RowKind::Notice, RowEnd::Ok, depth));
+            }
+            System::Task { .. } | System::Other(_) => {}
+        }
+    }
+
+    /// Counts turns and live tokens by distinct message id.
+    fn message(&mut self, story: &mut Story, chat: &Chat<'_>) {
+        let usage = chat.usage.map(|usage| tokens(&usage.value())).unwrap_or_default();
+        let known =
+            chat.message_id.as_deref().and_then(|id| self.messages.iter_mut().find(|(known, _)| &**known == id));
+        match known {
+            Some((_, seen)) => *seen = larger(*seen, usage),
+            None => {
+                self.attempt(story).turns += 1;
+                if self.messages.len() == RECENT_MESSAGES {
+                    let (_, gone) = self.messages.remove(0);
+                    self.settled = sum(self.settled, gone);
+                }
+                // A message without an id is one turn a line, so it must not match a later one.
+                self.messages.push((chat.message_id.as_deref().unwrap_or("").into(), usage));
+                if chat.message_id.is_none() {
+                    let (_, gone) = self.messages.pop().unwrap_or_default();
+                    self.settled = sum(self.settled, gone);
+                }
+            }
+        }
+        let total = self.messages.iter().fold(self.settled, |total, (_, usage)| sum(total, *usage));
+        self.attempt(story).tokens = total;
+    }
+
+    fn result(&mut self, story: &mut Story, result: &ResultLine<'_>) {
+        let totals = result.usage.map(|usage| tokens(&usage.value()));
+        let attempt = self.attempt(story);
+        attempt.live_text.clear();
+        if let Some(cost) = result.total_cost_usd {
+            attempt.cost_usd = Some(cost);
+        }
+        // A result after an API failure says zero although tokens were spent.
+        if let Some(totals) = totals.filter(|totals| *totals != Tokens::default()) {
+            attempt.tokens = totals;
+        }
+    }
+
+    fn translate(
+        &mut self,
+        story: &mut Story,
+        arrived: &Arrived<'_>,
+        line: &Line<'_>,
+        bytes: &[u8],
+        emit: &mut dyn FnMut(Emitted<'_>),
+    ) {
+        let (entry, at, key, attempt) = (arrived.seq, arrived.at, &self.key, self.number);
+        let mut told = Told::default();
+        self.translator.push(line, bytes, &mut |event| {
+            told.note(&event);
+            emit(Emitted::Event { entry, at, unit: key, attempt, event });
+        });
+        self.settle(story, arrived.seq, told);
+    }
+
+    /// Brings rows and counts in line with what the translator decided.
+    fn settle(&mut self, story: &mut Story, seq: Seq, told: Told) {
+        for id in &told.denied {
+            if !self.denied.contains(id) {
+                self.count_denial(story, id);
+                self.count_failure(story, Some(id));
+                self.push_row(story, Row::new(seq, 0, RowKind::Denial, RowEnd::Denied, 0));
+            }
+        }
+        if let Some(ok) = told.completed {
+            let open: Vec<usize> = self.open.drain().map(|(_, row)| row).collect();
+            for row in open {
+                self.close_row(story, row, seq, RowEnd::Failed);
+            }
+            let attempt = self.attempt(story);
+            attempt.open_calls = 0;
+            attempt.completed = Some(ok);
+            attempt.live_text.clear();
+            let end = if ok { RowEnd::Ok } else { RowEnd::Failed };
+            self.push_row(story, Row::new(seq, 0, RowKind::Completed, end, 0));
+        }
+    }
+
+    /// The verdict of a captured session: its result decides, as there are no notes.
+    fn judge(&self, story: &mut Story, line: &Line<'_>, at: Millis, emit: &mut dyn FnMut(Emitted<'_>)) {
+        let result = match &line.body {
+            Said::Result(result) => Some(facts_of(result)),
+            _ => None,
+        };
+        let facts = Facts {
+            result,
+            error_class: self.api_error.class.clone(),
+            api_error: self.api_error.api_error.clone(),
+            api_status: self.api_error.status,
+            last_text: self.api_error.text.clone(),
+            limit_resets_at: self.api_error.resets_at,
+            ..Facts::default()
+        };
+        let verdict = verdict::decide(&self.key, &facts, FailureRule::Strict);
+        let status = status_of(&verdict);
+        let reason = verdict.reason.clone();
+        let attempt = self.attempt(story);
+        attempt.ended_at = Some(at);
+        attempt.verdict = Some(verdict);
+        self.unit(story).status = status;
+        self.tell(at, status, Some(&reason), emit);
+    }
+
+    fn count_denial(&mut self, story: &mut Story, id: &str) {
+        if !self.denied.iter().any(|known| &**known == id) {
+            self.denied.push(id.into());
+            self.attempt(story).denials += 1;
+        }
+    }
+
+    fn push_row(&mut self, story: &mut Story, row: Row) -> usize {
+        let rows = &mut story.lanes[self.lane.0 as usize].rows;
+        let index = self.rows;
+        if index == rows.len() {
+            rows.push(row);
+        }
+        self.rows += 1;
+        index
+    }
+
+    fn close_row(&self, story: &mut Story, row: usize, seq: Seq, end: RowEnd) {
+        if let Some(row) = story.lanes[self.lane.0 as usize].rows.get_mut(row) {
+            row.close(seq, end);
+        }
+    }
+}
+
+/// What the fold takes from the translator's events.
+#[derive(Default)]
+struct Told {
+    denied: Vec<Box<str>>,
+    completed: Option<bool>,
+}
+
+impl Told {
+    fn note(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Action(action) if action.action.kind == ActionKind::Warning && action.phase == Phase::Completed => {
+                if let Detail::Denial { tool_use_id: Some(id), .. } = &action.action.detail {
+                    self.denied.push(id.as_ref().into());
+                }
+            }
+            Event::Completed(completed) => self.completed = Some(completed.ok),
+            Event::Started(_) | Event::Action(_) => {}
+        }
+    }
+}
+
+/// The status that a verdict leaves a unit in.
+pub(super) fn status_of(verdict: &Verdict) -> UnitStatus {
+    match (verdict.outcome, &verdict.stop, &verdict.cause) {
+        (Outcome::Succeeded, StopReason::Budget, _) | (Outcome::Succeeded, _, Cause::Budget) => UnitStatus::Budget,
+        (Outcome::Succeeded, ..) => UnitStatus::Succeeded,
+        (Outcome::Failed, ..) => UnitStatus::Failed,
+        (Outcome::Stopped, ..) => UnitStatus::Stopped,
+    }
+}
+
+fn facts_of(result: &ResultLine<'_>) -> ResultFacts {
+    let owned = |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().map(str::to_owned);
+    ResultFacts {
+        subtype: owned(&result.subtype),
+        is_error: result.is_error,
+        terminal_reason: owned(&result.terminal_reason),
+        stop_reason: owned(&result.stop_reason),
+        text: owned(&result.result),
+        errors: owned(&result.error).or_else(|| (!result.errors.is_empty()).then(|| result.errors.join("; "))),
+        api_status: result.api_error_status,
+    }
+}
+
+fn tokens(usage: &serde_json::Value) -> Tokens {
+    let count = |key: &str| usage.get(key).and_then(serde_json::Value::as_u64).unwrap_or(0);
+    Tokens {
+        input: count("input_tokens"),
+        output: count("output_tokens"),
+        cache_read: count("cache_read_input_tokens"),
+        cache_write: count("cache_creation_input_tokens"),
+    }
+}
+
+fn sum(a: Tokens, b: Tokens) -> Tokens {
+    Tokens {
+        input: a.input + b.input,
+        output: a.output + b.output,
+        cache_read: a.cache_read + b.cache_read,
+        cache_write: a.cache_write + b.cache_write,
+    }
+}
+
+fn larger(a: Tokens, b: Tokens) -> Tokens {
+    Tokens {
+        input: a.input.max(b.input),
+        output: a.output.max(b.output),
+        cache_read: a.cache_read.max(b.cache_read),
+        cache_write: a.cache_write.max(b.cache_write),
+    }
+}
+
+fn keep_tail(text: &mut String) {
+    if text.len() > LIVE_TEXT {
+        let mut cut = text.len() - LIVE_TEXT;
+        while !text.is_char_boundary(cut) {
+            cut += 1;
+        }
+        text.drain(..cut);
+    }
+}

@@ -1,0 +1,199 @@
+//! The fold of our own notes: plan, attempts, retries, limits, end.
+
+use std::sync::Arc;
+
+use super::{Emitted, Fold, RunChange, attempt::status_of, unit_index};
+use crate::{
+    actions::Ended,
+    run::{
+        Arrived, Lane as Address,
+        state::{Paused, RowEnd, Story, UnitStatus},
+    },
+    tape::{
+        Millis, Note,
+        note::{AttemptEnded, AttemptStarted, Level, Outcome, RunPlanned},
+    },
+};
+
+impl Fold {
+    pub(super) fn note(
+        &mut self,
+        story: &mut Story,
+        arrived: &Arrived<'_>,
+        note: &Note,
+        emit: &mut dyn FnMut(Emitted<'_>),
+    ) {
+        let at = arrived.at;
+        match note {
+            Note::RunPlanned(planned) => self.planned(story, arrived, planned, emit),
+            Note::AttemptStarted(started) => self.attempt_started(story, arrived, started, emit),
+            Note::IsolationChecked(checked) => {
+                let Some(lane) = self.address(story, arrived, None, emit) else { return };
+                self.enter(story, lane, arrived);
+                let fold = &mut self.lanes[lane.0 as usize];
+                let attempt = fold.attempt(story);
+                attempt.isolated = checked.breach.is_none();
+                attempt.breach = checked.breach.as_deref().map(Arc::from);
+                fold.note_row(story, arrived.seq, if checked.breach.is_none() { RowEnd::Ok } else { RowEnd::Failed });
+            }
+            Note::AttemptEnded(ended) => self.attempt_ended(story, arrived, ended, emit),
+            Note::RetryScheduled { delay_ms, next, .. } => {
+                self.waits(story, arrived, Some(Millis(at.0 + delay_ms)), UnitStatus::Waiting, emit);
+                let wait = Millis(*delay_ms);
+                self.remark(story, arrived, Level::Info, format!("attempt {next} starts in {wait}"));
+            }
+            Note::RetryRequested { next } => {
+                story.state.ended = None;
+                story.state.stopping = false;
+                self.waits(story, arrived, None, UnitStatus::Queued, emit);
+                self.remark(story, arrived, Level::Info, format!("retry asked for: attempt {next}"));
+            }
+            Note::StopRequested { how } => {
+                if arrived.lane == Address::Run {
+                    story.state.stopping = true;
+                }
+                self.remark(story, arrived, Level::Warning, format!("asked to {}", word(*how)));
+            }
+            Note::LimitPaused { until, limit } => {
+                story.state.paused = Some(Paused { until: *until, limit: limit.clone() });
+                self.remark(story, arrived, Level::Warning, format!("paused: {limit}"));
+                emit(Emitted::Run { at, change: RunChange::Paused { until: *until, limit } });
+            }
+            Note::LimitLifted => {
+                story.state.paused = None;
+                emit(Emitted::Run { at, change: RunChange::Resumed });
+            }
+            Note::ConcurrencyChanged { slots } => {
+                if let Some(planned) = &mut story.state.planned {
+                    Arc::make_mut(planned).concurrency = *slots;
+                }
+            }
+            Note::Published { paths } => {
+                let Some(lane) = self.address(story, arrived, None, emit) else { return };
+                self.enter(story, lane, arrived);
+                let fold = &mut self.lanes[lane.0 as usize];
+                fold.attempt(story).published.clone_from(paths);
+                fold.note_row(story, arrived.seq, RowEnd::Ok);
+            }
+            Note::ToolFailed { tool_use_id, .. } => {
+                let Some(lane) = self.address(story, arrived, None, emit) else { return };
+                self.enter(story, lane, arrived);
+                self.lanes[lane.0 as usize].count_failure(story, tool_use_id.as_deref());
+            }
+            Note::Said { level, text } => {
+                self.remark(story, arrived, *level, text.clone());
+                if arrived.lane == Address::Run {
+                    emit(Emitted::Run { at, change: RunChange::Said { level: *level, text } });
+                }
+            }
+            Note::RunEnded(ended) => {
+                story.state.ended = Some(ended.clone());
+                emit(Emitted::Run { at, change: RunChange::Ended(ended) });
+            }
+            Note::Unknown { .. } => story.state.lost.unknown_notes += 1,
+        }
+    }
+
+    fn planned(
+        &mut self,
+        story: &mut Story,
+        arrived: &Arrived<'_>,
+        planned: &RunPlanned,
+        emit: &mut dyn FnMut(Emitted<'_>),
+    ) {
+        emit(Emitted::Run { at: arrived.at, change: RunChange::Planned(planned) });
+        for unit in &planned.units {
+            let index = unit_index(story, &unit.unit);
+            story.state.units[index].planned = Some(Arc::new(unit.clone()));
+            emit(Emitted::Unit {
+                at: arrived.at,
+                unit: &unit.unit,
+                attempt: 0,
+                status: UnitStatus::Queued,
+                reason: Some(&unit.why).filter(|why| !why.is_empty()).map(String::as_str),
+            });
+        }
+        for skipped in &planned.skipped {
+            self.remark(story, arrived, Level::Warning, format!("{} skipped: {}", skipped.connection, skipped.why));
+        }
+        story.state.planned = Some(Arc::new(planned.clone()));
+    }
+
+    fn attempt_started(
+        &mut self,
+        story: &mut Story,
+        arrived: &Arrived<'_>,
+        started: &AttemptStarted,
+        emit: &mut dyn FnMut(Emitted<'_>),
+    ) {
+        let Some(lane) = self.address(story, arrived, None, emit) else { return };
+        self.enter(story, lane, arrived);
+        story.state.ended = None;
+        let fold = &mut self.lanes[lane.0 as usize];
+        let attempt = fold.attempt(story);
+        attempt.started_at = arrived.at;
+        attempt.start_note = Some(arrived.seq);
+        attempt.pid = started.pid;
+        attempt.scripted = started.scripted;
+        attempt.step_budget = (started.step_budget > 0).then_some(started.step_budget);
+        let unit = fold.unit(story);
+        unit.retry_at = None;
+        unit.status = UnitStatus::Running;
+        fold.note_row(story, arrived.seq, RowEnd::Ok);
+        fold.tell(arrived.at, UnitStatus::Running, None, emit);
+    }
+
+    fn attempt_ended(
+        &mut self,
+        story: &mut Story,
+        arrived: &Arrived<'_>,
+        ended: &AttemptEnded,
+        emit: &mut dyn FnMut(Emitted<'_>),
+    ) {
+        let Some(lane) = self.address(story, arrived, None, emit) else { return };
+        self.enter(story, lane, arrived);
+        let stream =
+            Ended { exit_code: ended.exit_code, signal: ended.signal, stderr: ended.stderr_tail.last().cloned() };
+        let fold = &mut self.lanes[lane.0 as usize];
+        fold.end(story, arrived.seq, &stream, emit);
+        let status = status_of(&ended.verdict);
+        let attempt = fold.attempt(story);
+        attempt.ended_at = Some(arrived.at);
+        attempt.pid = None;
+        attempt.failures = attempt.failures.max(ended.tool_failures);
+        attempt.verdict = Some(ended.verdict.clone());
+        fold.unit(story).status = status;
+        let end = if ended.verdict.outcome == Outcome::Succeeded { RowEnd::Ok } else { RowEnd::Failed };
+        fold.note_row(story, arrived.seq, end);
+        fold.tell(arrived.at, status, Some(&ended.verdict.reason), emit);
+        if ended.verdict.outcome == Outcome::Failed {
+            self.remark(story, arrived, Level::Error, ended.verdict.reason.clone());
+        }
+    }
+
+    /// A unit waits for its next attempt. Its lane is not entered: that attempt does not exist yet.
+    fn waits(
+        &mut self,
+        story: &mut Story,
+        arrived: &Arrived<'_>,
+        until: Option<Millis>,
+        status: UnitStatus,
+        emit: &mut dyn FnMut(Emitted<'_>),
+    ) {
+        let Address::Attempt(key, attempt) = arrived.lane else { return };
+        let index = unit_index(story, &key.into());
+        let unit = &mut story.state.units[index];
+        unit.retry_at = until;
+        unit.status = status;
+        emit(Emitted::Unit { at: arrived.at, unit: key, attempt, status, reason: None });
+    }
+}
+
+fn word(how: crate::tape::note::StopHow) -> &'static str {
+    use crate::tape::note::StopHow;
+    match how {
+        StopHow::Drain => "drain",
+        StopHow::Stop => "stop",
+        StopHow::Kill => "kill",
+    }
+}

@@ -1,0 +1,272 @@
+//! Laws of the spine: any way to a moment leads to the same moment.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    run::{
+        Lane, Origin,
+        state::{Row, RowEnd, UnitStatus},
+    },
+    tape::{
+        Body, Millis, Note, UnitKey, entry,
+        note::{AttemptEnded, AttemptStarted, Cause, Outcome, PlannedUnit, RunPlanned, StopReason, Verdict},
+    },
+};
+
+/// Entries in memory, handed out a few at a time.
+struct Memory {
+    origin: Origin,
+    entries: Arc<Vec<(Option<(String, u32)>, Vec<u8>, bool)>>,
+    by_session: bool,
+    next: usize,
+    at_once: usize,
+}
+
+impl Memory {
+    fn arrived(&self, seq: usize) -> Option<Arrived<'_>> {
+        let (lane, bytes, is_note) = self.entries.get(seq)?;
+        let lane = match lane {
+            Some((unit, number)) => Lane::Attempt(unit, *number),
+            None if self.by_session => Lane::BySession,
+            None => Lane::Run,
+        };
+        let body = if *is_note { Body::Note(bytes) } else { entry::stdout_body(bytes) };
+        Some(Arrived { seq: Seq(seq as u64), at: Millis(seq as u64 * 100), lane, body, intact: true })
+    }
+}
+
+impl Source for Memory {
+    fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    fn poll(&mut self, _: usize, sink: &mut dyn FnMut(Arrived<'_>)) -> Result<Progress, SourceError> {
+        for _ in 0..self.at_once {
+            let Some(arrived) = self.arrived(self.next) else { return Ok(Progress::End) };
+            sink(arrived);
+            self.next += 1;
+        }
+        Ok(if self.next < self.entries.len() { Progress::More } else { Progress::End })
+    }
+
+    fn rewind(&mut self, seq: Seq) -> Result<(), SourceError> {
+        self.next = usize::try_from(seq.0).unwrap();
+        Ok(())
+    }
+
+    fn read(&mut self, seq: Seq, sink: &mut dyn FnMut(Arrived<'_>)) -> Result<bool, SourceError> {
+        Ok(self.arrived(usize::try_from(seq.0).unwrap()).map(sink).is_some())
+    }
+
+    /// Large enough steps that every poll leaves a checkpoint.
+    fn position(&self) -> (u64, Option<u64>) {
+        (self.next as u64 * FIRST_SPACING, None)
+    }
+}
+
+fn timeline(entries: Vec<(Option<(String, u32)>, Vec<u8>, bool)>, at_once: usize, by_session: bool) -> Timeline {
+    let origin = Origin {
+        name: "memory".into(),
+        format: "tape",
+        header: None,
+        started_at: None,
+        has_times: true,
+        fallback_unit: UnitKey::from("memory"),
+    };
+    Timeline::new(Box::new(Memory { origin, entries: Arc::new(entries), by_session, next: 0, at_once }))
+}
+
+fn played(mut timeline: Timeline) -> Timeline {
+    while timeline.advance(1, &mut |_| {}).unwrap() == Progress::More {}
+    timeline
+}
+
+fn note(lane: Option<(&str, u32)>, note: &Note) -> (Option<(String, u32)>, Vec<u8>, bool) {
+    (lane.map(|(unit, number)| (unit.to_owned(), number)), note.to_json(), true)
+}
+
+fn out(unit: &str, number: u32, line: &str) -> (Option<(String, u32)>, Vec<u8>, bool) {
+    (Some((unit.to_owned(), number)), line.as_bytes().to_vec(), false)
+}
+
+fn ended(outcome: Outcome) -> Note {
+    Note::AttemptEnded(Box::new(AttemptEnded {
+        verdict: Verdict {
+            outcome,
+            stop: StopReason::Natural,
+            cause: Cause::Completed,
+            reason: "said so".into(),
+            remedy: None,
+        },
+        tool_failures: 0,
+        exit_code: Some(0),
+        signal: None,
+        stderr_tail: vec![],
+        wrote: vec![],
+        more: serde_json::Map::default(),
+    }))
+}
+
+fn call(id: &str) -> String {
+    format!(
+        r#"{{"type":"assistant","session_id":"s","message":{{"id":"m-{id}","model":"x","content":[{{"type":"tool_use","id":"{id}","name":"mcp__ktx__wiki_read","input":{{"key":"a"}}}}]}}}}"#
+    )
+}
+
+fn answer(id: &str, failed: bool) -> String {
+    format!(
+        r#"{{"type":"user","session_id":"s","message":{{"content":[{{"type":"tool_result","tool_use_id":"{id}","content":"x","is_error":{failed}}}]}}}}"#
+    )
+}
+
+const INIT: &str = r#"{"type":"system","subtype":"init","session_id":"s","model":"sonnet","cwd":"/p","tools":[]}"#;
+const RESULT: &str = r#"{"type":"result","subtype":"success","is_error":false,"result":"ok","session_id":"s","total_cost_usd":0.5,"usage":{"input_tokens":7}}"#;
+
+fn a_run() -> Vec<(Option<(String, u32)>, Vec<u8>, bool)> {
+    let planned = Note::RunPlanned(RunPlanned {
+        units: vec![
+            PlannedUnit { unit: "a".into(), ..PlannedUnit::default() },
+            PlannedUnit { unit: "b".into(), ..PlannedUnit::default() },
+        ],
+        ..RunPlanned::default()
+    });
+    let started = Note::AttemptStarted(Box::new(AttemptStarted { step_budget: 40, ..AttemptStarted::default() }));
+    vec![
+        note(None, &planned),
+        note(Some(("a", 1)), &started),
+        out("a", 1, INIT),
+        out("a", 1, &call("t1")),
+        note(Some(("b", 1)), &started),
+        out("b", 1, INIT),
+        out("a", 1, &answer("t1", true)),
+        out("a", 1, "garbage"),
+        out("a", 1, RESULT),
+        note(Some(("a", 1)), &ended(Outcome::Failed)),
+        note(Some(("a", 2)), &Note::RetryRequested { next: 2 }),
+        note(Some(("a", 2)), &started),
+        out("a", 2, INIT),
+        out("a", 2, &call("t1")),
+        out("a", 2, &answer("t1", false)),
+        out("a", 2, RESULT),
+        note(Some(("a", 2)), &ended(Outcome::Succeeded)),
+        out("b", 1, &call("t9")),
+    ]
+}
+
+#[test]
+fn a_run_is_told_unit_by_unit() {
+    let timeline = played(timeline(a_run(), 3, false));
+    let state = &timeline.story().state;
+    let [a, b] = &state.units[..] else { panic!("two units") };
+    assert_eq!((a.status, a.attempts.len()), (UnitStatus::Succeeded, 2));
+    assert_eq!((a.attempts[0].failures, a.attempts[0].calls, a.attempts[0].turns), (1, 1, 1));
+    assert_eq!(a.attempts[0].completed, Some(true), "the agent was content; the verdict was not");
+    assert_eq!(a.attempts[0].verdict.as_ref().unwrap().outcome, Outcome::Failed);
+    assert_eq!(a.attempts[1].cost_usd, Some(0.5));
+    assert_eq!(b.status, UnitStatus::Interrupted, "its record breaks off");
+    assert_eq!(b.attempts[0].open_calls, 0);
+    assert_eq!(state.lost.malformed, 1);
+}
+
+#[test]
+fn the_past_shows_open_calls_open() {
+    let mut timeline = played(timeline(a_run(), 2, false));
+    let lane = timeline.story().state.units[0].attempts[0].lane;
+    let ends = |timeline: &Timeline| -> Vec<RowEnd> {
+        let story = timeline.story();
+        story.rows(lane).iter().map(|row: &Row| row.end(story.state.entries)).collect()
+    };
+    let all = ends(&timeline);
+    timeline.seek(5).unwrap();
+    assert_eq!(ends(&timeline).last(), Some(&RowEnd::Open));
+    assert_eq!(timeline.story().state.units[0].status, UnitStatus::Running);
+    timeline.seek(u64::MAX).unwrap();
+    assert_eq!(ends(&timeline), all);
+}
+
+#[test]
+fn a_capture_is_judged_by_its_result() {
+    let lines = [INIT, RESULT].map(|line| (None, line.as_bytes().to_vec(), false));
+    let timeline = played(timeline(lines.to_vec(), 1, true));
+    let unit = &timeline.story().state.units[0];
+    assert_eq!((unit.key.as_str(), unit.status), ("s", UnitStatus::Succeeded));
+}
+
+#[test]
+fn a_capture_without_a_result_is_interrupted_and_still_completes_once() {
+    let lines = [INIT, &call("t1")].map(|line| (None, line.as_bytes().to_vec(), false));
+    let mut timeline = timeline(lines.to_vec(), 1, true);
+    let mut completed = 0;
+    let mut count = |emitted: Emitted<'_>| {
+        if let Emitted::Event { event: crate::actions::Event::Completed(event), .. } = emitted {
+            assert!(!event.ok);
+            completed += 1;
+        }
+    };
+    while timeline.advance(1, &mut count).unwrap() == Progress::More {}
+    timeline.advance(1, &mut count).unwrap();
+    assert_eq!(completed, 1);
+    assert_eq!(timeline.story().state.units[0].status, UnitStatus::Interrupted);
+}
+
+#[test]
+fn frames_before_the_first_session_id_belong_to_it() {
+    let hello = r#"{"type":"control_request","request_id":"r","request":{"subtype":"initialize"}}"#;
+    let lines = [hello, INIT, RESULT].map(|line| (None, line.as_bytes().to_vec(), false));
+    let timeline = played(timeline(lines.to_vec(), 1, true));
+    let units = &timeline.story().state.units;
+    assert_eq!(units.len(), 1);
+    assert_eq!(units[0].key.as_str(), "s");
+}
+
+fn fresh(entries: u64, at_once: usize) -> (RunState, Vec<Vec<(Row, RowEnd)>>) {
+    let mut timeline = timeline(a_run(), at_once, false);
+    while timeline.story().state.entries < entries {
+        timeline.seek(timeline.story().state.entries + 1).unwrap();
+    }
+    seen(&timeline)
+}
+
+/// Everything a screen could show of the moment. A row's end beyond the moment must not matter.
+fn seen(timeline: &Timeline) -> (RunState, Vec<Vec<(Row, RowEnd)>>) {
+    let story = timeline.story();
+    let entries = story.state.entries;
+    let lanes = story.state.units.iter().flat_map(|unit| &unit.attempts).map(|attempt| {
+        story
+            .rows(attempt.lane)
+            .iter()
+            .map(|row| (Row::new(row.first(), row.block, row.kind, RowEnd::Ok, row.depth), row.end(entries)))
+            .collect()
+    });
+    (story.state.clone(), lanes.collect())
+}
+
+proptest! {
+    #[test]
+    fn every_way_to_a_moment_leads_to_the_same_moment(
+        jumps in prop::collection::vec(0..19_u64, 1..8),
+        at_once in 1..6_usize,
+    ) {
+        let mut timeline = timeline(a_run(), at_once, false);
+        for jump in jumps {
+            timeline.seek(jump).unwrap();
+            prop_assert_eq!(timeline.story().state.entries, jump.min(18));
+            prop_assert_eq!(seen(&timeline), fresh(jump.min(18), 1));
+        }
+    }
+
+    #[test]
+    fn how_entries_arrive_does_not_matter(at_once in 1..19_usize) {
+        prop_assert_eq!(seen(&played(timeline(a_run(), at_once, false))), seen(&played(timeline(a_run(), 1, false))));
+    }
+
+    #[test]
+    fn any_bytes_fold(lines in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..12)) {
+        let entries = lines.into_iter().map(|line| (None, line, false)).collect();
+        let timeline = played(timeline(entries, 2, true));
+        prop_assert!(timeline.at_end());
+    }
+}

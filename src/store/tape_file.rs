@@ -1,0 +1,396 @@
+//! The growing tape of a live run: one owner, append only, one `write(2)` per record.
+//!
+//! Owns the stamp (`seq`, `at`), the file and its durability. It must not know what the entries mean, nor where run
+//! directories are.
+
+use std::{
+    fmt,
+    fs::{File, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use tokio::sync::watch;
+
+use crate::{
+    run::source::{Item, RecordError, Recorder},
+    tape::{Entry, Header, Millis, Seq},
+};
+
+/// At most this much of a run is lost to a power cut. A crash of the program alone loses nothing.
+const SYNC_EVERY: Duration = Duration::from_millis(100);
+
+/// A write buffer above this size is given back after the entry that needed it.
+const KEEP_BUFFER: usize = 1 << 20;
+
+/// Tells the time of an entry. Milliseconds since the run started, never running backwards.
+type Clock = Box<dyn Fn() -> Millis + Send + Sync>;
+
+/// The writer of one tape.
+///
+/// Shared by reference or [`Arc`]; [`record`](Recorder::record) may be called from any thread. The first error is
+/// final: every later call returns it again, because a tape with a hole would be a lie.
+pub struct TapeWriter {
+    shared: Arc<Shared>,
+    syncer: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    path: PathBuf,
+    clock: Clock,
+    tape: Mutex<Tape>,
+    wake_syncer: Condvar,
+    grown: watch::Sender<u64>,
+}
+
+struct Tape {
+    file: File,
+    next: Seq,
+    last_at: Millis,
+    bytes: u64,
+    buffer: Vec<u8>,
+    dirty: bool,
+    closing: bool,
+    failed: Option<RecordError>,
+}
+
+impl TapeWriter {
+    /// Creates `path` (mode 0600, must not exist) and writes `header` as its first line. Time 0 is now.
+    pub fn create(path: &Path, header: &Header) -> Result<Self, RecordError> {
+        let start = Instant::now();
+        let clock = move || Millis(u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX));
+        Self::create_with_clock(path, header, clock)
+    }
+
+    /// As [`create`](Self::create), with a clock of the caller's.
+    pub fn create_with_clock(
+        path: &Path,
+        header: &Header,
+        clock: impl Fn() -> Millis + Send + Sync + 'static,
+    ) -> Result<Self, RecordError> {
+        let failed = |error: io::Error| RecordError { path: path.display().to_string(), cause: error.to_string() };
+        let mut file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
+        let line = header.to_line();
+        file.write_all(&line).and_then(|()| file.sync_all()).map_err(failed)?;
+        // Without this a power cut may forget the name of a file whose content is safe.
+        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            File::open(parent).and_then(|directory| directory.sync_all()).map_err(failed)?;
+        }
+        let sync_file = file.try_clone().map_err(failed)?;
+        let bytes = line.len() as u64;
+        let shared = Arc::new(Shared {
+            path: path.to_owned(),
+            clock: Box::new(clock),
+            tape: Mutex::new(Tape {
+                file,
+                next: Seq(0),
+                last_at: Millis(0),
+                bytes,
+                buffer: Vec::new(),
+                dirty: false,
+                closing: false,
+                failed: None,
+            }),
+            wake_syncer: Condvar::new(),
+            grown: watch::channel(bytes).0,
+        });
+        let syncing = Arc::clone(&shared);
+        let syncer = thread::Builder::new()
+            .name("tape-sync".into())
+            .spawn(move || syncing.sync_until_closed(&sync_file))
+            .map_err(failed)?;
+        Ok(Self { shared, syncer: Some(syncer) })
+    }
+
+    /// Where the tape is.
+    pub fn path(&self) -> &Path {
+        &self.shared.path
+    }
+
+    /// Wakes a reader in this process whenever the tape has grown; the value is its length in bytes. The channel
+    /// closes with the writer.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.shared.grown.subscribe()
+    }
+
+    /// Makes the tape durable and says whether everything recorded is on it.
+    pub fn close(mut self) -> Result<(), RecordError> {
+        self.finish();
+        self.shared.lock().failed.clone().map_or(Ok(()), Err)
+    }
+
+    fn finish(&mut self) {
+        let Some(syncer) = self.syncer.take() else { return };
+        self.shared.lock().closing = true;
+        self.shared.wake_syncer.notify_all();
+        // The thread cannot panic; if it did, there is nothing left to sync.
+        let _ = syncer.join();
+    }
+}
+
+impl Recorder for TapeWriter {
+    fn record(&self, items: &[Item<'_>]) -> Result<(), RecordError> {
+        let bytes = self.shared.append(items)?;
+        // Two threads may arrive here in either order; the length never shrinks.
+        self.shared.grown.send_if_modified(|length| {
+            let grown = bytes > *length;
+            *length = bytes.max(*length);
+            grown
+        });
+        Ok(())
+    }
+}
+
+impl Drop for TapeWriter {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+impl fmt::Debug for TapeWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TapeWriter").field("path", &self.shared.path).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Tape> {
+        // The lock holder only appends to a buffer and a file; a poisoned tape is as good as its last write.
+        self.tape.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn error(&self, cause: impl ToString) -> RecordError {
+        RecordError { path: self.path.display().to_string(), cause: cause.to_string() }
+    }
+
+    /// Stamps and writes `items`; the length of the tape afterwards.
+    fn append(&self, items: &[Item<'_>]) -> Result<u64, RecordError> {
+        let mut tape = self.lock();
+        if let Some(error) = &tape.failed {
+            return Err(error.clone());
+        }
+        if tape.closing {
+            return Err(self.error("the tape is closed"));
+        }
+        if items.is_empty() {
+            return Ok(tape.bytes);
+        }
+        let at = (self.clock)().max(tape.last_at);
+        let mut buffer = std::mem::take(&mut tape.buffer);
+        for (seq, item) in (tape.next.0..).map(Seq).zip(items) {
+            let lane = item.lane.map(|(unit, attempt)| (unit.as_str().into(), attempt));
+            Entry { seq, at, lane, body: item.body.clone() }.write(&mut buffer);
+        }
+        if let Err(error) = tape.file.write_all(&buffer) {
+            let error = self.error(error);
+            tape.failed = Some(error.clone());
+            return Err(error);
+        }
+        tape.next.0 += items.len() as u64;
+        tape.last_at = at;
+        tape.bytes += buffer.len() as u64;
+        buffer.clear();
+        buffer.shrink_to(KEEP_BUFFER);
+        tape.buffer = buffer;
+        if !tape.dirty {
+            tape.dirty = true;
+            self.wake_syncer.notify_all();
+        }
+        Ok(tape.bytes)
+    }
+
+    /// Body of the sync thread: sleeps while nothing is written, else syncs at most once per period.
+    fn sync_until_closed(&self, file: &File) {
+        loop {
+            let mut tape = self.lock();
+            while !tape.dirty && !tape.closing {
+                tape = self.wake_syncer.wait(tape).unwrap_or_else(PoisonError::into_inner);
+            }
+            if !tape.closing {
+                let waited = self.wake_syncer.wait_timeout_while(tape, SYNC_EVERY, |tape| !tape.closing);
+                tape = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+            let closing = tape.closing;
+            tape.dirty = false;
+            drop(tape);
+            if let Err(error) = durable(file) {
+                self.lock().failed.get_or_insert_with(|| self.error(error));
+            }
+            if closing {
+                return;
+            }
+        }
+    }
+}
+
+/// Writes through to the disk, and notices when there is no name left to find the bytes by.
+fn durable(file: &File) -> io::Result<()> {
+    file.sync_data()?;
+    if file.metadata()?.nlink() == 0 {
+        return Err(io::Error::other("the file was deleted while the run was recorded"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        os::unix::fs::PermissionsExt as _,
+        sync::atomic::{AtomicU64, Ordering},
+    };
+
+    use super::*;
+    use crate::tape::{Body, FORMAT, RunId, UnitKey};
+
+    fn header() -> Header {
+        Header {
+            tape: FORMAT,
+            program: "ingestdeck test".into(),
+            run: RunId(uuid::Uuid::from_u128(1)),
+            started_at: "2026-01-01T00:00:00Z".parse().unwrap(),
+            project: None,
+            scripted: false,
+        }
+    }
+
+    fn out(json: &[u8]) -> Item<'_> {
+        Item { lane: None, body: Body::Out(json) }
+    }
+
+    #[test]
+    fn the_file_is_private_and_starts_with_its_header() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tape.jsonl");
+        let writer = TapeWriter::create(&path, &header()).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read(&path).unwrap(), header().to_line());
+        writer.close().unwrap();
+        let again = TapeWriter::create(&path, &header()).unwrap_err();
+        assert!(again.to_string().contains("exists"), "{again}");
+    }
+
+    #[test]
+    fn what_was_recorded_is_on_the_file_when_the_call_returns() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tape.jsonl");
+        let ticks = AtomicU64::new(10);
+        // A clock that runs backwards must not make the tape do so.
+        let clock = move || Millis(ticks.fetch_sub(1, Ordering::Relaxed));
+        let writer = TapeWriter::create_with_clock(&path, &header(), clock).unwrap();
+        let unit = UnitKey::from("u");
+        let grown = writer.subscribe();
+        writer.record(&[Item { lane: Some((&unit, 2)), body: Body::Err("x".into()) }, out(b"{}")]).unwrap();
+        writer.record(&[out(b"[1]")]).unwrap();
+        writer.record(&[]).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        let entries: Vec<&str> = text.lines().skip(1).collect();
+        assert_eq!(
+            entries,
+            [
+                r#"{"seq":0,"at":10,"unit":"u","try":2,"err":"x"}"#,
+                r#"{"seq":1,"at":10,"out":{}}"#,
+                r#"{"seq":2,"at":10,"out":[1]}"#
+            ]
+        );
+        assert_eq!(*grown.borrow(), text.len() as u64);
+        drop(writer);
+        assert!(grown.has_changed().is_err(), "the channel closes with the writer");
+    }
+
+    #[test]
+    fn many_threads_make_one_dense_sequence_of_whole_lines() {
+        const THREADS: u32 = 8;
+        const EACH: usize = 200;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tape.jsonl");
+        let writer = TapeWriter::create(&path, &header()).unwrap();
+        thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let writer = &writer;
+                scope.spawn(move || {
+                    let unit = UnitKey::new(format!("unit-{thread}"));
+                    for step in 0..EACH {
+                        let json = format!(r#"{{"n":{step},"pad":"{}"}}"#, "x".repeat(step * 7));
+                        let body = Body::Out(json.as_bytes());
+                        let item = Item { lane: Some((&unit, 1)), body };
+                        // Pairs must stay together.
+                        writer.record(&[item.clone(), item]).unwrap();
+                    }
+                });
+            }
+        });
+        writer.close().unwrap();
+
+        let text = fs::read(&path).unwrap();
+        let mut steps = vec![0_usize; THREADS as usize];
+        let mut last = None;
+        for (position, line) in text.split(|byte| *byte == b'\n').skip(1).filter(|line| !line.is_empty()).enumerate() {
+            let entry = Entry::parse(line).unwrap();
+            assert_eq!(entry.seq, Seq(position as u64));
+            let Body::Out(json) = entry.body else { unreachable!("only stdout was recorded") };
+            let value: serde_json::Value = serde_json::from_slice(json).unwrap();
+            let unit = entry.lane.unwrap().0.into_owned();
+            let thread: usize = unit.trim_start_matches("unit-").parse().unwrap();
+            if position % 2 == 0 {
+                assert_eq!(value["n"], steps[thread], "order inside one thread");
+                steps[thread] += 1;
+                last = Some((unit, value));
+            } else {
+                assert_eq!(last, Some((unit, value)), "one record call is contiguous");
+            }
+        }
+        assert_eq!(steps, vec![EACH; THREADS as usize]);
+    }
+
+    #[test]
+    fn a_deleted_tape_is_an_error_that_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tape.jsonl");
+        let writer = TapeWriter::create(&path, &header()).unwrap();
+        fs::remove_file(&path).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let error = loop {
+            if let Err(error) = writer.record(&[out(b"{}")]) {
+                break error;
+            }
+            assert!(Instant::now() < deadline, "the deletion was never noticed");
+            thread::yield_now();
+        };
+        assert!(error.cause.contains("deleted"), "{error}");
+        assert_eq!(writer.record(&[out(b"{}")]), Err(error.clone()));
+        assert_eq!(writer.close(), Err(error));
+    }
+
+    #[test]
+    fn a_full_disk_is_an_error_that_stays() {
+        let path = Path::new("/dev/full");
+        if !path.exists() {
+            return;
+        }
+        let file = OpenOptions::new().append(true).open(path).unwrap();
+        let shared = Shared {
+            path: path.to_owned(),
+            clock: Box::new(|| Millis(0)),
+            tape: Mutex::new(Tape {
+                file,
+                next: Seq(0),
+                last_at: Millis(0),
+                bytes: 0,
+                buffer: Vec::new(),
+                dirty: false,
+                closing: false,
+                failed: None,
+            }),
+            wake_syncer: Condvar::new(),
+            grown: watch::channel(0).0,
+        };
+        let first = shared.append(&[out(b"{}")]).unwrap_err();
+        assert!(first.to_string().starts_with("cannot write /dev/full: No space left"), "{first}");
+        assert_eq!(shared.append(&[]), Err(first));
+    }
+}

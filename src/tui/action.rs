@@ -1,0 +1,139 @@
+//! Everything a person can do on the screen, by name. Help, hints and the docs are derived from this table.
+//!
+//! Keys are in [`super::keymap`]; what an action does is in [`super::update`].
+
+/// Where an action can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// On every view.
+    View,
+    /// While a question is open.
+    Question,
+    /// While text is typed.
+    Typing,
+}
+
+/// Heading in the help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Group {
+    /// Moving about.
+    Move,
+    /// Acting on units.
+    Units,
+    /// Finding things.
+    Find,
+    /// Walking through time.
+    Time,
+    /// The screen itself.
+    Screen,
+    /// Questions and text.
+    Dialogs,
+}
+
+impl Group {
+    /// Every group, in the order of the help.
+    pub const ALL: [Self; 6] = [Self::Move, Self::Units, Self::Find, Self::Time, Self::Screen, Self::Dialogs];
+
+    /// The heading.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Move => "Move",
+            Self::Units => "Units",
+            Self::Find => "Find",
+            Self::Time => "Time",
+            Self::Screen => "Screen",
+            Self::Dialogs => "Questions and text",
+        }
+    }
+}
+
+macro_rules! actions {
+    ($($variant:ident $name:literal $group:ident $scope:ident $hint:literal $about:literal;)+) => {
+        /// A named action.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Action {
+            $(#[doc = $about] $variant,)+
+        }
+
+        impl Action {
+            /// Every action, in the order of the help.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// Its name in the keymap and in the config.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)+ }
+            }
+
+            /// Its heading in the help.
+            pub fn group(self) -> Group {
+                match self { $(Self::$variant => Group::$group,)+ }
+            }
+
+            /// Where it can be used.
+            pub fn scope(self) -> Scope {
+                match self { $(Self::$variant => Scope::$scope,)+ }
+            }
+
+            /// Its word in the line of hints.
+            pub fn hint(self) -> &'static str {
+                match self { $(Self::$variant => $hint,)+ }
+            }
+
+            /// What it does, for the help.
+            pub fn about(self) -> &'static str {
+                match self { $(Self::$variant => $about,)+ }
+            }
+        }
+    };
+}
+
+actions! {
+    Down "down" Move View "down" "next row";
+    Up "up" Move View "up" "previous row";
+    Top "top" Move View "top" "first row";
+    Bottom "bottom" Move View "end" "last row, and follow what is new";
+    HalfDown "half-down" Move View "½ down" "half a page down";
+    HalfUp "half-up" Move View "½ up" "half a page up";
+    PageDown "page-down" Move View "page down" "a page down";
+    PageUp "page-up" Move View "page up" "a page up";
+    Right "right" Move View "next" "next attempt; in an entry, the next entry";
+    Left "left" Move View "previous" "previous attempt; in an entry, the previous entry";
+    NextPane "next-pane" Move View "pane" "next pane";
+    PreviousPane "previous-pane" Move View "pane" "previous pane";
+    Zoom "zoom" Move View "zoom" "the focused pane alone, and back";
+    Open "open" Move View "inspect" "open what is selected";
+    Back "back" Move View "back" "back one level, clear a filter or search; never leaves";
+    Retry "retry" Units View "retry" "new attempt at the unit";
+    RetryFailed "retry-failed" Units View "retry failed" "new attempts at all failed units, after a question";
+    Stop "stop" Units View "stop" "stop the unit, after a question";
+    NextFailure "next-failure" Units View "failure" "next failure in the pane";
+    PreviousFailure "previous-failure" Units View "failure" "previous failure in the pane";
+    Search "search" Find View "search" "search in the pane";
+    NextMatch "next-match" Find View "next match" "next match";
+    PreviousMatch "previous-match" Find View "previous match" "previous match";
+    Filter "filter" Find View "filter" "show all units, failed ones, running ones";
+    Play "play" Time View "play" "play or pause";
+    StepForward "step-forward" Time View "step" "one entry forward";
+    StepBack "step-back" Time View "back" "one entry back";
+    TurnForward "turn-forward" Time View "turn" "one turn of the unit forward";
+    TurnBack "turn-back" Time View "turn back" "one turn of the unit back";
+    Faster "faster" Time View "faster" "double the speed";
+    Slower "slower" Time View "slower" "half the speed";
+    ToStart "to-start" Time View "start" "to the first entry";
+    ToEnd "to-end" Time View "live" "to the last entry; live, follow again";
+    Help "help" Screen View "help" "this page";
+    Log "log" Screen View "log" "the run's remarks";
+    Copy "copy" Screen View "copy" "copy what is selected";
+    CopyName "copy-name" Screen View "copy name" "copy the unit's key, or its resume line";
+    Mouse "mouse" Screen View "mouse" "mouse on or off; off, the terminal selects text";
+    Redraw "redraw" Screen View "redraw" "draw everything again";
+    Suspend "suspend" Screen View "suspend" "suspend the program; fg brings it back";
+    Quit "quit" Screen View "quit" "leave; asks while units run";
+    Interrupt "interrupt" Screen View "interrupt" "first: start nothing new; second: stop all; third: kill all";
+    Confirm "confirm" Dialogs Question "yes" "yes";
+    Cancel "cancel" Dialogs Question "no" "no";
+    Accept "accept" Dialogs Typing "accept" "take the text";
+    Dismiss "dismiss" Dialogs Typing "dismiss" "drop the text";
+    Erase "erase" Dialogs Typing "erase" "erase a character";
+    EraseAll "erase-all" Dialogs Typing "clear" "erase everything";
+}

@@ -1,0 +1,113 @@
+//! What the state wants done in the world. Plain data; the shell executes it.
+
+use super::model::Pace;
+use crate::{
+    run::state::LaneId,
+    tape::{Seq, UnitKey},
+};
+
+/// An order of a person to the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// A new attempt at a unit.
+    Retry {
+        /// Unit.
+        unit: UnitKey,
+    },
+    /// New attempts at these units: all that had failed when the question was answered.
+    RetryFailed {
+        /// Units.
+        units: Vec<UnitKey>,
+    },
+    /// Stop a unit.
+    Stop {
+        /// Unit.
+        unit: UnitKey,
+    },
+    /// Start nothing new, let what runs end.
+    Drain,
+    /// Interrupt everything, giving it time to say so.
+    StopAll,
+    /// End everything now.
+    KillAll,
+}
+
+/// A wish of the state.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Pass an order on to the run.
+    Command(Command),
+    /// Leave the screen.
+    Quit,
+    /// Hand the terminal back until the program is continued.
+    Suspend,
+    /// Put a text on the clipboard.
+    Copy {
+        /// The text.
+        text: String,
+        /// What it is, to be said afterwards.
+        what: String,
+    },
+    /// Put the true bytes of entries on the clipboard.
+    CopyEntries {
+        /// Entries.
+        seqs: Vec<Seq>,
+        /// What they are.
+        what: String,
+    },
+    /// Show the moment after so many entries.
+    Seek(u64),
+    /// Show another moment, relative to this one.
+    Step(Step),
+    /// Change how time passes.
+    SetPace(Pace),
+    /// Look for text in what is not loaded.
+    Find(Find),
+    /// Take the mouse, or leave it to the terminal.
+    Mouse(bool),
+    /// Draw everything again.
+    Redraw,
+}
+
+/// A step through time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// One entry.
+    Entry {
+        /// Towards the end.
+        forward: bool,
+    },
+    /// One turn of a unit.
+    Turn {
+        /// Whose; an index into the units.
+        unit: usize,
+        /// Towards the end.
+        forward: bool,
+    },
+    /// To the last entry there is.
+    End,
+}
+
+/// A search over lines that have to be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Find {
+    /// Text.
+    pub query: String,
+    /// Where.
+    pub over: Over,
+    /// Position that the search starts beside.
+    pub from: usize,
+    /// Towards the end.
+    pub forward: bool,
+}
+
+/// What is searched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// Rows of an attempt, by the bytes of their entries.
+    Rows(LaneId),
+    /// Entries of an attempt.
+    Entries(LaneId),
+    /// Lines of the document on screen.
+    Document,
+}

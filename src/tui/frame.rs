@@ -1,0 +1,100 @@
+//! When to draw: never when clean, at once after input, otherwise at most so many times a second.
+//!
+//! A pure helper: times come in as values. It must not know what is drawn.
+
+use std::time::Duration;
+
+/// Shortest time between two frames that no key asked for.
+pub const MIN_GAP: Duration = Duration::from_millis(33);
+
+/// Whether the screen still shows the truth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Dirty {
+    /// It does.
+    #[default]
+    Clean,
+    /// Something changed by itself: draw when the next frame is due.
+    Soon,
+    /// Somebody waits for it: draw now.
+    Now,
+}
+
+/// Decides when the next frame is drawn.
+#[derive(Clone, Debug, Default)]
+pub struct Limiter {
+    dirty: Dirty,
+    last: Option<Duration>,
+}
+
+impl Limiter {
+    /// Marks the screen. The strongest mark since the last frame counts.
+    pub fn mark(&mut self, dirty: Dirty) {
+        self.dirty = self.dirty.max(dirty);
+    }
+
+    /// When the next frame is due; `None` while the screen is clean.
+    pub fn due(&self) -> Option<Duration> {
+        match (self.dirty, self.last) {
+            (Dirty::Clean, _) => None,
+            (Dirty::Now, _) | (Dirty::Soon, None) => Some(Duration::ZERO),
+            (Dirty::Soon, Some(last)) => Some(last + MIN_GAP),
+        }
+    }
+
+    /// True when a frame is due at `now`.
+    pub fn is_due(&self, now: Duration) -> bool {
+        self.due().is_some_and(|due| due <= now)
+    }
+
+    /// A frame was drawn at `now`.
+    pub fn drawn(&mut self, now: Duration) {
+        self.dirty = Dirty::Clean;
+        self.last = Some(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn a_clean_screen_is_never_drawn() {
+        let mut limiter = Limiter::default();
+        assert_eq!(limiter.due(), None);
+        limiter.mark(Dirty::Now);
+        limiter.drawn(ms(5));
+        assert!(!limiter.is_due(ms(10_000)));
+    }
+
+    #[test]
+    fn changes_wait_for_the_gap_and_input_does_not() {
+        let mut limiter = Limiter::default();
+        limiter.mark(Dirty::Soon);
+        assert!(limiter.is_due(ms(0)));
+        limiter.drawn(ms(0));
+        limiter.mark(Dirty::Soon);
+        assert!(!limiter.is_due(ms(32)));
+        assert!(limiter.is_due(ms(33)));
+        limiter.mark(Dirty::Now);
+        limiter.mark(Dirty::Soon);
+        assert!(limiter.is_due(ms(1)));
+    }
+
+    #[test]
+    fn a_flood_of_changes_is_thirty_frames_a_second() {
+        let mut limiter = Limiter::default();
+        let mut frames = 0;
+        for now in 0..1000 {
+            limiter.mark(Dirty::Soon);
+            if limiter.is_due(ms(now)) {
+                limiter.drawn(ms(now));
+                frames += 1;
+            }
+        }
+        assert_eq!(frames, 31);
+    }
+}

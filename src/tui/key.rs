@@ -1,0 +1,196 @@
+//! Keys and their text form, as the keymap, the user's config and the tests write them.
+//!
+//! `j`, `gg`, `<c-d>`, `<s-tab>`, `<enter>`, `<f1>`, `<lt>`. One parser for all three. It must not know what a key does.
+
+use std::fmt;
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+/// One key press.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// Which.
+    pub code: KeyCode,
+    /// With which modifiers. Shift is folded into characters.
+    pub modifiers: KeyModifiers,
+}
+
+/// A text that names no keys.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// Nothing there.
+    #[error("empty key; write a key such as `j`, `gg` or `<c-d>`")]
+    Empty,
+    /// `<` without `>`.
+    #[error("`<` without `>` in key `{0}`; write `<lt>` for the character itself")]
+    Open(String),
+    /// `<…>` with an unknown name.
+    #[error("unknown key `<{0}>`; write one such as `<enter>`, `<c-d>` or `<f1>`")]
+    Unknown(String),
+}
+
+impl Key {
+    /// A key without modifiers.
+    pub fn plain(code: KeyCode) -> Self {
+        Self { code, modifiers: KeyModifiers::NONE }
+    }
+
+    /// A key of the terminal's event, with the modifiers that matter.
+    pub fn of(event: KeyEvent) -> Self {
+        let mut modifiers =
+            event.modifiers & (KeyModifiers::CONTROL | KeyModifiers::ALT | KeyModifiers::SHIFT | KeyModifiers::SUPER);
+        let mut code = event.code;
+        match code {
+            KeyCode::Char(char) => {
+                modifiers.remove(KeyModifiers::SHIFT);
+                if modifiers.contains(KeyModifiers::CONTROL) {
+                    code = KeyCode::Char(char.to_ascii_lowercase());
+                }
+            }
+            KeyCode::BackTab => {
+                code = KeyCode::Tab;
+                modifiers.insert(KeyModifiers::SHIFT);
+            }
+            _ => {}
+        }
+        Self { code, modifiers }
+    }
+
+    /// The character that this key types, if it types one.
+    pub fn typed(self) -> Option<char> {
+        match self.code {
+            KeyCode::Char(char) if !self.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) => Some(char),
+            _ => None,
+        }
+    }
+}
+
+/// Reads a text such as `jj<enter>/arr<enter>n`.
+pub fn parse(text: &str) -> Result<Vec<Key>, KeyError> {
+    let mut keys = Vec::new();
+    let mut rest = text;
+    while let Some(char) = rest.chars().next() {
+        rest = &rest[char.len_utf8()..];
+        if char != '<' {
+            keys.push(Key::plain(KeyCode::Char(char)));
+            continue;
+        }
+        let Some((name, after)) = rest.split_once('>') else {
+            return Err(KeyError::Open(text.to_owned()));
+        };
+        keys.push(named(name)?);
+        rest = after;
+    }
+    if keys.is_empty() { Err(KeyError::Empty) } else { Ok(keys) }
+}
+
+const NAMES: &[(&str, KeyCode, &str)] = &[
+    ("enter", KeyCode::Enter, "Enter"),
+    ("esc", KeyCode::Esc, "Esc"),
+    ("tab", KeyCode::Tab, "Tab"),
+    ("space", KeyCode::Char(' '), "Space"),
+    ("lt", KeyCode::Char('<'), "<"),
+    ("gt", KeyCode::Char('>'), ">"),
+    ("backspace", KeyCode::Backspace, "Backspace"),
+    ("del", KeyCode::Delete, "Del"),
+    ("ins", KeyCode::Insert, "Ins"),
+    ("home", KeyCode::Home, "Home"),
+    ("end", KeyCode::End, "End"),
+    ("pageup", KeyCode::PageUp, "PgUp"),
+    ("pagedown", KeyCode::PageDown, "PgDn"),
+    ("up", KeyCode::Up, "↑"),
+    ("down", KeyCode::Down, "↓"),
+    ("left", KeyCode::Left, "←"),
+    ("right", KeyCode::Right, "→"),
+];
+
+fn named(name: &str) -> Result<Key, KeyError> {
+    let unknown = || KeyError::Unknown(name.to_owned());
+    let mut modifiers = KeyModifiers::NONE;
+    let mut rest = name;
+    while let Some((modifier, after)) = rest.split_once('-').filter(|(_, after)| !after.is_empty()) {
+        modifiers |= match modifier.to_ascii_lowercase().as_str() {
+            "c" => KeyModifiers::CONTROL,
+            "a" | "m" => KeyModifiers::ALT,
+            "s" => KeyModifiers::SHIFT,
+            _ => return Err(unknown()),
+        };
+        rest = after;
+    }
+    let lower = rest.to_ascii_lowercase();
+    let number = lower.strip_prefix('f').and_then(|digits| digits.parse::<u8>().ok());
+    let mut chars = rest.chars();
+    let code = match (NAMES.iter().find(|(known, ..)| *known == lower), number, chars.next(), chars.next()) {
+        (Some((_, code, _)), ..) => *code,
+        (None, Some(number @ 1..=24), ..) => KeyCode::F(number),
+        (None, None, Some(char), None) if !modifiers.is_empty() => KeyCode::Char(char),
+        _ => return Err(unknown()),
+    };
+    if let KeyCode::Char(char) = code {
+        if modifiers.contains(KeyModifiers::SHIFT) {
+            modifiers.remove(KeyModifiers::SHIFT);
+            return Ok(Key { code: KeyCode::Char(char.to_ascii_uppercase()), modifiers });
+        }
+        if modifiers.contains(KeyModifiers::CONTROL) {
+            return Ok(Key { code: KeyCode::Char(char.to_ascii_lowercase()), modifiers });
+        }
+    }
+    Ok(Key { code, modifiers })
+}
+
+/// As people read keys: `j`, `Ctrl-d`, `Shift-Tab`, `Enter`.
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (flag, word) in
+            [(KeyModifiers::CONTROL, "Ctrl-"), (KeyModifiers::ALT, "Alt-"), (KeyModifiers::SHIFT, "Shift-")]
+        {
+            if self.modifiers.contains(flag) {
+                f.write_str(word)?;
+            }
+        }
+        if let Some((.., shown)) = NAMES.iter().find(|(_, code, _)| *code == self.code) {
+            return f.write_str(shown);
+        }
+        match self.code {
+            KeyCode::Char(char) => write!(f, "{char}"),
+            KeyCode::F(number) => write!(f, "F{number}"),
+            other => write!(f, "{other}"),
+        }
+    }
+}
+
+/// The keys of one chord, as people read them.
+pub fn shown(chord: &[Key]) -> String {
+    chord.iter().map(Key::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_is_a_list_of_keys() {
+        let keys = parse("jG<c-d><s-tab><lt><f1>").unwrap();
+        let words: Vec<_> = keys.iter().map(Key::to_string).collect();
+        assert_eq!(words, ["j", "G", "Ctrl-d", "Shift-Tab", "<", "F1"]);
+    }
+
+    #[test]
+    fn nonsense_names_its_remedy() {
+        assert_eq!(parse("<bad>"), Err(KeyError::Unknown("bad".into())));
+        assert_eq!(parse("j<c-d"), Err(KeyError::Open("j<c-d".into())));
+        assert_eq!(parse(""), Err(KeyError::Empty));
+        assert!(parse("<>").is_err());
+        assert!(parse("<x-d>").is_err());
+    }
+
+    #[test]
+    fn terminal_events_lose_what_does_not_matter() {
+        let event = KeyEvent::new(KeyCode::Char('G'), KeyModifiers::SHIFT);
+        assert_eq!(vec![Key::of(event)], parse("G").unwrap());
+        let event = KeyEvent::new(KeyCode::BackTab, KeyModifiers::SHIFT);
+        assert_eq!(vec![Key::of(event)], parse("<s-tab>").unwrap());
+        let event = KeyEvent::new(KeyCode::Char('C'), KeyModifiers::CONTROL | KeyModifiers::SHIFT);
+        assert_eq!(vec![Key::of(event)], parse("<c-c>").unwrap());
+    }
+}

@@ -1,0 +1,235 @@
+//! Which keys mean which action: the built-in table, the user's changes to it, and what is wrong with them.
+//!
+//! Owns chords and their lookup. It must not know what an action does.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::{
+    action::{Action, Group, Scope},
+    key::{self, Key, KeyError},
+};
+
+const BUILT_IN: &str = include_str!("../../assets/keymap.toml");
+
+/// Keys by action name, as `[keys]` of a config says them: one chord or several.
+pub type Overrides = BTreeMap<String, Chords>;
+
+/// One chord or several.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum Chords {
+    /// One.
+    One(String),
+    /// Several; none unbinds the action.
+    Many(Vec<String>),
+}
+
+/// What is wrong with a keymap.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeymapError {
+    /// The table is not readable.
+    #[error("the key table is not valid TOML: {0}")]
+    Toml(String),
+    /// No such action.
+    #[error("unknown action `{0}` in [keys]; the help (`?`) lists the names")]
+    UnknownAction(String),
+    /// No such key.
+    #[error("action `{action}` in [keys]: {cause}")]
+    Key {
+        /// Action.
+        action: String,
+        /// Why.
+        cause: KeyError,
+    },
+    /// Two actions want the same keys.
+    #[error("key `{chord}` is bound to both `{first}` and `{second}`; give one of them another key in [keys]")]
+    Conflict {
+        /// The keys.
+        chord: String,
+        /// One action.
+        first: &'static str,
+        /// The other.
+        second: &'static str,
+    },
+    /// Too important to be without a key.
+    #[error("action `{0}` must keep a key; give it one in [keys]")]
+    Unbound(&'static str),
+}
+
+/// What a key led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// An action.
+    Action(Action),
+    /// The beginning of a longer chord.
+    Pending,
+    /// Nothing.
+    Nothing,
+}
+
+/// Chords by action.
+#[derive(Clone, Debug)]
+pub struct Keymap {
+    bindings: Vec<(Vec<Key>, Action)>,
+}
+
+impl Keymap {
+    /// The built-in keys with `overrides`. Every problem is reported; a conflict is never resolved in silence.
+    pub fn new(overrides: &Overrides) -> Result<Self, Vec<KeymapError>> {
+        let built_in: Overrides = toml::from_str(BUILT_IN).map_err(|error| vec![KeymapError::Toml(error.to_string())])?;
+        let mut errors: Vec<_> = overrides
+            .keys()
+            .chain(built_in.keys())
+            .filter(|name| !Action::ALL.iter().any(|action| action.name() == *name))
+            .map(|name| KeymapError::UnknownAction(name.clone()))
+            .collect();
+        let mut bindings = Vec::new();
+        for action in Action::ALL {
+            let Some(chords) = overrides.get(action.name()).or_else(|| built_in.get(action.name())) else { continue };
+            for chord in chords.iter() {
+                match key::parse(chord) {
+                    Ok(keys) => bindings.push((keys, *action)),
+                    Err(cause) => errors.push(KeymapError::Key { action: action.name().into(), cause }),
+                }
+            }
+        }
+        let keymap = Self { bindings };
+        errors.extend(keymap.conflicts());
+        errors.extend(
+            [Action::Quit, Action::Interrupt, Action::Help, Action::Confirm, Action::Cancel, Action::Dismiss]
+                .into_iter()
+                .filter(|action| keymap.chords(*action).next().is_none())
+                .map(|action| KeymapError::Unbound(action.name())),
+        );
+        if errors.is_empty() { Ok(keymap) } else { Err(errors) }
+    }
+
+    fn conflicts(&self) -> impl Iterator<Item = KeymapError> {
+        self.bindings.iter().enumerate().flat_map(|(index, (chord, action))| {
+            self.bindings[index + 1..]
+                .iter()
+                .filter(move |(other, rival)| {
+                    action != rival
+                        && action.scope() == rival.scope()
+                        && (other.starts_with(chord) || chord.starts_with(other))
+                })
+                .map(move |(_, rival)| KeymapError::Conflict {
+                    chord: key::shown(chord),
+                    first: action.name(),
+                    second: rival.name(),
+                })
+        })
+    }
+
+    /// What `keys`, typed so far, mean in `scope`.
+    pub fn lookup(&self, scope: Scope, keys: &[Key]) -> Lookup {
+        let mut pending = false;
+        for (chord, action) in self.bindings.iter().filter(|(_, action)| action.scope() == scope) {
+            if chord == keys {
+                return Lookup::Action(*action);
+            }
+            pending |= chord.starts_with(keys);
+        }
+        if pending { Lookup::Pending } else { Lookup::Nothing }
+    }
+
+    /// The chords of an action.
+    pub fn chords(&self, action: Action) -> impl Iterator<Item = &[Key]> {
+        self.bindings.iter().filter(move |(_, bound)| *bound == action).map(|(chord, _)| chord.as_slice())
+    }
+
+    /// The first chord of an action, as people read it.
+    pub fn first(&self, action: Action) -> Option<String> {
+        self.chords(action).next().map(key::shown)
+    }
+
+    /// The help: headings with rows of (keys, what they do).
+    pub fn help(&self) -> impl Iterator<Item = (Group, Vec<(String, &'static str)>)> {
+        Group::ALL.into_iter().map(|group| {
+            let rows = Action::ALL.iter().filter(|action| action.group() == group);
+            (group, rows.map(|action| (self.all(*action), action.about())).collect())
+        })
+    }
+
+    fn all(&self, action: Action) -> String {
+        let chords: Vec<_> = self.chords(action).map(key::shown).collect();
+        if chords.is_empty() { "unbound".to_owned() } else { chords.join("  ") }
+    }
+
+    /// The key table as Markdown, for the docs.
+    pub fn markdown(&self) -> String {
+        let mut out = String::new();
+        for (group, rows) in self.help() {
+            out.push_str(&format!("### {}\n\n| keys | action |\n|---|---|\n", group.title()));
+            for (keys, about) in rows {
+                let keys: Vec<_> = keys.split("  ").map(|chord| format!("`{chord}`")).collect();
+                out.push_str(&format!("| {} | {about} |\n", keys.join(" ").replace('|', "\\|")));
+            }
+            out.push('\n');
+        }
+        out
+    }
+}
+
+impl Chords {
+    fn iter(&self) -> impl Iterator<Item = &str> {
+        match self {
+            Self::One(chord) => std::slice::from_ref(chord),
+            Self::Many(chords) => chords.as_slice(),
+        }
+        .iter()
+        .map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(crate) fn built_in() -> Keymap {
+        Keymap::new(&Overrides::new()).unwrap()
+    }
+
+    fn overrides(text: &str) -> Overrides {
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn every_action_has_a_key_and_a_line_in_the_help() {
+        let keymap = built_in();
+        let help: Vec<_> = keymap.help().flat_map(|(_, rows)| rows).collect();
+        assert_eq!(help.len(), Action::ALL.len());
+        for action in Action::ALL {
+            let chord = keymap.chords(*action).next().unwrap_or_else(|| panic!("{action:?} has no key"));
+            assert_eq!(keymap.lookup(action.scope(), chord), Lookup::Action(*action));
+        }
+        assert!(help.iter().all(|(keys, about)| keys != "unbound" && !about.is_empty()));
+    }
+
+    #[test]
+    fn chords_wait_for_their_end() {
+        let keymap = built_in();
+        let g = key::parse("g").unwrap();
+        assert_eq!(keymap.lookup(Scope::View, &g), Lookup::Pending);
+        assert_eq!(keymap.lookup(Scope::Question, &g), Lookup::Nothing);
+        assert_eq!(keymap.lookup(Scope::View, &key::parse("gg").unwrap()), Lookup::Action(Action::Top));
+        assert_eq!(keymap.lookup(Scope::View, &key::parse("gx").unwrap()), Lookup::Nothing);
+    }
+
+    #[test]
+    fn a_user_may_move_keys_and_hears_of_conflicts() {
+        let keymap = Keymap::new(&overrides("retry = 't'\nquit = ['Q', '<c-q>']")).unwrap();
+        assert_eq!(keymap.first(Action::Retry).as_deref(), Some("t"));
+        assert_eq!(keymap.lookup(Scope::View, &key::parse("r").unwrap()), Lookup::Nothing);
+        let errors = Keymap::new(&overrides("retry = 'j'\nzoom = 'g'\nfly = 'F'\nstop = '<no>'\nquit = []")).unwrap_err();
+        let words: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        insta::assert_snapshot!(words.join("\n"));
+    }
+
+    #[test]
+    fn the_documented_table_is_the_table() {
+        insta::assert_snapshot!(built_in().markdown());
+    }
+}

@@ -1,0 +1,137 @@
+//! Where everything goes: one function from size to rectangles, used for drawing, scrolling and the mouse alike.
+
+use ratatui::layout::Rect;
+
+use super::model::{Deck, Pane};
+use crate::run::state::Attempt;
+
+/// Least size that can be used.
+pub const LEAST: (u16, u16) = (40, 12);
+/// From this width on, panes stand side by side.
+pub const WIDE: u16 = 100;
+/// From this width on, the header takes one line.
+const ONE_LINE: u16 = 170;
+
+/// Rectangles of a screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Everything.
+    pub area: Rect,
+    /// Run, state, counts.
+    pub header: Rect,
+    /// Everything between header and footer.
+    pub body: Rect,
+    /// Table of units with its border, if it is shown.
+    pub units: Option<Rect>,
+    /// Stream with its border, if it is shown.
+    pub stream: Option<Rect>,
+    /// Hints and position.
+    pub footer: Rect,
+}
+
+/// The plan for a size; `units` is how many there are.
+pub fn plan((width, height): (u16, u16), deck: &Deck, units: usize) -> Plan {
+    let area = Rect::new(0, 0, width, height);
+    let header_rows = if width >= ONE_LINE || height < LEAST.1 { 1 } else { 2 }.min(height);
+    let footer_rows = 1.min(height - header_rows);
+    let header = Rect { height: header_rows, ..area };
+    let footer = Rect { y: height - footer_rows, height: footer_rows, ..area };
+    let body = Rect { y: header_rows, height: height - header_rows - footer_rows, ..area };
+    let (units, stream) = match deck.focus {
+        Pane::Units if deck.zoom || body.height < 12 => (Some(body), None),
+        Pane::Stream if deck.zoom || body.height < 12 => (None, Some(body)),
+        // With few units, a table on top leaves the width to the stream.
+        _ if width < WIDE || units <= 3 => {
+            let wanted = u16::try_from(units.max(1)).unwrap_or(u16::MAX).saturating_add(3);
+            let top = wanted.min((body.height * 2 / 5).max(6));
+            split(body, top, false)
+        }
+        _ => split(body, (width * 2 / 5).clamp(46, 96), true),
+    };
+    Plan { area, header, body, units, stream, footer }
+}
+
+fn split(body: Rect, at: u16, side_by_side: bool) -> (Option<Rect>, Option<Rect>) {
+    if side_by_side {
+        let at = at.min(body.width);
+        (Some(Rect { width: at, ..body }), Some(Rect { x: body.x + at, width: body.width - at, ..body }))
+    } else {
+        let at = at.min(body.height);
+        (Some(Rect { height: at, ..body }), Some(Rect { y: body.y + at, height: body.height - at, ..body }))
+    }
+}
+
+/// The inside of a border.
+pub fn inner(area: Rect) -> Rect {
+    Rect {
+        x: area.x.saturating_add(1),
+        y: area.y.saturating_add(1),
+        width: area.width.saturating_sub(2),
+        height: area.height.saturating_sub(2),
+    }
+}
+
+impl Plan {
+    /// True when there is no room for anything but a notice.
+    pub fn too_small(&self) -> bool {
+        self.area.width < LEAST.0 || self.area.height < LEAST.1
+    }
+
+    /// Rows of the unit table, without its headings.
+    pub fn unit_rows(&self) -> usize {
+        self.units.map_or(1, |area| usize::from(unit_list(area).height))
+    }
+
+    /// Rows of the stream, without what stands below it.
+    pub fn stream_rows(&self, attempt: Option<&Attempt>) -> usize {
+        self.stream.map_or(1, |area| usize::from(stream_list(area, attempt).0.height))
+    }
+
+    /// Rows inside a view that fills the body.
+    pub fn body_rows(&self) -> u16 {
+        inner(self.body).height
+    }
+}
+
+/// Rows of the unit table inside its pane: below the headings where there is room for them.
+pub fn unit_list(pane: Rect) -> Rect {
+    let inside = inner(pane);
+    let headings = u16::from(inside.height >= 2);
+    Rect { y: inside.y + headings, height: inside.height - headings, ..inside }
+}
+
+/// Rows of a stream inside its pane, and the room below them for a verdict or for what is just being written.
+pub fn stream_list(pane: Rect, attempt: Option<&Attempt>) -> (Rect, Rect) {
+    let inside = inner(pane);
+    let most = (inside.height / 3).min(6);
+    let lines = attempt.map_or(0, |attempt| super::view::stream::tail(attempt, inside.width, most).len());
+    let below = u16::try_from(lines).unwrap_or(most).min(inside.height);
+    let rows = Rect { height: inside.height - below, ..inside };
+    (rows, Rect { y: rows.y + rows.height, height: below, ..inside })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn panes_stay_on_the_screen_and_apart(
+            width in 0..400_u16, height in 0..200_u16, zoom in any::<bool>(), stream in any::<bool>(), units in 0..20_usize,
+        ) {
+            let focus = if stream { Pane::Stream } else { Pane::Units };
+            let plan = plan((width, height), &Deck { focus, zoom, ..Deck::default() }, units);
+            for area in [Some(plan.header), Some(plan.body), Some(plan.footer), plan.units, plan.stream].into_iter().flatten() {
+                prop_assert_eq!(area.intersection(plan.area).area(), area.area());
+                let rows = unit_list(area);
+                prop_assert!(rows.is_empty() || rows.intersection(area) == rows);
+            }
+            prop_assert_eq!(plan.header.height + plan.body.height + plan.footer.height, height);
+            if let (Some(units), Some(stream)) = (plan.units, plan.stream) {
+                prop_assert!(units.intersection(stream).is_empty());
+            }
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Reads what the screen is about to show into the cache: lines again, decoded, cut to a row's worth.
+//!
+//! The only place of the screen that touches bodies. It reads nothing that is not visible or asked for.
+
+use super::{
+    cache::{Cache, EntryLine, RowId, RowLine, Wants},
+    document::{Document, Writer},
+    model::Part,
+    text,
+    theme::Role,
+};
+use crate::{
+    decode::{self, Block, Kind},
+    run::{
+        Arrived, Timeline,
+        state::{Row, RowKind},
+    },
+    tape::{Body, Note, Seq},
+};
+
+mod words;
+
+/// Longest line that is decoded to show a row. Of longer ones, the head must do.
+const DECODED: usize = 256 * 1024;
+/// Characters of a row that are kept.
+const KEPT: usize = 400;
+/// Bytes of an entry that a document shows.
+const SHOWN: usize = 1024 * 1024;
+
+/// Fills the cache with what `wants` lists and the cache lacks.
+pub fn load(timeline: &mut Timeline, cache: &mut Cache, wants: &Wants) {
+    let entries = timeline.story().state.entries;
+    for row in &wants.rows {
+        let id = RowId::of(row, entries);
+        if cache.row(id).is_none() {
+            let line = row_line(timeline, row, id);
+            cache.put_row(id, line);
+        }
+    }
+    for seq in &wants.entries {
+        if cache.entry(*seq).is_none() {
+            let line = read(timeline, *seq, entry_line);
+            cache.put_entry(*seq, line.unwrap_or_else(unreadable));
+        }
+    }
+    if let Some(wanted) = &wants.document
+        && !cache.has(wanted)
+    {
+        let document = document(timeline, &wanted.parts, wanted.width);
+        cache.put_document(wanted.clone(), document);
+    }
+}
+
+/// Reads one entry and makes something of it.
+pub fn read<T>(timeline: &mut Timeline, seq: Seq, make: impl FnOnce(&Arrived<'_>) -> T) -> Result<T, String> {
+    let (mut make, mut made) = (Some(make), None);
+    let found = timeline.read(seq, &mut |arrived| {
+        if let Some(make) = make.take() {
+            made = Some(make(&arrived));
+        }
+    });
+    match (found, made) {
+        (Ok(_), Some(made)) => Ok(made),
+        (Ok(_), None) => Err(format!("entry {seq} is not there any more")),
+        (Err(error), _) => Err(error.to_string()),
+    }
+}
+
+/// The bytes of a body.
+pub fn bytes<'a>(body: &'a Body<'_>) -> &'a [u8] {
+    match body {
+        Body::Out(bytes) | Body::In(bytes) | Body::Note(bytes) => bytes,
+        Body::Raw(bytes) => bytes,
+        Body::Err(text) => text.as_bytes(),
+    }
+}
+
+fn head(bytes: &[u8], most: usize) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(most)])
+}
+
+fn row_line(timeline: &mut Timeline, row: &Row, id: RowId) -> RowLine {
+    let begun = read(timeline, id.first, |arrived| {
+        let (label, call) = label(&arrived.body, row);
+        (RowLine { label, at: arrived.at, ..RowLine::default() }, call)
+    });
+    let (mut line, call) = begun.unwrap_or_else(|error| (RowLine { label: error, ..RowLine::default() }, None));
+    if let Some(last) = id.last.filter(|last| *last != id.first)
+        && let Ok((ended, fact)) = read(timeline, last, |arrived| (arrived.at, fact(&arrived.body, call.as_deref())))
+    {
+        line.ended = Some(ended);
+        line.fact = fact;
+    }
+    line
+}
+
+/// The words of a row, and the id of the call if it is one.
+fn label(body: &Body<'_>, row: &Row) -> (String, Option<String>) {
+    let raw = bytes(body);
+    match body {
+        Body::Note(json) => (words::note(&Note::parse(json)), None),
+        Body::Raw(_) | Body::Err(_) => (text::one_row(&head(raw, KEPT), KEPT), None),
+        Body::Out(_) | Body::In(_) if raw.len() > DECODED => (words::huge(&head(raw, 4096), raw.len()), None),
+        Body::Out(json) | Body::In(json) => {
+            let line = decode::line(json);
+            let blocks = match &line.body {
+                decode::Body::Assistant(chat) | decode::Body::User(chat) => chat.blocks.as_slice(),
+                _ => &[],
+            };
+            match blocks.get(usize::from(row.block)) {
+                Some(Block::ToolUse(call)) if row.kind == RowKind::Tool => {
+                    (words::call(&call.name, call.input), Some(call.id.clone().into_owned()))
+                }
+                Some(block) => (words::block(block, KEPT), None),
+                None => (words::line(&line.body, json, KEPT), None),
+            }
+        }
+    }
+}
+
+/// What the end of a row says: the size of a result, or the error.
+fn fact(body: &Body<'_>, call: Option<&str>) -> String {
+    let raw = bytes(body);
+    if raw.len() > DECODED {
+        return text::size(raw.len() as u64);
+    }
+    let Body::Out(json) = body else { return String::new() };
+    let line = decode::line(json);
+    let blocks = match &line.body {
+        decode::Body::User(chat) | decode::Body::Assistant(chat) => chat.blocks.as_slice(),
+        decode::Body::Result(_) => return "no result before the run ended".to_owned(),
+        _ => &[],
+    };
+    let results = blocks.iter().filter_map(|block| match block {
+        Block::ToolResult(result) => Some(result),
+        _ => None,
+    });
+    let mut results = results.filter(|result| call.is_none_or(|call| result.tool_use_id == call));
+    results.next().map(|result| words::result(result, KEPT)).unwrap_or_default()
+}
+
+fn entry_line(arrived: &Arrived<'_>) -> EntryLine {
+    let raw = bytes(&arrived.body);
+    let text = |words: String| if words.is_empty() { text::one_row(&head(raw, KEPT), KEPT) } else { words };
+    let (stream, kind, role, text) = match &arrived.body {
+        Body::Note(json) => {
+            let note = Note::parse(json);
+            ("note", words::note_kind(json), Role::Focus, words::note(&note))
+        }
+        Body::Err(_) => ("err", "stderr".to_owned(), Role::Warning, text(String::new())),
+        Body::Raw(_) => ("raw", "not JSON".to_owned(), Role::Warning, text(String::new())),
+        Body::Out(json) | Body::In(json) => {
+            let stream = if matches!(arrived.body, Body::In(_)) { "in" } else { "out" };
+            if json.len() > DECODED {
+                (stream, words::type_of(&head(raw, 4096)), Role::Text, words::huge(&head(raw, 4096), json.len()))
+            } else {
+                let line = decode::line(json);
+                let role = match line.body.kind() {
+                    Kind::Assistant => Role::Succeeded,
+                    Kind::User => Role::Budget,
+                    Kind::Result => Role::Strong,
+                    Kind::Init => Role::Focus,
+                    Kind::Malformed | Kind::Other => Role::Warning,
+                    Kind::System | Kind::StreamEvent | Kind::ToolProgress | Kind::RateLimit | Kind::Control => Role::Dim,
+                };
+                (stream, words::kind(&line.body), role, text(words::line(&line.body, json, KEPT)))
+            }
+        }
+    };
+    EntryLine { at: arrived.at, stream, kind, role, text, size: raw.len() as u64 }
+}
+
+fn unreadable(error: String) -> EntryLine {
+    EntryLine {
+        at: crate::tape::Millis(0),
+        stream: "?",
+        kind: "unreadable".to_owned(),
+        role: Role::Failed,
+        text: error,
+        size: 0,
+    }
+}
+
+fn document(timeline: &mut Timeline, parts: &[Part], width: u16) -> Document {
+    let mut writer = Writer::new(width);
+    for (index, part) in parts.iter().enumerate() {
+        let laid = read(timeline, part.seq, |arrived| {
+            if index > 0 {
+                writer.line(Role::Text, "");
+            }
+            let raw = bytes(&arrived.body);
+            let size = text::size(raw.len() as u64);
+            let at = super::view::clock(arrived.at);
+            writer.line(Role::Strong, &format!("{} · entry {} · +{at} · {size}", part.title, part.seq));
+            match &arrived.body {
+                Body::Out(json) | Body::In(json) | Body::Note(json) => writer.json(&head(json, SHOWN)),
+                Body::Raw(_) | Body::Err(_) => writer.plain(&head(raw, SHOWN)),
+            }
+            if raw.len() > SHOWN {
+                let more = text::size((raw.len() - SHOWN) as u64);
+                writer.line(Role::Warning, &format!("… {more} more of this entry are not shown"));
+            }
+        });
+        if let Err(error) = laid {
+            writer.line(Role::Failed, &error);
+        }
+    }
+    writer.finish()
+}

@@ -1,0 +1,236 @@
+//! Decoded lines and notes in one row of words. Raw text: whoever draws it makes it safe.
+
+use serde_json::Value;
+
+use crate::{
+    decode::{Block, Body, Kind, Raw, ToolResult, line::System},
+    tape::{
+        Note,
+        note::{Level, StopHow},
+    },
+    tui::text::{one_row, size},
+};
+
+/// A call: the tool's own name and the argument that tells calls apart.
+pub(super) fn call(name: &str, input: Option<Raw<'_>>) -> String {
+    let tool = name.rsplit("__").next().unwrap_or(name);
+    match input.map(|raw| argument(&raw.value())) {
+        Some(subject) if !subject.is_empty() => format!("{tool} {subject}"),
+        _ => tool.to_owned(),
+    }
+}
+
+/// Arguments that say what a call is about, the best first.
+const SUBJECTS: &[&str] = &[
+    "command", "file_path", "notebook_path", "path", "pattern", "query", "url", "key", "name", "page", "skill",
+    "subagent_type", "description", "prompt", "id",
+];
+
+fn argument(input: &Value) -> String {
+    let Some(map) = input.as_object() else { return String::new() };
+    let texts = SUBJECTS.iter().filter_map(|key| map.get(*key)).chain(map.values());
+    texts.filter_map(Value::as_str).map(|text| one_row(text, 200)).find(|text| !text.is_empty()).unwrap_or_default()
+}
+
+/// A block that is not a call.
+pub(super) fn block(block: &Block<'_>, most: usize) -> String {
+    match block {
+        Block::Text(text) => one_row(text, most),
+        Block::Thinking(text) if text.is_empty() => "thinking (withheld)".to_owned(),
+        Block::Thinking(text) => one_row(text, most),
+        Block::ToolUse(tool) => call(&tool.name, tool.input),
+        Block::ToolResult(tool) => format!("result of a call that was not seen: {}", result(tool, most)),
+        Block::Image(media) => format!("image ({})", media.as_deref().unwrap_or("type not said")),
+        Block::Unknown(kind) => format!("block of unknown type {kind}"),
+    }
+}
+
+/// A result: the error if it failed, else its size.
+pub(super) fn result(result: &ToolResult<'_>, most: usize) -> String {
+    let Some(content) = result.content else { return "empty".to_owned() };
+    if result.is_error == Some(true) {
+        return one_row(&content_text(&content.value()), most);
+    }
+    if content.len() > 64 * 1024 {
+        return size(content.len() as u64);
+    }
+    match content.value() {
+        Value::String(text) => size(text.len() as u64),
+        value @ Value::Array(_) => {
+            let text = content_text(&value);
+            let images = value.as_array().into_iter().flatten().filter(|block| block["type"] == "image").count();
+            match (text.len(), images) {
+                (len, 0) => size(len as u64),
+                (0, 1) => "image".to_owned(),
+                (0, count) => format!("{count} images"),
+                (len, _) => format!("{} + image", size(len as u64)),
+            }
+        }
+        _ => size(content.len() as u64),
+    }
+}
+
+fn content_text(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(blocks) => {
+            blocks.iter().filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n")
+        }
+        other => other.to_string(),
+    }
+}
+
+/// A whole line.
+pub(super) fn line(body: &Body<'_>, json: &[u8], most: usize) -> String {
+    let raw = || one_row(&super::head(json, most), most);
+    match body {
+        Body::Init(init) => {
+            let model = init.model.as_deref().unwrap_or("model not said");
+            let servers: Vec<_> = init.mcp_servers.iter().map(|(name, status)| format!("{name} {status}")).collect();
+            let servers = if servers.is_empty() { String::new() } else { format!(" · {}", servers.join(", ")) };
+            format!("session with {model} · {} tools{servers}", init.tools.len())
+        }
+        Body::System(system) => self::system(system).unwrap_or_else(raw),
+        Body::Assistant(chat) | Body::User(chat) => match chat.blocks.as_slice() {
+            [] => raw(),
+            blocks => blocks
+                .iter()
+                .map(|each| match each {
+                    Block::ToolResult(tool) => format!("result: {}", result(tool, most)),
+                    each => block(each, most),
+                })
+                .collect::<Vec<_>>()
+                .join(" | "),
+        },
+        Body::StreamEvent(crate::decode::line::Delta::Text(text) | crate::decode::line::Delta::Thinking(text)) => {
+            one_row(text, most)
+        }
+        Body::StreamEvent(crate::decode::line::Delta::Other(kind)) => kind.clone().into_owned(),
+        Body::ToolProgress { elapsed_seconds, .. } => format!("a call runs for {elapsed_seconds:.0} s"),
+        Body::RateLimit(limit) => {
+            let used = limit.utilization.map(|used| format!(" · {:.0} % used", used * 100.0)).unwrap_or_default();
+            format!("limit {} {}{used}", limit.limit.as_deref().unwrap_or("of no name"), limit.status)
+        }
+        Body::Result(result) => {
+            let word = result.subtype.as_deref().unwrap_or(if result.failed() { "failed" } else { "completed" });
+            let cost = result.total_cost_usd.map(|cost| format!(" · ${cost:.2}")).unwrap_or_default();
+            let error = result.error.as_deref().or_else(|| result.errors.first().map(AsRef::as_ref));
+            let text = error.or(result.result.as_deref()).map(|text| format!(" · {}", one_row(text, most)));
+            format!("{word}{cost}{}", text.unwrap_or_default())
+        }
+        Body::Control { .. } | Body::Other(_) | Body::Malformed => raw(),
+    }
+}
+
+fn system(system: &System<'_>) -> Option<String> {
+    let or = |text: &Option<std::borrow::Cow<'_, str>>, other: &str| {
+        text.as_deref().map_or_else(|| other.to_owned(), |text| one_row(text, 300))
+    };
+    Some(match system {
+        System::PermissionDenied { tool_name, message, .. } => {
+            format!("permission denied: {tool_name} {}", or(message, ""))
+        }
+        System::ApiRetry { attempt, max_retries, status, error, .. } => {
+            let number = |number: &Option<u64>| number.map_or_else(|| "?".to_owned(), |number| number.to_string());
+            let cause = status.map_or_else(|| or(error, "network"), |status| format!("HTTP {status}"));
+            format!("API retry {} of {} after {cause}", number(attempt), number(max_retries))
+        }
+        System::Compacted { trigger, pre_tokens } => {
+            let before = pre_tokens.map(|tokens| format!(" at {tokens} tokens")).unwrap_or_default();
+            format!("context compacted ({}){before}", or(trigger, "trigger not said"))
+        }
+        System::ModelFallback { from, to } => format!("model {} replaced by {}", or(from, "?"), or(to, "?")),
+        System::Task { subtype, status, .. } => format!("{} {}", subtype.replace('_', " "), or(status, "")),
+        System::Notice { text, .. } => one_row(text, 300),
+        System::Other(_) => return None,
+    })
+}
+
+/// Kind of a line for the transcript.
+pub(super) fn kind(body: &Body<'_>) -> String {
+    match body {
+        Body::System(system) => match system {
+            System::PermissionDenied { .. } => "denied",
+            System::ApiRetry { .. } => "api retry",
+            System::Compacted { .. } => "compacted",
+            System::ModelFallback { .. } => "fallback",
+            System::Task { .. } => "task",
+            System::Notice { .. } => "notice",
+            System::Other(subtype) => return one_row(subtype, 24),
+        }
+        .to_owned(),
+        Body::Control { subtype, .. } => one_row(subtype, 24),
+        Body::Other(kind) => one_row(kind, 24),
+        body => match body.kind() {
+            Kind::Init => "init",
+            Kind::Assistant => "assistant",
+            Kind::User => "user",
+            Kind::StreamEvent => "delta",
+            Kind::ToolProgress => "progress",
+            Kind::RateLimit => "limit",
+            Kind::Result => "result",
+            Kind::System | Kind::Control | Kind::Other => "other",
+            Kind::Malformed => "malformed",
+        }
+        .to_owned(),
+    }
+}
+
+/// The type of a line of which only the head is read.
+pub(super) fn type_of(head: &str) -> String {
+    let found = head.split_once("\"type\":\"").and_then(|(_, rest)| rest.split_once('"'));
+    found.map_or_else(|| "huge".to_owned(), |(kind, _)| one_row(kind, 24))
+}
+
+/// A line that is too long to decode for a row.
+pub(super) fn huge(head: &str, len: usize) -> String {
+    let name = head.split_once("\"name\":\"").and_then(|(_, rest)| rest.split_once('"'));
+    let what = name.map_or_else(|| type_of(head), |(name, _)| name.rsplit("__").next().unwrap_or(name).to_owned());
+    format!("{what} (line of {})", size(len as u64))
+}
+
+/// Kind of a note.
+pub(super) fn note_kind(json: &[u8]) -> String {
+    let value: Value = serde_json::from_slice(json).unwrap_or_default();
+    value["kind"].as_str().map_or_else(|| "note".to_owned(), |kind| one_row(&kind.replace('_', " "), 24))
+}
+
+/// A note of ours.
+pub(super) fn note(note: &Note) -> String {
+    match note {
+        Note::RunPlanned(plan) => format!("planned {} units, {} at once", plan.units.len(), plan.concurrency),
+        Note::AttemptStarted(start) => {
+            let model = start.model.as_deref().unwrap_or("default model");
+            let pid = start.pid.map(|pid| format!(" · pid {pid}")).unwrap_or_default();
+            format!("attempt started · {model} · {} tools{pid}", start.tools.len())
+        }
+        Note::IsolationChecked(check) => match &check.breach {
+            None => "isolation holds".to_owned(),
+            Some(breach) => format!("isolation breach: {breach}"),
+        },
+        Note::AttemptEnded(end) => format!("{:?}: {}", end.verdict.outcome, end.verdict.reason).to_lowercase(),
+        Note::RetryScheduled { next, delay_ms, .. } => format!("attempt {next} starts in {} ms", delay_ms),
+        Note::RetryRequested { next } => format!("attempt {next} asked for"),
+        Note::StopRequested { how } => match how {
+            StopHow::Drain => "drain asked for",
+            StopHow::Stop => "stop asked for",
+            StopHow::Kill => "kill asked for",
+        }
+        .to_owned(),
+        Note::LimitPaused { limit, .. } => format!("paused for a limit: {limit}"),
+        Note::LimitLifted => "limit lifted".to_owned(),
+        Note::ConcurrencyChanged { slots } => format!("{slots} units at once from here"),
+        Note::Published { paths } => format!("published {}", paths.join(", ")),
+        Note::ToolFailed { tool, message, .. } => format!("{tool} failed: {}", one_row(message, 300)),
+        Note::Said { level, text } => match level {
+            Level::Debug | Level::Info => text.clone(),
+            Level::Warning => format!("warning: {text}"),
+            Level::Error => format!("error: {text}"),
+        },
+        Note::RunEnded(end) => format!(
+            "run ended {}: {} succeeded, {} failed, {} stopped, {} not run",
+            end.outcome, end.succeeded, end.failed, end.stopped, end.not_run
+        ),
+        Note::Unknown { kind } => format!("note of unknown kind {kind}"),
+    }
+}

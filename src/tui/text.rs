@@ -1,0 +1,285 @@
+//! The one gate for text that is drawn: whatever a model, a tool or a file says becomes printable cells here.
+//!
+//! Owns escaping and cutting by display width. It must not know styles, panes or where a text comes from.
+
+use std::borrow::Cow;
+
+use unicode_segmentation::UnicodeSegmentation as _;
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+/// Most code points that one cell may stack. Longer piles are cut, so that marks cannot climb over their neighbours.
+const MAX_STACK: usize = 6;
+
+/// What marks a cut.
+pub const CUT: &str = "…";
+
+/// `text` made safe for one row of at most `width` columns. Control, bidi, zero-width and tag characters appear as
+/// escapes; a text that does not fit ends in `…`. Never wider than `width`, whatever comes in.
+pub fn safe(text: &str, width: usize) -> Cow<'_, str> {
+    fit(text, width, CUT)
+}
+
+/// As [`safe`], with another mark for the cut.
+pub fn fit<'a>(text: &'a str, width: usize, cut: &str) -> Cow<'a, str> {
+    if text.len() <= width && is_plain(text.as_bytes()) {
+        return Cow::Borrowed(text);
+    }
+    let room = width.saturating_sub(cut.width());
+    let (mut out, mut used, mut kept) = (String::new(), 0, 0);
+    for piece in pieces(text) {
+        let wide = piece.width();
+        if used + wide > width {
+            out.truncate(kept);
+            if cut.width() <= width {
+                out.push_str(cut);
+            }
+            return Cow::Owned(out);
+        }
+        out.push_str(&piece);
+        used += wide;
+        if used <= room {
+            kept = out.len();
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Columns that `text` takes once it is safe.
+pub fn width(text: &str) -> usize {
+    if is_plain(text.as_bytes()) { text.len() } else { pieces(text).map(|piece| piece.width()).sum() }
+}
+
+/// `text` on one row: its lines joined by a visible mark, other white space squeezed. Still to be made safe.
+pub fn one_row(text: &str, limit: usize) -> String {
+    let mut out = String::new();
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        if !out.is_empty() {
+            out.push_str(" ⏎ ");
+        }
+        out.extend(line.chars().take(limit.saturating_sub(out.len())));
+        if out.len() >= limit {
+            break;
+        }
+    }
+    out
+}
+
+/// Rows of at most `width` columns that show all of `text`, safe, broken at grapheme borders.
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut rows = Vec::new();
+    if width == 0 {
+        return rows;
+    }
+    for line in text.split('\n') {
+        let (mut row, mut used) = (String::new(), 0);
+        for piece in pieces(line.strip_suffix('\r').unwrap_or(line)) {
+            let wide = piece.width();
+            if used + wide > width && used > 0 {
+                rows.push(std::mem::take(&mut row));
+                used = 0;
+            }
+            if wide <= width {
+                row.push_str(&piece);
+                used += wide;
+            } else {
+                // An escape that is longer than the row.
+                for char in piece.chars() {
+                    if used == width {
+                        rows.push(std::mem::take(&mut row));
+                        used = 0;
+                    }
+                    if char.width().unwrap_or(0) <= width - used {
+                        row.push(char);
+                        used += char.width().unwrap_or(0);
+                    }
+                }
+            }
+        }
+        rows.push(row);
+    }
+    rows
+}
+
+/// Bytes as people read sizes: `12 B`, `15.7 KB`, `2.0 MB`.
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KB", "MB", "GB", "TB"];
+    if bytes < 1000 {
+        return format!("{bytes} B");
+    }
+    #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
+    let mut value = bytes as f64 / 1000.0;
+    let mut unit = 0;
+    while value >= 999.95 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+fn is_plain(text: &[u8]) -> bool {
+    text.iter().all(|byte| (b' '..=b'~').contains(byte))
+}
+
+/// Columns of a piece.
+pub(super) fn cells(piece: &str) -> usize {
+    piece.width()
+}
+
+/// Printable pieces of `text`, none of which may be split.
+pub(super) fn pieces(text: &str) -> impl Iterator<Item = Cow<'_, str>> {
+    text.graphemes(true).map(piece)
+}
+
+fn piece(grapheme: &str) -> Cow<'_, str> {
+    let printable = |char: char| !is_hidden(char);
+    if grapheme.chars().all(printable) && grapheme.chars().count() <= MAX_STACK && grapheme.width() > 0 {
+        return Cow::Borrowed(grapheme);
+    }
+    // Emoji are shown by their members: terminals disagree about the width of joined sequences.
+    let joined = grapheme.chars().next().is_some_and(is_pictograph);
+    let mut out = String::new();
+    let mut stack = 0;
+    for char in grapheme.chars() {
+        if joined && matches!(char, '\u{200d}' | '\u{fe0e}' | '\u{fe0f}') {
+            continue;
+        }
+        if is_hidden(char) {
+            escape(char, &mut out);
+        } else if char.width().unwrap_or(0) == 0 && out.is_empty() {
+            out.push('◌');
+            out.push(char);
+        } else if char.width().unwrap_or(0) == 0 {
+            stack += 1;
+            if stack < MAX_STACK {
+                out.push(char);
+            }
+        } else {
+            out.push(char);
+        }
+    }
+    Cow::Owned(out)
+}
+
+fn is_pictograph(char: char) -> bool {
+    matches!(u32::from(char), 0x2190..=0x2bff | 0x3030 | 0x303d | 0x3297 | 0x3299 | 0x1_f000..=0x1_faff)
+}
+
+/// True for characters that a terminal obeys, or that a reader cannot see.
+fn is_hidden(char: char) -> bool {
+    char.is_control()
+        || matches!(
+            u32::from(char),
+            0xad | 0x34f
+                | 0x61c
+                | 0x115f
+                | 0x1160
+                | 0x17b4
+                | 0x17b5
+                | 0x180b..=0x180f
+                | 0x200b..=0x200f
+                | 0x2028..=0x202e
+                | 0x2060..=0x206f
+                | 0x3164
+                | 0xfe00..=0xfe0f
+                | 0xfeff
+                | 0xffa0
+                | 0xfff0..=0xfffb
+                | 0x1_bca0..=0x1_bca3
+                | 0x1_d173..=0x1_d17a
+                | 0xe_0000..=0xe_0fff
+        )
+}
+
+fn escape(char: char, out: &mut String) {
+    match char {
+        '\n' => out.push_str("\\n"),
+        '\r' => out.push_str("\\r"),
+        '\t' => out.push_str("  "),
+        '\u{1b}' => out.push_str("\\e"),
+        _ => out.extend(char.escape_unicode()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn plain_text_is_borrowed_and_cut_with_a_mark() {
+        assert!(matches!(safe("plain", 5), Cow::Borrowed("plain")));
+        assert_eq!(safe("plain text", 6), "plain…");
+        assert_eq!(safe("plain", 1), "…");
+        assert_eq!(safe("plain", 0), "");
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown() {
+        assert_eq!(safe("\u{1b}[31mred\r\n", 40), "\\e[31mred\\r\\n");
+        assert_eq!(safe("a\u{202e}b\u{200b}c\u{e0041}", 60), "a\\u{202e}b\\u{200b}c\\u{e0041}");
+        assert_eq!(safe("\u{9b}2J\u{7f}\0", 60), "\\u{9b}2J\\u{7f}\\u{0}");
+    }
+
+    #[test]
+    fn wide_characters_are_never_halved() {
+        assert_eq!(safe("漢字漢字", 5), "漢字…");
+        assert_eq!(safe("漢字", 4), "漢字");
+        assert_eq!(safe("漢字", 3), "漢…");
+        assert_eq!(safe("👩‍🚀 go", 10), "👩🚀 go");
+    }
+
+    #[test]
+    fn piles_of_marks_are_cut() {
+        let pile = format!("Z{}", "\u{301}".repeat(40));
+        assert!(safe(&pile, 10).chars().count() <= MAX_STACK);
+        assert_eq!(width(&pile), 1);
+    }
+
+    #[test]
+    fn lines_become_one_row() {
+        assert_eq!(one_row("  a\n\n  b \r\nc", 99), "a ⏎ b ⏎ c");
+    }
+
+    #[test]
+    fn wrapping_keeps_everything() {
+        assert_eq!(wrap("abcdef\ng", 4), ["abcd", "ef", "g"]);
+        assert_eq!(wrap("漢字漢", 4), ["漢字", "漢"]);
+        assert_eq!(wrap("\u{202e}", 4), ["\\u{2", "02e}"]);
+    }
+
+    #[test]
+    fn sizes_read_well() {
+        assert_eq!([size(12), size(15_700), size(999_999), size(2_000_000)], ["12 B", "15.7 KB", "1.0 MB", "2.0 MB"]);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_drawn_is_ever_obeyed_or_too_wide(text in any::<String>(), room in 0..40_usize) {
+            let shown = safe(&text, room);
+            prop_assert!(shown.width() <= room);
+            prop_assert!(!shown.chars().any(is_hidden), "{shown:?}");
+        }
+
+        #[test]
+        fn hostile_ranges_are_escaped(
+            chars in prop::collection::vec(
+                prop_oneof![
+                    Just('a'), Just('漢'), Just('👍'), prop::char::range('\u{0}', '\u{ff}'),
+                    prop::char::range('\u{200b}', '\u{206f}'), prop::char::range('\u{fe00}', '\u{feff}'),
+                    prop::char::range('\u{e0000}', '\u{e01ef}'), prop::char::range('\u{300}', '\u{36f}'),
+                ],
+                0..30,
+            ),
+            room in 0..60_usize,
+        ) {
+            let text: String = chars.into_iter().collect();
+            let shown = safe(&text, room);
+            prop_assert!(shown.width() <= room);
+            prop_assert!(!shown.chars().any(is_hidden));
+            for row in wrap(&text, room) {
+                prop_assert!(row.width() <= room);
+            }
+        }
+    }
+}

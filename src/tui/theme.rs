@@ -1,0 +1,404 @@
+//! Colours, attributes and glyphs by role. No view names a colour.
+//!
+//! Themes are files of `role = "words"`; a theme lacks nothing or is refused. Whether colour is wanted at all is
+//! decided once, from the flag and the environment that the caller hands in.
+
+use std::collections::BTreeMap;
+
+use ratatui::style::{Color, Modifier, Style};
+use serde::Deserialize;
+
+use crate::run::state::{RowEnd, RowKind, UnitStatus};
+
+macro_rules! roles {
+    ($($role:ident $name:literal,)+) => {
+        /// What a piece of the screen means.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Role {
+            $(#[doc = $name] $role,)+
+        }
+
+        impl Role {
+            /// Every role.
+            pub const ALL: &'static [Self] = &[$(Self::$role,)+];
+
+            /// Its name in a theme file.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$role => $name,)+ }
+            }
+        }
+    };
+}
+
+roles! {
+    Text "text",
+    Dim "dim",
+    Strong "strong",
+    Border "border",
+    Focus "focus",
+    Selected "selected",
+    Resting "resting",
+    Key "key",
+    Badge "badge",
+    Match "match",
+    Queued "queued",
+    Running "running",
+    Waiting "waiting",
+    Succeeded "succeeded",
+    Budget "budget",
+    Failed "failed",
+    Stopped "stopped",
+    Interrupted "interrupted",
+    Denied "denied",
+    Warning "warning",
+    Said "said",
+    Thinking "thinking",
+    Live "live",
+    Paused "paused",
+    JsonKey "json-key",
+    JsonText "json-text",
+    JsonValue "json-value",
+}
+
+const FILES: &[(&str, &str)] = &[
+    ("dark", include_str!("../../assets/themes/dark.toml")),
+    ("light", include_str!("../../assets/themes/light.toml")),
+    ("high-contrast", include_str!("../../assets/themes/high-contrast.toml")),
+];
+
+/// A theme that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ThemeError {
+    /// No such theme.
+    #[error("unknown theme `{name}`; choose one of {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// Not a theme.
+    #[error("theme `{name}` is not valid: {cause}")]
+    Invalid {
+        /// Theme.
+        name: String,
+        /// Why.
+        cause: String,
+    },
+}
+
+/// How much colour to use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ColorLevel {
+    /// Colours and attributes.
+    #[default]
+    Full,
+    /// Attributes only.
+    Attributes,
+    /// Neither.
+    Plain,
+}
+
+/// What a user asked for about colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ColorChoice {
+    /// As the environment says.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+impl ColorChoice {
+    /// Decides from the flag and the environment: `NO_COLOR`, `CLICOLOR_FORCE`, `CLICOLOR`, `TERM=dumb`.
+    pub fn resolve(self, variable: impl Fn(&str) -> Option<String>) -> ColorLevel {
+        let set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
+        let dumb = variable("TERM").is_some_and(|term| term == "dumb");
+        let without = if dumb { ColorLevel::Plain } else { ColorLevel::Attributes };
+        match self {
+            Self::Always => ColorLevel::Full,
+            Self::Never => without,
+            Self::Auto if set("NO_COLOR") => without,
+            Self::Auto if variable("CLICOLOR_FORCE").is_some_and(|value| !value.is_empty() && value != "0") => ColorLevel::Full,
+            Self::Auto if dumb || variable("CLICOLOR").is_some_and(|value| value == "0") => without,
+            Self::Auto => ColorLevel::Full,
+        }
+    }
+}
+
+/// True when the terminal's locale cannot show more than ASCII.
+pub fn wants_ascii(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| variable(name).filter(|value| !value.is_empty()));
+    let term = variable("TERM");
+    matches!(term.as_deref(), Some("dumb" | "linux" | "vt100" | "vt220"))
+        || locale.is_some_and(|locale| matches!(locale.as_str(), "C" | "POSIX"))
+}
+
+/// Styles and glyphs.
+#[derive(Clone, Debug)]
+pub struct Theme {
+    styles: Vec<Style>,
+    /// The glyphs in use.
+    pub glyphs: &'static Glyphs,
+}
+
+#[derive(Deserialize)]
+struct File {
+    roles: BTreeMap<String, String>,
+}
+
+impl Theme {
+    /// Names of the themes.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        FILES.iter().map(|(name, _)| *name)
+    }
+
+    /// The theme `name`, with as much colour as wanted.
+    pub fn new(name: &str, color: ColorLevel, ascii: bool) -> Result<Self, ThemeError> {
+        let Some((_, text)) = FILES.iter().find(|(known, _)| *known == name) else {
+            let known = Self::names().collect::<Vec<_>>().join(", ");
+            return Err(ThemeError::Unknown { name: name.to_owned(), known });
+        };
+        Self::parse(name, text, color, ascii)
+    }
+
+    fn parse(name: &str, text: &str, color: ColorLevel, ascii: bool) -> Result<Self, ThemeError> {
+        let invalid = |cause: String| ThemeError::Invalid { name: name.to_owned(), cause };
+        let file: File = toml::from_str(text).map_err(|error| invalid(error.to_string()))?;
+        if let Some(unknown) = file.roles.keys().find(|role| !Role::ALL.iter().any(|known| known.name() == *role)) {
+            return Err(invalid(format!("no role is named `{unknown}`")));
+        }
+        let mut styles = Vec::with_capacity(Role::ALL.len());
+        for role in Role::ALL {
+            let words = file.roles.get(role.name()).ok_or_else(|| invalid(format!("role `{}` is missing", role.name())))?;
+            styles.push(reduced(style(words).map_err(&invalid)?, color));
+        }
+        Ok(Self { styles, glyphs: if ascii { &ASCII } else { &UNICODE } })
+    }
+
+    /// The style of a role.
+    pub fn style(&self, role: Role) -> Style {
+        self.styles.get(role as usize).copied().unwrap_or_default()
+    }
+}
+
+fn style(words: &str) -> Result<Style, String> {
+    let mut style = Style::new();
+    let mut ground = false;
+    for word in words.split_whitespace() {
+        let modifier = match word {
+            "on" => {
+                ground = true;
+                continue;
+            }
+            "bold" => Modifier::BOLD,
+            "dim" => Modifier::DIM,
+            "italic" => Modifier::ITALIC,
+            "underlined" => Modifier::UNDERLINED,
+            "reversed" => Modifier::REVERSED,
+            colour => {
+                let colour: Color = colour.parse().map_err(|_| format!("`{colour}` is neither a colour nor an attribute"))?;
+                style = if ground { style.bg(colour) } else { style.fg(colour) };
+                continue;
+            }
+        };
+        style = style.add_modifier(modifier);
+    }
+    Ok(style)
+}
+
+fn reduced(style: Style, color: ColorLevel) -> Style {
+    match color {
+        ColorLevel::Full => style,
+        // A background says "selected"; without colour, reversing says it.
+        ColorLevel::Attributes if style.bg.is_some() => Style::new().add_modifier(style.add_modifier | Modifier::REVERSED),
+        ColorLevel::Attributes => Style::new().add_modifier(style.add_modifier),
+        ColorLevel::Plain if style.bg.is_some() || style.add_modifier.contains(Modifier::REVERSED) => {
+            Style::new().add_modifier(Modifier::REVERSED)
+        }
+        ColorLevel::Plain => Style::new(),
+    }
+}
+
+/// The signs that stand beside words.
+#[derive(Debug)]
+pub struct Glyphs {
+    statuses: [&'static str; 8],
+    ends: [&'static str; 4],
+    kinds: [&'static str; 9],
+    /// Mark of a cut text.
+    pub cut: &'static str,
+    /// Between facts.
+    pub dot: &'static str,
+    /// Marks the selected row where colour cannot.
+    pub cursor: &'static str,
+    /// Live.
+    pub live: &'static str,
+    /// Paused.
+    pub paused: &'static str,
+    /// Playing.
+    pub playing: &'static str,
+    /// Filled part of a bar.
+    pub full: &'static str,
+    /// Empty part of a bar.
+    pub empty: &'static str,
+    /// Corners and sides: top left, top right, bottom left, bottom right, vertical, horizontal.
+    pub frame: [&'static str; 6],
+    /// Points to a remedy.
+    pub arrow: &'static str,
+}
+
+impl Glyphs {
+    /// Sign of a status.
+    pub fn status(&self, status: UnitStatus) -> &'static str {
+        self.statuses[match status {
+            UnitStatus::Queued => 0,
+            UnitStatus::Running => 1,
+            UnitStatus::Waiting => 2,
+            UnitStatus::Succeeded => 3,
+            UnitStatus::Budget => 4,
+            UnitStatus::Failed => 5,
+            UnitStatus::Stopped => 6,
+            UnitStatus::Interrupted => 7,
+        }]
+    }
+
+    /// Sign of a row.
+    pub fn row(&self, kind: RowKind, end: RowEnd) -> &'static str {
+        let by_end = self.ends[match end {
+            RowEnd::Open => 0,
+            RowEnd::Ok => 1,
+            RowEnd::Failed => 2,
+            RowEnd::Denied => 3,
+        }];
+        let kind = match kind {
+            RowKind::Tool => return by_end,
+            _ if matches!(end, RowEnd::Failed | RowEnd::Denied) => return by_end,
+            RowKind::Text => 1,
+            RowKind::Thinking => 2,
+            RowKind::Denial => 3,
+            RowKind::Warning => 4,
+            RowKind::Notice => 5,
+            RowKind::Started => 6,
+            RowKind::Completed => 7,
+            RowKind::Note => 8,
+        };
+        self.kinds[kind]
+    }
+}
+
+static UNICODE: Glyphs = Glyphs {
+    statuses: ["○", "▶", "◐", "✓", "◆", "✗", "■", "◌"],
+    ends: ["▸", "✓", "✗", "▲"],
+    kinds: ["·", "»", "∴", "▲", "!", "·", "●", "■", "◇"],
+    cut: "…",
+    dot: "·",
+    cursor: "▌",
+    live: "●",
+    paused: "‖",
+    playing: "▶",
+    full: "━",
+    empty: "─",
+    frame: ["┌", "┐", "└", "┘", "│", "─"],
+    arrow: "→",
+};
+
+static ASCII: Glyphs = Glyphs {
+    statuses: ["o", ">", "~", "+", "$", "x", "#", "?"],
+    ends: [">", "+", "x", "!"],
+    kinds: ["-", "\"", ":", "!", "!", "-", "*", "=", "@"],
+    cut: "~",
+    dot: "-",
+    cursor: ">",
+    live: "*",
+    paused: "=",
+    playing: ">",
+    full: "#",
+    empty: "-",
+    frame: ["+", "+", "+", "+", "|", "-"],
+    arrow: "->",
+};
+
+/// The role of a status.
+pub fn status_role(status: UnitStatus) -> Role {
+    match status {
+        UnitStatus::Queued => Role::Queued,
+        UnitStatus::Running => Role::Running,
+        UnitStatus::Waiting => Role::Waiting,
+        UnitStatus::Succeeded => Role::Succeeded,
+        UnitStatus::Budget => Role::Budget,
+        UnitStatus::Failed => Role::Failed,
+        UnitStatus::Stopped => Role::Stopped,
+        UnitStatus::Interrupted => Role::Interrupted,
+    }
+}
+
+/// The role of a row's sign.
+pub fn row_role(kind: RowKind, end: RowEnd) -> Role {
+    match (kind, end) {
+        (_, RowEnd::Failed) => Role::Failed,
+        (_, RowEnd::Denied) | (RowKind::Denial, _) => Role::Denied,
+        (RowKind::Tool, RowEnd::Open) => Role::Running,
+        (RowKind::Tool | RowKind::Completed, RowEnd::Ok | RowEnd::Open) => Role::Succeeded,
+        (RowKind::Text, _) => Role::Said,
+        (RowKind::Thinking, _) => Role::Thinking,
+        (RowKind::Warning, _) => Role::Warning,
+        (RowKind::Notice | RowKind::Started | RowKind::Note, _) => Role::Dim,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_theme_is_complete() {
+        for name in Theme::names() {
+            Theme::new(name, ColorLevel::Full, false).unwrap_or_else(|error| panic!("{error}"));
+        }
+        let error = Theme::new("neon", ColorLevel::Full, false).unwrap_err();
+        assert_eq!(error.to_string(), "unknown theme `neon`; choose one of dark, light, high-contrast");
+        assert!(Theme::parse("x", "[roles]\ntext = ''", ColorLevel::Full, false).is_err());
+        assert!(Theme::parse("x", "[roles]\nnope = ''", ColorLevel::Full, false).is_err());
+    }
+
+    #[test]
+    fn states_differ_in_colour_and_in_glyph() {
+        use UnitStatus::{Budget, Failed, Interrupted, Queued, Running, Stopped, Succeeded, Waiting};
+        let all = [Queued, Running, Waiting, Succeeded, Budget, Failed, Stopped, Interrupted];
+        for glyphs in [&UNICODE, &ASCII] {
+            let signs: std::collections::BTreeSet<_> = all.iter().map(|status| glyphs.status(*status)).collect();
+            assert_eq!(signs.len(), all.len());
+        }
+        for name in Theme::names() {
+            let theme = Theme::new(name, ColorLevel::Full, false).unwrap();
+            let colour = |status| theme.style(status_role(status));
+            for (one, other) in [(Running, Succeeded), (Succeeded, Failed), (Failed, Running), (Waiting, Running)] {
+                assert_ne!(colour(one), colour(other), "{name}: {one:?} and {other:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_colour_a_selection_still_shows() {
+        let theme = Theme::new("dark", ColorLevel::Attributes, true).unwrap();
+        assert!(theme.style(Role::Selected).add_modifier.contains(Modifier::REVERSED));
+        assert!(Role::ALL.iter().all(|role| theme.style(*role).fg.is_none() && theme.style(*role).bg.is_none()));
+    }
+
+    #[test]
+    fn the_environment_decides_over_colour() {
+        let resolve = |choice: ColorChoice, set: &[(&str, &str)]| {
+            choice.resolve(|name| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+        };
+        assert_eq!(resolve(ColorChoice::Auto, &[]), ColorLevel::Full);
+        assert_eq!(resolve(ColorChoice::Auto, &[("NO_COLOR", "1")]), ColorLevel::Attributes);
+        assert_eq!(resolve(ColorChoice::Auto, &[("NO_COLOR", "")]), ColorLevel::Full);
+        assert_eq!(resolve(ColorChoice::Auto, &[("TERM", "dumb")]), ColorLevel::Plain);
+        assert_eq!(resolve(ColorChoice::Auto, &[("TERM", "dumb"), ("CLICOLOR_FORCE", "1")]), ColorLevel::Full);
+        assert_eq!(resolve(ColorChoice::Always, &[("NO_COLOR", "1")]), ColorLevel::Full);
+        assert_eq!(resolve(ColorChoice::Never, &[]), ColorLevel::Attributes);
+    }
+}

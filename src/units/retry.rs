@@ -1,0 +1,110 @@
+//! When a failed attempt is tried again by itself, and after what wait. A table, not a mechanism: who waits and who
+//! cleans the workspace first is not decided here.
+
+use crate::tape::note::{Cause, Outcome, Verdict};
+
+/// Retries with growing waits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RetryPolicy {
+    /// Attempts after the first one.
+    pub max_retries: u32,
+    /// First wait, in milliseconds.
+    pub initial_delay_ms: u64,
+    /// Growth from wait to wait.
+    pub factor: f64,
+    /// Longest wait, in milliseconds.
+    pub max_delay_ms: u64,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self { max_retries: 3, initial_delay_ms: 1_000, factor: 2.0, max_delay_ms: 30_000 }
+    }
+}
+
+/// What follows an attempt without anybody asking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing: the verdict stands.
+    Stand,
+    /// Another attempt after a wait.
+    Retry {
+        /// The wait.
+        delay_ms: u64,
+    },
+    /// Another attempt once the whole run has waited for its limit. Costs no retry.
+    AwaitLimit,
+}
+
+impl RetryPolicy {
+    /// What follows `verdict` for a unit that has used `used` retries. Used up means that the failure stands.
+    pub fn next(&self, verdict: &Verdict, used: u32) -> Next {
+        if verdict.outcome != Outcome::Failed {
+            return Next::Stand;
+        }
+        match verdict.cause {
+            Cause::UsageLimit { .. } => Next::AwaitLimit,
+            Cause::Transient | Cause::Network if used < self.max_retries => {
+                Next::Retry { delay_ms: self.delay_ms(used) }
+            }
+            _ => Next::Stand,
+        }
+    }
+
+    /// The wait before retry number `used + 1`: `initial · factor^used`, capped.
+    pub fn delay_ms(&self, used: u32) -> u64 {
+        #[expect(clippy::cast_precision_loss, reason = "waits are far below 2^53 ms")]
+        let initial = self.initial_delay_ms as f64;
+        let grown = initial * self.factor.max(1.0).powi(i32::try_from(used).unwrap_or(i32::MAX));
+        // Float casts saturate, and NaN becomes 0.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and is not negative")]
+        let grown = grown as u64;
+        grown.min(self.max_delay_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::tape::note::StopReason;
+
+    fn failed(cause: Cause) -> Verdict {
+        Verdict { outcome: Outcome::Failed, stop: StopReason::Error, cause, reason: "x".into(), remedy: None }
+    }
+
+    #[test]
+    fn waits_double_up_to_the_cap() {
+        let waits: Vec<u64> = (0..7).map(|used| RetryPolicy::default().delay_ms(used)).collect();
+        assert_eq!(waits, [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]);
+    }
+
+    #[test]
+    fn only_what_passes_by_itself_is_retried() {
+        let policy = RetryPolicy::default();
+        for cause in [Cause::Transient, Cause::Network] {
+            assert_eq!(policy.next(&failed(cause.clone()), 2), Next::Retry { delay_ms: 4_000 });
+            assert_eq!(policy.next(&failed(cause), 3), Next::Stand);
+        }
+        assert_eq!(policy.next(&failed(Cause::UsageLimit { resets_at: None }), 99), Next::AwaitLimit);
+        for cause in [Cause::Auth, Cause::ToolFailures, Cause::Crashed, Cause::Isolation, Cause::LoopError] {
+            assert_eq!(policy.next(&failed(cause), 0), Next::Stand);
+        }
+        for outcome in [Outcome::Stopped, Outcome::Succeeded] {
+            assert_eq!(policy.next(&Verdict { outcome, ..failed(Cause::Transient) }, 0), Next::Stand);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn waits_never_shrink_and_never_pass_the_cap(
+            initial in 0..100_000u64, factor in prop::num::f64::ANY, cap in 0..1_000_000u64, used in any::<u32>(),
+        ) {
+            let policy = RetryPolicy { max_retries: 3, initial_delay_ms: initial, factor, max_delay_ms: cap };
+            let (now, next) = (policy.delay_ms(used), policy.delay_ms(used.saturating_add(1)));
+            prop_assert!(now <= next && next <= cap, "{now} {next}");
+            prop_assert!(now >= initial.min(cap));
+        }
+    }
+}

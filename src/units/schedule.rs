@@ -1,0 +1,462 @@
+//! Who runs next: a state machine over the units of a run. Inputs are what happened, orders are what to do; timers
+//! are orders too.
+//!
+//! It must not know how a unit runs, what time it is, or who carries out its orders. Whoever does answers every
+//! [`Order::Start`] with one [`Input::Ended`], and every [`Order::SetTimer`] with at most one [`Input::TimerFired`].
+
+mod board;
+
+use crate::tape::{
+    Note, UnitKey,
+    note::{Cause, Level, Outcome, RunEnded, StopHow, Verdict},
+};
+
+use self::board::{Board, Phase, Timer};
+use super::{
+    limits::{Change, Governor, Observed},
+    retry::{Next, RetryPolicy},
+};
+
+/// What a failed unit means for the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FailureMode {
+    /// Nothing.
+    #[default]
+    Continue,
+    /// Nothing new starts, and what runs is stopped.
+    Abort,
+}
+
+impl FailureMode {
+    /// Reads the setting's value.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "continue" => Some(Self::Continue),
+            "abort" => Some(Self::Abort),
+            _ => None,
+        }
+    }
+
+    /// The setting's value.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Continue => "continue",
+            Self::Abort => "abort",
+        }
+    }
+}
+
+/// How a run is to go.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// Units that may run at once; at least 1.
+    pub slots: u32,
+    /// Units that may be starting up at once; at least 1. Start-up is what costs CPU, so cores are a good number.
+    pub starting_at_once: u32,
+    /// What a failed unit means for the others.
+    pub failure_mode: FailureMode,
+    /// Retries that nobody asks for.
+    pub retry: RetryPolicy,
+    /// Longest wait for a usage window; a longer one ends the run as `limit`. `None` waits for any.
+    pub max_limit_wait_ms: Option<u64>,
+}
+
+impl Settings {
+    /// `slots` units at once on a machine of `cores`, everything else as by default.
+    pub fn new(slots: u32, cores: u32) -> Self {
+        Self {
+            slots,
+            starting_at_once: cores,
+            failure_mode: FailureMode::default(),
+            retry: RetryPolicy::default(),
+            max_limit_wait_ms: None,
+        }
+    }
+}
+
+/// Name of a timer. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TimerId(pub u64);
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// The run begins.
+    Begin,
+    /// An attempt is up: its agent has said what it offers.
+    Ready {
+        /// Unit.
+        unit: UnitKey,
+        /// Attempt.
+        attempt: u32,
+    },
+    /// An attempt is over.
+    Ended {
+        /// Unit.
+        unit: UnitKey,
+        /// Attempt.
+        attempt: u32,
+        /// How.
+        verdict: Verdict,
+    },
+    /// A timer ran out.
+    TimerFired(TimerId),
+    /// A person wants a new attempt.
+    RetryRequested {
+        /// Unit.
+        unit: UnitKey,
+    },
+    /// A person wants a new attempt of every failed unit.
+    RetryFailed,
+    /// A person wants a unit stopped; asked again while it still runs, killed.
+    StopRequested {
+        /// Unit.
+        unit: UnitKey,
+    },
+    /// Start nothing new, let what runs end.
+    Drain,
+    /// Start nothing new and stop what runs.
+    StopAll,
+    /// Start nothing new and end what runs now.
+    KillAll,
+    /// The service spoke of a usage window. Tell it before the end of the attempt that heard it.
+    LimitObserved(Observed),
+    /// A person does not want to wait for the limit.
+    LiftLimit,
+    /// A person wants another number of slots.
+    SlotsChanged(u32),
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Order {
+    /// Start an attempt.
+    Start {
+        /// Unit.
+        unit: UnitKey,
+        /// Attempt: 1 for the first, never reused.
+        attempt: u32,
+    },
+    /// End a running attempt. May be followed by a firmer one.
+    Stop {
+        /// Unit.
+        unit: UnitKey,
+        /// Attempt.
+        attempt: u32,
+        /// How firmly.
+        how: StopHow,
+    },
+    /// Say [`Input::TimerFired`] later.
+    SetTimer {
+        /// Which.
+        id: TimerId,
+        /// When, from now.
+        after_ms: u64,
+    },
+    /// Write a note on the tape.
+    Note {
+        /// The unit and its newest attempt (0 before the first); `None` for the run itself.
+        lane: Option<(UnitKey, u32)>,
+        /// What.
+        note: Note,
+    },
+    /// Nothing is left to do. A later request of a person may open the run again, and lead to another end.
+    End(RunEnded),
+}
+
+/// Why nothing new starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Halt {
+    /// A person said so.
+    Asked,
+    /// A unit failed and the run aborts.
+    Aborted,
+    /// A limit resets too late.
+    Limited,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Planned,
+    Open,
+    Ended,
+}
+
+/// The units of a run and where they stand.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    settings: Settings,
+    board: Board,
+    governor: Governor,
+    stage: Stage,
+    halt: Option<Halt>,
+}
+
+impl Schedule {
+    /// A run of `units` in this order. A key that comes twice counts once.
+    pub fn new(units: Vec<UnitKey>, settings: Settings) -> Self {
+        let settings =
+            Settings { slots: settings.slots.max(1), starting_at_once: settings.starting_at_once.max(1), ..settings };
+        Self { settings, board: Board::new(units), governor: Governor::default(), stage: Stage::Planned, halt: None }
+    }
+
+    /// Takes an input and answers with orders, to be carried out in their order. Inputs about units, attempts and
+    /// timers that it does not know (any more) change nothing.
+    pub fn handle(&mut self, input: Input) -> Vec<Order> {
+        let mut orders = Vec::new();
+        match input {
+            Input::Begin => {
+                if self.stage == Stage::Planned {
+                    self.stage = Stage::Open;
+                }
+            }
+            Input::Ready { unit, attempt } => self.board.ready(&unit, attempt),
+            Input::Ended { unit, attempt, verdict } => self.ended(&unit, attempt, &verdict, &mut orders),
+            Input::TimerFired(id) => self.timer_fired(id, &mut orders),
+            Input::RetryRequested { unit } => self.retry_requested(&unit, &mut orders),
+            Input::RetryFailed => self.retry_failed(&mut orders),
+            Input::StopRequested { unit } => self.stop_requested(&unit, &mut orders),
+            Input::Drain => self.stop_run(StopHow::Drain, &mut orders),
+            Input::StopAll => self.stop_run(StopHow::Stop, &mut orders),
+            Input::KillAll => self.stop_run(StopHow::Kill, &mut orders),
+            Input::LimitObserved(seen) => {
+                let change = self.governor.observe(&seen);
+                self.limit_changed(change, &seen.name, &mut orders);
+            }
+            Input::LiftLimit => self.lift(&mut orders),
+            Input::SlotsChanged(slots) => self.slots_changed(slots.max(1), &mut orders),
+        }
+        self.launch(&mut orders);
+        self.end_if_idle(&mut orders);
+        orders
+    }
+
+    /// Attempts that run now, with their units.
+    pub fn in_flight(&self) -> impl Iterator<Item = (&UnitKey, u32)> {
+        self.board.units().iter().filter(|unit| unit.is_in_flight()).map(|unit| (&unit.key, unit.attempts))
+    }
+
+    /// True once there is nothing to do until a person asks.
+    pub fn is_over(&self) -> bool {
+        self.stage == Stage::Ended
+    }
+
+    fn ended(&mut self, key: &UnitKey, attempt: u32, verdict: &Verdict, orders: &mut Vec<Order>) {
+        let Some((at, asked_to_stop)) = self.board.in_flight(key, attempt) else { return };
+        self.board.judge(at, verdict.outcome);
+        if verdict.outcome == Outcome::Succeeded {
+            self.governor.passed();
+        }
+        let next = self.settings.retry.next(verdict, self.board.units()[at].retries);
+        if next == Next::AwaitLimit {
+            let change = self.governor.hit_unseen();
+            self.limit_changed(change, &verdict.reason, orders);
+        }
+        match next {
+            // Whoever asked to stop did not ask for another try.
+            _ if asked_to_stop || self.halt.is_some() => self.board.set(at, Phase::Over),
+            Next::Stand => {
+                self.board.set(at, Phase::Over);
+                self.abort_after(key, verdict.outcome, orders);
+            }
+            Next::Retry { delay_ms } => {
+                let timer = self.board.new_timer(Timer::Retry(at));
+                self.board.spend_retry(at);
+                self.board.set(at, Phase::Waiting(timer));
+                self.retry_scheduled(at, delay_ms, &verdict.cause, orders);
+                orders.push(Order::SetTimer { id: timer, after_ms: delay_ms });
+            }
+            Next::AwaitLimit => {
+                self.board.set(at, Phase::Queued);
+                self.retry_scheduled(at, self.governor.remaining_ms(), &verdict.cause, orders);
+            }
+        }
+    }
+
+    fn abort_after(&mut self, key: &UnitKey, outcome: Outcome, orders: &mut Vec<Order>) {
+        if outcome != Outcome::Failed || self.settings.failure_mode == FailureMode::Continue {
+            return;
+        }
+        say(Level::Error, format!("{key} failed, and the failure mode is abort: the run stops"), orders);
+        self.halt(Halt::Aborted, orders);
+        self.stop_in_flight(StopHow::Stop, orders);
+    }
+
+    fn timer_fired(&mut self, id: TimerId, orders: &mut Vec<Order>) {
+        match self.board.take_timer(id) {
+            Some(Timer::Retry(at)) => self.board.set(at, Phase::Queued),
+            Some(Timer::Limit) => self.lift(orders),
+            None => {}
+        }
+    }
+
+    fn retry_requested(&mut self, key: &UnitKey, orders: &mut Vec<Order>) {
+        let Some(at) = self.board.find(key) else { return };
+        let unit = &self.board.units()[at];
+        match unit.phase {
+            Phase::Queued => {}
+            Phase::InFlight { .. } => {
+                say(Level::Warning, format!("{key} still runs: stop it before you retry it"), orders);
+            }
+            Phase::Waiting(_) | Phase::Over if self.is_ending() => say_ending(orders),
+            Phase::Waiting(_) | Phase::Over => self.reopen_for(at, orders),
+        }
+    }
+
+    fn retry_failed(&mut self, orders: &mut Vec<Order>) {
+        let failed = self.board.failed();
+        if self.is_ending() && !failed.is_empty() {
+            return say_ending(orders);
+        }
+        for at in failed {
+            self.reopen_for(at, orders);
+        }
+    }
+
+    fn reopen_for(&mut self, at: usize, orders: &mut Vec<Order>) {
+        if self.stage == Stage::Ended {
+            self.stage = Stage::Open;
+            self.halt = None;
+        }
+        self.board.request(at);
+        let unit = &self.board.units()[at];
+        orders.push(unit.note(Note::RetryRequested { next: unit.attempts + 1 }));
+    }
+
+    /// Nothing new may start, and something still runs.
+    fn is_ending(&self) -> bool {
+        self.halt.is_some() && self.stage != Stage::Ended
+    }
+
+    fn stop_requested(&mut self, key: &UnitKey, orders: &mut Vec<Order>) {
+        let Some(at) = self.board.find(key) else { return };
+        let how = match self.board.units()[at].phase {
+            Phase::InFlight { stop: Some(StopHow::Kill), .. } | Phase::Over => return,
+            Phase::InFlight { stop: Some(StopHow::Stop), .. } => StopHow::Kill,
+            Phase::InFlight { .. } | Phase::Queued | Phase::Waiting(_) => StopHow::Stop,
+        };
+        orders.push(self.board.units()[at].note(Note::StopRequested { how }));
+        if let Some(attempt) = self.board.stop(at, how) {
+            orders.push(Order::Stop { unit: key.clone(), attempt, how });
+        } else {
+            self.board.judge(at, Outcome::Stopped);
+            self.board.set(at, Phase::Over);
+        }
+    }
+
+    fn stop_run(&mut self, how: StopHow, orders: &mut Vec<Order>) {
+        if self.stage == Stage::Ended {
+            return;
+        }
+        orders.push(Order::Note { lane: None, note: Note::StopRequested { how } });
+        self.halt(Halt::Asked, orders);
+        if how != StopHow::Drain {
+            self.stop_in_flight(how, orders);
+        }
+    }
+
+    fn stop_in_flight(&mut self, how: StopHow, orders: &mut Vec<Order>) {
+        for at in 0..self.board.units().len() {
+            if let Some(attempt) = self.board.stop(at, how) {
+                orders.push(Order::Stop { unit: self.board.units()[at].key.clone(), attempt, how });
+            }
+        }
+    }
+
+    /// Nothing starts any more, so nothing waits for a limit either. The first reason stays.
+    fn halt(&mut self, why: Halt, orders: &mut Vec<Order>) {
+        self.halt.get_or_insert(why);
+        self.board.withdraw();
+        self.lift(orders);
+    }
+
+    fn limit_changed(&mut self, change: Change, limit: &str, orders: &mut Vec<Order>) {
+        match change {
+            Change::Same => {}
+            Change::Throttled => {
+                say(Level::Warning, format!("{limit} is nearly spent: one unit at a time"), orders);
+            }
+            Change::Restored => say(Level::Info, format!("{limit} is well again: full speed"), orders),
+            // Nothing starts anyway, and a later request of a person is worth a try.
+            Change::Paused { .. } if self.halt.is_some() => self.governor.lift(),
+            Change::Paused { wait_ms, until } => {
+                if self.settings.max_limit_wait_ms.is_some_and(|longest| wait_ms > longest) {
+                    let text = format!("{limit} resets too late to wait for: the run ends and can be resumed");
+                    say(Level::Error, text, orders);
+                    return self.halt(Halt::Limited, orders);
+                }
+                let id = self.board.new_limit_timer();
+                orders.push(Order::Note { lane: None, note: Note::LimitPaused { until, limit: limit.to_owned() } });
+                orders.push(Order::SetTimer { id, after_ms: wait_ms });
+            }
+        }
+    }
+
+    fn lift(&mut self, orders: &mut Vec<Order>) {
+        self.governor.lift();
+        if self.board.drop_limit_timer() {
+            orders.push(Order::Note { lane: None, note: Note::LimitLifted });
+        }
+    }
+
+    fn slots_changed(&mut self, slots: u32, orders: &mut Vec<Order>) {
+        if slots != self.settings.slots {
+            self.settings.slots = slots;
+            orders.push(Order::Note { lane: None, note: Note::ConcurrencyChanged { slots } });
+        }
+    }
+
+    fn launch(&mut self, orders: &mut Vec<Order>) {
+        let slots = self.governor.slots(self.settings.slots);
+        while self.stage == Stage::Open
+            && self.halt.is_none()
+            && !self.governor.is_paused()
+            && self.board.in_flight_count() < slots
+            && self.board.starting_count() < self.settings.starting_at_once
+        {
+            let Some((unit, attempt)) = self.board.start_next() else { return };
+            orders.push(Order::Start { unit, attempt });
+        }
+    }
+
+    fn end_if_idle(&mut self, orders: &mut Vec<Order>) {
+        if self.stage == Stage::Open && self.board.is_idle() {
+            self.stage = Stage::Ended;
+            orders.push(Order::End(self.summary()));
+        }
+    }
+
+    fn summary(&self) -> RunEnded {
+        let mut ended = self.board.count();
+        let all = ended.failed + ended.stopped + ended.not_run == 0;
+        let cut_short = ended.stopped + ended.not_run > 0;
+        let outcome = match self.halt {
+            _ if all => "done",
+            Some(Halt::Limited) => "limit",
+            Some(Halt::Aborted) => "error",
+            Some(Halt::Asked) if cut_short => "stopped",
+            Some(Halt::Asked) | None if ended.succeeded > 0 => "partial",
+            Some(Halt::Asked) | None if ended.failed > 0 => "error",
+            Some(Halt::Asked) | None => "stopped",
+        };
+        ended.outcome = outcome.to_owned();
+        ended
+    }
+
+    fn retry_scheduled(&self, at: usize, delay_ms: u64, cause: &Cause, orders: &mut Vec<Order>) {
+        let unit = &self.board.units()[at];
+        let note = Note::RetryScheduled { next: unit.attempts + 1, delay_ms, cause: cause.clone() };
+        orders.push(unit.note(note));
+    }
+}
+
+fn say_ending(orders: &mut Vec<Order>) {
+    say(Level::Warning, "the run is ending: retry once it has ended".to_owned(), orders);
+}
+
+fn say(level: Level, text: String, orders: &mut Vec<Order>) {
+    orders.push(Order::Note { lane: None, note: Note::Said { level, text } });
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,257 @@
+//! The units of a run with their phases, and the counts over them, kept in step by one function. Knows no policy.
+
+use std::collections::{BTreeSet, HashMap, hash_map::Entry};
+
+use crate::tape::{
+    Note, UnitKey,
+    note::{Outcome, RunEnded, StopHow},
+};
+
+use super::{Order, TimerId};
+
+/// Where a unit stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// May start when there is room.
+    Queued,
+    /// Starts again when its timer fires.
+    Waiting(TimerId),
+    /// An attempt runs.
+    InFlight {
+        /// Its start-up is over.
+        ready: bool,
+        /// How firmly it was asked to end.
+        stop: Option<StopHow>,
+    },
+    /// Nothing happens until a person asks.
+    Over,
+}
+
+/// What a timer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Timer {
+    /// Retry of the unit at this position.
+    Retry(usize),
+    /// End of the pause for a limit.
+    Limit,
+}
+
+/// A unit.
+#[derive(Clone, Debug)]
+pub(super) struct Unit {
+    /// Key.
+    pub(super) key: UnitKey,
+    /// Attempts so far.
+    pub(super) attempts: u32,
+    /// Retries used since a person last asked.
+    pub(super) retries: u32,
+    /// Where it stands. Changed by [`Board::set`] only.
+    pub(super) phase: Phase,
+    last: Option<Outcome>,
+}
+
+impl Unit {
+    pub(super) fn is_in_flight(&self) -> bool {
+        matches!(self.phase, Phase::InFlight { .. })
+    }
+
+    pub(super) fn note(&self, note: Note) -> Order {
+        Order::Note { lane: Some((self.key.clone(), self.attempts)), note }
+    }
+}
+
+/// All units.
+#[derive(Clone, Debug)]
+pub(super) struct Board {
+    units: Vec<Unit>,
+    index: HashMap<UnitKey, usize>,
+    /// Positions of queued units: plan order is their order.
+    queue: BTreeSet<usize>,
+    in_flight: u32,
+    starting: u32,
+    waiting: usize,
+    /// Timers that still mean something. All others are stale.
+    timers: HashMap<TimerId, Timer>,
+    limit_timer: Option<TimerId>,
+    next_timer: u64,
+}
+
+impl Board {
+    pub(super) fn new(keys: Vec<UnitKey>) -> Self {
+        let mut board = Self {
+            units: Vec::with_capacity(keys.len()),
+            index: HashMap::with_capacity(keys.len()),
+            queue: BTreeSet::new(),
+            in_flight: 0,
+            starting: 0,
+            waiting: 0,
+            timers: HashMap::new(),
+            limit_timer: None,
+            next_timer: 0,
+        };
+        for key in keys {
+            let at = board.units.len();
+            if let Entry::Vacant(entry) = board.index.entry(key.clone()) {
+                entry.insert(at);
+                board.units.push(Unit { key, attempts: 0, retries: 0, phase: Phase::Queued, last: None });
+                board.queue.insert(at);
+            }
+        }
+        board
+    }
+
+    pub(super) fn units(&self) -> &[Unit] {
+        &self.units
+    }
+
+    pub(super) fn find(&self, key: &UnitKey) -> Option<usize> {
+        self.index.get(key).copied()
+    }
+
+    /// The position of a unit whose newest attempt is `attempt` and runs, and whether it was asked to end.
+    pub(super) fn in_flight(&self, key: &UnitKey, attempt: u32) -> Option<(usize, bool)> {
+        let at = self.find(key)?;
+        match &self.units[at] {
+            Unit { phase: Phase::InFlight { stop, .. }, attempts, .. } if *attempts == attempt => {
+                Some((at, stop.is_some()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Moves a unit to another phase, and the counts with it.
+    pub(super) fn set(&mut self, at: usize, phase: Phase) {
+        match self.units[at].phase {
+            Phase::Queued => _ = self.queue.remove(&at),
+            Phase::Waiting(timer) => {
+                self.waiting -= 1;
+                self.timers.remove(&timer);
+            }
+            Phase::InFlight { ready, .. } => {
+                self.in_flight -= 1;
+                self.starting -= u32::from(!ready);
+            }
+            Phase::Over => {}
+        }
+        match phase {
+            Phase::Queued => _ = self.queue.insert(at),
+            Phase::Waiting(_) => self.waiting += 1,
+            Phase::InFlight { ready, .. } => {
+                self.in_flight += 1;
+                self.starting += u32::from(!ready);
+            }
+            Phase::Over => {}
+        }
+        self.units[at].phase = phase;
+    }
+
+    /// Starts the first queued unit.
+    pub(super) fn start_next(&mut self) -> Option<(UnitKey, u32)> {
+        let at = *self.queue.first()?;
+        self.set(at, Phase::InFlight { ready: false, stop: None });
+        let unit = &mut self.units[at];
+        unit.attempts += 1;
+        Some((unit.key.clone(), unit.attempts))
+    }
+
+    pub(super) fn ready(&mut self, key: &UnitKey, attempt: u32) {
+        let Some((at, _)) = self.in_flight(key, attempt) else { return };
+        if let Phase::InFlight { stop, .. } = self.units[at].phase {
+            self.set(at, Phase::InFlight { ready: true, stop });
+        }
+    }
+
+    /// Remembers that a running attempt was asked to end. Its number, unless it does not run or was asked as firmly.
+    pub(super) fn stop(&mut self, at: usize, how: StopHow) -> Option<u32> {
+        let Phase::InFlight { ready, stop } = self.units[at].phase else { return None };
+        if stop == Some(how) || stop == Some(StopHow::Kill) {
+            return None;
+        }
+        self.set(at, Phase::InFlight { ready, stop: Some(how) });
+        Some(self.units[at].attempts)
+    }
+
+    /// Queues a unit because a person asked: its retries are its own again.
+    pub(super) fn request(&mut self, at: usize) {
+        self.units[at].retries = 0;
+        self.set(at, Phase::Queued);
+    }
+
+    /// Takes everything off the board that does not run.
+    pub(super) fn withdraw(&mut self) {
+        for at in 0..self.units.len() {
+            if !self.units[at].is_in_flight() {
+                self.set(at, Phase::Over);
+            }
+        }
+    }
+
+    pub(super) fn judge(&mut self, at: usize, outcome: Outcome) {
+        self.units[at].last = Some(outcome);
+    }
+
+    pub(super) fn spend_retry(&mut self, at: usize) {
+        self.units[at].retries += 1;
+    }
+
+    /// Units whose last verdict is a failure and that nothing happens to.
+    pub(super) fn failed(&self) -> Vec<usize> {
+        let failed = |unit: &Unit| unit.phase == Phase::Over && unit.last == Some(Outcome::Failed);
+        (0..self.units.len()).filter(|at| failed(&self.units[*at])).collect()
+    }
+
+    pub(super) fn in_flight_count(&self) -> u32 {
+        self.in_flight
+    }
+
+    pub(super) fn starting_count(&self) -> u32 {
+        self.starting
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.waiting == 0 && self.in_flight == 0
+    }
+
+    pub(super) fn new_timer(&mut self, timer: Timer) -> TimerId {
+        let id = TimerId(self.next_timer);
+        self.next_timer += 1;
+        self.timers.insert(id, timer);
+        id
+    }
+
+    /// A timer for the end of the pause; the one before it goes stale.
+    pub(super) fn new_limit_timer(&mut self) -> TimerId {
+        self.drop_limit_timer();
+        let id = self.new_timer(Timer::Limit);
+        self.limit_timer = Some(id);
+        id
+    }
+
+    /// Makes the timer of the pause stale. True if there was one.
+    pub(super) fn drop_limit_timer(&mut self) -> bool {
+        let id = self.limit_timer.take();
+        if let Some(id) = id {
+            self.timers.remove(&id);
+        }
+        id.is_some()
+    }
+
+    /// What a timer is for; `None` if it is stale.
+    pub(super) fn take_timer(&mut self, id: TimerId) -> Option<Timer> {
+        self.timers.remove(&id)
+    }
+
+    /// Units by their last verdict; the outcome of the run is not this module's to say.
+    pub(super) fn count(&self) -> RunEnded {
+        let mut ended = RunEnded::default();
+        for unit in &self.units {
+            match unit.last {
+                Some(Outcome::Succeeded) => ended.succeeded += 1,
+                Some(Outcome::Failed) => ended.failed += 1,
+                Some(Outcome::Stopped) => ended.stopped += 1,
+                None => ended.not_run += 1,
+            }
+        }
+        ended
+    }
+}

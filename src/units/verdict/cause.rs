@@ -1,0 +1,169 @@
+//! Why an agent loop failed, read from whatever its release reports: machine-readable fields first, words last.
+//!
+//! Words are only trusted where they are an error's: what a model says about rate limits in somebody's documentation
+//! is not a rate limit.
+
+use crate::tape::note::Cause;
+
+use super::Facts;
+
+/// The cause of a loop that did not end well.
+pub(super) fn of_loop(facts: &Facts) -> Cause {
+    let result = facts.result.as_ref();
+    let terminal = result.and_then(|result| result.terminal_reason.as_deref());
+    by_terminal_reason(terminal)
+        .or_else(|| by_api_error(facts))
+        .or_else(|| by_class(facts))
+        .or_else(|| by_status(facts))
+        .or_else(|| error_texts(facts).find_map(|text| by_phrase(facts, text).or_else(|| by_number(text))))
+        .or_else(|| last_stderr(facts).find_map(|line| by_phrase(facts, line)))
+        .unwrap_or(if result.is_some() { Cause::LoopError } else { Cause::Crashed })
+}
+
+fn by_terminal_reason(terminal: Option<&str>) -> Option<Cause> {
+    match terminal? {
+        "aborted_streaming" | "aborted_tools" => Some(Cause::Cancelled),
+        "prompt_too_long" | "blocking_limit" | "rapid_refill_breaker" => Some(Cause::ContextOverflow),
+        _ => None,
+    }
+}
+
+fn by_api_error(facts: &Facts) -> Option<Cause> {
+    match facts.api_error.as_deref()? {
+        "usage_limit_reached" => Some(usage_limit(facts)),
+        "connection_failed" => Some(Cause::Network),
+        "max_output_tokens" => Some(Cause::LoopError),
+        _ => None,
+    }
+}
+
+fn by_class(facts: &Facts) -> Option<Cause> {
+    match facts.error_class.as_deref()? {
+        "authentication_failed"
+        | "oauth_org_not_allowed"
+        | "account_on_hold"
+        | "verification_required"
+        | "cloud_credential_error" => Some(Cause::Auth),
+        "billing_error" => Some(Cause::Credit),
+        "model_not_found" => Some(Cause::Model),
+        "rate_limit" => Some(rate_limit(facts)),
+        "overloaded" | "server_error" => Some(Cause::Transient),
+        "max_output_tokens" => Some(Cause::LoopError),
+        // `invalid_request` and `unknown` say too little: an overlong prompt and a bad model come under them too.
+        _ => None,
+    }
+}
+
+fn by_status(facts: &Facts) -> Option<Cause> {
+    let status = facts.api_status.or_else(|| facts.result.as_ref()?.api_status)?;
+    match status {
+        401 | 403 => Some(Cause::Auth),
+        402 => Some(Cause::Credit),
+        404 => Some(Cause::Model),
+        429 => Some(rate_limit(facts)),
+        408 | 500..=599 => Some(Cause::Transient),
+        _ => None,
+    }
+}
+
+/// Texts that are an error's: those of the result, and of a synthetic line.
+fn error_texts(facts: &Facts) -> impl Iterator<Item = &str> {
+    let result = facts.result.as_ref();
+    let errors = result.and_then(|result| result.errors.as_deref());
+    // The text of a result without an error flag is the model's.
+    let text = result.filter(|result| result.is_error == Some(true)).and_then(|result| result.text.as_deref());
+    let synthetic = facts.error_class.as_ref().and(facts.last_text.as_deref());
+    errors.into_iter().chain(text).chain(synthetic)
+}
+
+/// What a process without a result said on stderr, newest first. Only phrases count there: the numbers of a stack
+/// trace look like status codes.
+fn last_stderr(facts: &Facts) -> impl Iterator<Item = &str> {
+    facts.stderr_tail.iter().rev().filter(|_| facts.result.is_none()).map(String::as_str)
+}
+
+/// Phrases by cause; the first row that hits decides, so the narrow ones come first.
+const PHRASES: &[(&[&str], Cause)] = &[
+    (&["credit balance"], Cause::Credit),
+    (
+        &["prompt is too long", "context length", "context window", "token limit", "context limit"],
+        Cause::ContextOverflow,
+    ),
+    (
+        &[
+            "invalid api key",
+            "please run /login",
+            "not logged in",
+            "failed to authenticate",
+            "oauth token",
+            "authentication_error",
+        ],
+        Cause::Auth,
+    ),
+    (&["issue with the selected model", "model_not_found", "not_found_error: model"], Cause::Model),
+    (
+        &[
+            "rate limit",
+            "rate_limit",
+            "too many requests",
+            "quota exceeded",
+            "overloaded",
+            "internal server error",
+            "api_error",
+        ],
+        Cause::Transient,
+    ),
+    (
+        &[
+            "econnrefused",
+            "econnreset",
+            "etimedout",
+            "enotfound",
+            "eai_again",
+            "connection reset",
+            "connection error",
+            "connection refused",
+            "connection closed",
+            "socket hang up",
+            "fetch failed",
+            "network error",
+            "timed out",
+            "timeout",
+        ],
+        Cause::Network,
+    ),
+];
+
+/// A subscription's windows, in the words of its releases.
+const LIMITS: &[&str] = &["usage limit", "session limit", "5-hour limit", "weekly limit"];
+
+/// Numbers that stand for a busy service, as words of their own.
+const BUSY: &[&str] = &["429", "500", "502", "503", "504", "529"];
+
+fn by_number(text: &str) -> Option<Cause> {
+    let mut words = text.split(|c: char| !c.is_alphanumeric());
+    words.any(|word| BUSY.contains(&word)).then_some(Cause::Transient)
+}
+
+fn by_phrase(facts: &Facts, text: &str) -> Option<Cause> {
+    let text = text.to_lowercase();
+    let has = |phrase: &&str| text.contains(*phrase);
+    if LIMITS.iter().any(has) || (has(&"hit your") && has(&"limit")) {
+        return Some(Cause::UsageLimit { resets_at: facts.limit_resets_at.or_else(|| trailing_epoch(&text)) });
+    }
+    PHRASES.iter().find(|(phrases, _)| phrases.iter().any(has)).map(|(_, cause)| cause.clone())
+}
+
+/// Early releases append the reset time: `usage limit reached|1700000000`.
+fn trailing_epoch(text: &str) -> Option<i64> {
+    text.rsplit_once('|')?.1.trim().parse().ok()
+}
+
+fn usage_limit(facts: &Facts) -> Cause {
+    Cause::UsageLimit { resets_at: facts.limit_resets_at }
+}
+
+/// Too many requests are a usage limit once a window was rejected, else they pass.
+fn rate_limit(facts: &Facts) -> Cause {
+    if facts.limit_resets_at.is_some() { usage_limit(facts) } else { Cause::Transient }
+}

@@ -1,0 +1,44 @@
+//! What a person can do about a verdict: one line for every cause where there is something to do.
+
+use jiff::Timestamp;
+
+use crate::tape::note::Cause;
+
+/// For a unit whose failed calls were all made good.
+pub(super) const RECOVERED: &str =
+    "every failed call succeeded later: set tool_failures = \"recoverable\" to accept such units";
+
+/// For a program that did not start.
+pub(super) const SPAWN: &str = "install it with `npm install -g @anthropic-ai/claude-code`, or name it with --claude-bin; `ingestdeck doctor` checks";
+
+/// The remedy of a cause.
+pub(super) fn of(cause: &Cause) -> Option<String> {
+    let text = match cause {
+        Cause::Completed | Cause::Other(_) => return None,
+        Cause::UsageLimit { resets_at } => return Some(usage_limit(*resets_at)),
+        Cause::Budget => "if work is missing, raise ingest.workUnits.stepBudget in ktx.yaml and retry",
+        Cause::PromptTooLarge => "split its raw files into smaller ones, or give it fewer dependencies",
+        Cause::Isolation => "remove what adds to the agent; `ingestdeck doctor` shows where it comes from",
+        Cause::Cancelled => "retry it when you are ready",
+        Cause::ContextOverflow => "split its raw files, or choose a model with a larger context",
+        Cause::Transient => "the service is busy: retry it in a while",
+        Cause::Network => "check the connection and proxy settings, then retry",
+        Cause::Auth => "run `claude` and sign in with /login, then retry; `ingestdeck doctor` checks the login",
+        Cause::Credit => "add credit to the account or sign in with a subscription, then retry",
+        Cause::Model => "choose a model that your account may use in llm.models of ktx.yaml",
+        Cause::Crashed => "read its stderr in the transcript; `ingestdeck doctor` checks the installation",
+        Cause::ToolFailures => "read the failed calls in the transcript, then retry",
+        Cause::DanglingReferences => "retry it, or write the missing pages first",
+        Cause::Validation => "read what does not hold in the transcript, then retry",
+        Cause::LoopError => "read the end of the transcript, then retry",
+        Cause::Internal => "check free disk space and the permissions of the project directory, then retry",
+    };
+    Some(text.to_owned())
+}
+
+fn usage_limit(resets_at: Option<i64>) -> String {
+    match resets_at.and_then(|at| Timestamp::from_second(at).ok()) {
+        Some(at) => format!("wait for the reset at {at}, or sign in with another account"),
+        None => "wait for the limit to reset, or sign in with another account".to_owned(),
+    }
+}

@@ -1,0 +1,303 @@
+//! Tables of ends and the verdicts they get.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn unit() -> UnitKey {
+    UnitKey::from("dbt-all")
+}
+
+fn result(subtype: &str, is_error: bool, terminal_reason: Option<&str>) -> ResultFacts {
+    ResultFacts {
+        subtype: Some(subtype.into()),
+        is_error: Some(is_error),
+        terminal_reason: terminal_reason.map(Into::into),
+        ..ResultFacts::default()
+    }
+}
+
+fn good() -> Facts {
+    Facts { result: Some(result("success", false, Some("completed"))), ..Facts::default() }
+}
+
+fn strict(facts: &Facts) -> Verdict {
+    decide(&unit(), facts, FailureRule::Strict)
+}
+
+fn api_failure(error_class: &str, api_error: Option<&str>, status: Option<u64>, text: &str) -> Facts {
+    Facts {
+        result: Some(ResultFacts { text: Some(text.into()), ..result("success", true, Some("api_error")) }),
+        error_class: Some(error_class.into()),
+        api_error: api_error.map(Into::into),
+        api_status: status,
+        last_text: Some(text.into()),
+        ..Facts::default()
+    }
+}
+
+#[test]
+fn a_natural_end_succeeds() {
+    let verdict = strict(&good());
+    assert_eq!(
+        (verdict.outcome, verdict.stop, verdict.cause),
+        (Outcome::Succeeded, StopReason::Natural, Cause::Completed)
+    );
+    assert_eq!(verdict.remedy, None);
+}
+
+#[test]
+fn results_stop_as_every_release_means_it() {
+    let stop_reason_field = ResultFacts { stop_reason: Some("max_turns".into()), ..result("success", false, None) };
+    let table = [
+        (result("error_max_turns", true, Some("max_turns")), StopReason::Budget),
+        (result("error_max_turns", false, None), StopReason::Budget),
+        (result("success", false, Some("max_turns")), StopReason::Budget),
+        (stop_reason_field, StopReason::Budget),
+        (result("error_max_budget_usd", true, Some("budget_exhausted")), StopReason::Budget),
+        (result("error_max_budget_usd", false, None), StopReason::Budget),
+        (result("success", false, Some("completed")), StopReason::Natural),
+        (result("success", false, None), StopReason::Natural),
+        (result("success", true, Some("completed")), StopReason::Error),
+        (result("success", true, Some("api_error")), StopReason::Error),
+        (result("success", false, Some("stop_hook_prevented")), StopReason::Error),
+        (result("error_during_execution", false, None), StopReason::Error),
+        (result("error_of_tomorrow", false, Some("completed")), StopReason::Error),
+        (ResultFacts::default(), StopReason::Error),
+    ];
+    for (facts, expected) in table {
+        assert_eq!(stop_reason(&facts), expected, "{facts:?}");
+    }
+}
+
+#[test]
+fn a_spent_budget_is_a_success_that_says_so() {
+    let facts = Facts { result: Some(result("error_max_turns", true, Some("max_turns"))), ..Facts::default() };
+    let verdict = strict(&facts);
+    assert_eq!((verdict.outcome, verdict.stop, verdict.cause), (Outcome::Succeeded, StopReason::Budget, Cause::Budget));
+    assert!(verdict.remedy.unwrap().contains("stepBudget"));
+}
+
+#[test]
+fn checks_hit_in_order() {
+    let mut tally = Tally::default();
+    tally.failed("wiki_write", Some("t1"), "no");
+    tally.failed("wiki_read", Some("t2"), "no");
+    let mut facts = Facts {
+        prompt_chars: 240_001,
+        isolation_breach: Some("Claude Code runtime isolation failed: tools=Bash".into()),
+        stopped: Some(StopHow::Stop),
+        record_error: Some("disk full".into()),
+        spawn_error: Some("no such file".into()),
+        result: Some(result("error_during_execution", true, None)),
+        tally,
+        dangling: vec!["a -> b".into(), "c -> d".into()],
+        invalid: vec!["wh:orders (no grain)".into()],
+        publish_error: Some("permission denied".into()),
+        ..Facts::default()
+    };
+    let mut seen = Vec::new();
+    let mut step = |facts: &Facts| seen.push(strict(facts).reason);
+    step(&facts);
+    facts.prompt_chars = PROMPT_LIMIT;
+    step(&facts);
+    facts.isolation_breach = None;
+    step(&facts);
+    facts.stopped = Some(StopHow::Drain);
+    step(&facts);
+    facts.record_error = None;
+    step(&facts);
+    facts.spawn_error = None;
+    step(&facts);
+    facts.result = good().result;
+    step(&facts);
+    facts.tally = Tally::default();
+    step(&facts);
+    facts.dangling.clear();
+    step(&facts);
+    facts.invalid.clear();
+    step(&facts);
+    facts.publish_error = None;
+    step(&facts);
+    insta::assert_snapshot!(seen.join("\n"), @r"
+    prompt too large for WorkUnit dbt-all: 240001 chars exceeds 240000
+    Claude Code runtime isolation failed: tools=Bash
+    stopped before it was done
+    the tape could not be written: disk full
+    Claude Code could not be started: no such file
+    Claude Code query failed (error_during_execution)
+    2 tool call(s) failed during WorkUnit dbt-all
+    wiki references target missing page(s): a -> b, c -> d
+    sl_validate failed for: wh:orders (no grain)
+    what it wrote could not be moved into the project: permission denied
+    completed
+    ");
+}
+
+#[test]
+fn a_stop_by_a_person_is_neither_success_nor_failure() {
+    for how in [StopHow::Stop, StopHow::Kill] {
+        let verdict = strict(&Facts { stopped: Some(how), ..good() });
+        assert_eq!((verdict.outcome, verdict.cause), (Outcome::Stopped, Cause::Cancelled));
+    }
+}
+
+#[test]
+fn failures_of_the_service_are_told_apart() {
+    let until = |facts: Facts| Facts { limit_resets_at: Some(1_700_000_000), ..facts };
+    let limit = Cause::UsageLimit { resets_at: Some(1_700_000_000) };
+    let table = [
+        (
+            until(api_failure("rate_limit", Some("usage_limit_reached"), Some(429), "You've hit your 5-hour limit")),
+            limit.clone(),
+        ),
+        (until(api_failure("rate_limit", None, Some(429), "slow down")), limit),
+        (api_failure("rate_limit", None, Some(429), "slow down"), Cause::Transient),
+        (api_failure("overloaded", None, Some(529), "Overloaded"), Cause::Transient),
+        (api_failure("server_error", None, Some(500), "Internal server error"), Cause::Transient),
+        (api_failure("unknown", None, Some(529), "?"), Cause::Transient),
+        (api_failure("server_error", Some("connection_failed"), None, "Connection error."), Cause::Network),
+        (api_failure("authentication_failed", None, Some(401), "Invalid API key"), Cause::Auth),
+        (api_failure("authentication_failed", None, None, "Not logged in · Please run /login"), Cause::Auth),
+        (api_failure("billing_error", None, Some(400), "Credit balance is too low"), Cause::Credit),
+        (api_failure("model_not_found", None, Some(404), "There's an issue with the selected model"), Cause::Model),
+        (api_failure("invalid_request", None, Some(400), "prompt is too long: 250000 tokens"), Cause::ContextOverflow),
+        (api_failure("unknown", None, Some(400), "nobody knows"), Cause::LoopError),
+        (api_failure("max_output_tokens", Some("max_output_tokens"), None, "cut"), Cause::LoopError),
+    ];
+    for (facts, expected) in table {
+        let verdict = strict(&facts);
+        assert_eq!((verdict.outcome, &verdict.cause), (Outcome::Failed, &expected), "{facts:?}");
+        assert!(verdict.remedy.is_some(), "{facts:?}");
+    }
+}
+
+#[test]
+fn releases_without_machine_readable_causes_are_read_by_their_words() {
+    let old = |text: &str| Facts {
+        result: Some(ResultFacts { text: Some(text.into()), ..result("success", true, Some("completed")) }),
+        ..Facts::default()
+    };
+    let table = [
+        ("Invalid API key · Please run /login", Cause::Auth),
+        ("Claude AI usage limit reached|1700000000", Cause::UsageLimit { resets_at: Some(1_700_000_000) }),
+        ("You've hit your session limit · resets 10:50pm", Cause::UsageLimit { resets_at: None }),
+        ("API Error: 529 {\"type\":\"error\"}", Cause::Transient),
+        ("API Error: 503", Cause::Transient),
+        ("Rate limit exceeded", Cause::Transient),
+        ("connect ECONNREFUSED 127.0.0.1:9", Cause::Network),
+        ("Request timed out", Cause::Network),
+        ("Credit balance is too low", Cause::Credit),
+        ("context length exceeded", Cause::ContextOverflow),
+        ("page 14290 of 4291", Cause::LoopError),
+    ];
+    for (text, expected) in table {
+        assert_eq!(strict(&old(text)).cause, expected, "{text}");
+    }
+}
+
+#[test]
+fn words_of_the_model_are_no_error() {
+    let facts = Facts {
+        result: Some(ResultFacts {
+            errors: Some("[ede_diagnostic] odd".into()),
+            ..result("error_during_execution", true, None)
+        }),
+        last_text: Some("The docs say: rate limit 429, invalid API key, usage limit".into()),
+        ..Facts::default()
+    };
+    let verdict = strict(&facts);
+    assert_eq!(verdict.cause, Cause::LoopError);
+    assert_eq!(verdict.reason, "Claude Code query failed (error_during_execution): [ede_diagnostic] odd");
+}
+
+#[test]
+fn terminal_reasons_name_cancelling_and_a_full_context() {
+    for (terminal, expected) in [
+        ("aborted_streaming", Cause::Cancelled),
+        ("aborted_tools", Cause::Cancelled),
+        ("prompt_too_long", Cause::ContextOverflow),
+        ("malformed_tool_use_exhausted", Cause::LoopError),
+    ] {
+        let facts = Facts { result: Some(result("success", true, Some(terminal))), ..Facts::default() };
+        let verdict = strict(&facts);
+        assert_eq!((verdict.outcome, verdict.cause), (Outcome::Failed, expected));
+        assert_eq!(verdict.reason, format!("Claude Code query failed ({terminal})"));
+    }
+}
+
+#[test]
+fn a_death_without_result_quotes_the_last_words() {
+    let judge = |exit_code, signal, stderr: &[&str]| {
+        let stderr_tail = stderr.iter().map(|line| (*line).to_owned()).collect();
+        let verdict = strict(&Facts { exit_code, signal, stderr_tail, ..Facts::default() });
+        format!("{:?}: {}", verdict.cause, verdict.reason)
+    };
+    let ends = [
+        judge(Some(3), None, &["node:internal", "Error: boom at app.js:500:12", "  "]),
+        judge(None, Some(9), &[]),
+        judge(None, Some(77), &[]),
+        judge(None, None, &[]),
+        judge(Some(1), None, &["connect ECONNREFUSED 127.0.0.1:443"]),
+    ];
+    insta::assert_snapshot!(ends.join("\n"), @r"
+    Crashed: Claude Code query returned no result message (exit code 3): Error: boom at app.js:500:12
+    Crashed: Claude Code query returned no result message (ended by SIGKILL)
+    Crashed: Claude Code query returned no result message (ended by signal 77)
+    Crashed: Claude Code query returned no result message (end unknown)
+    Network: Claude Code query returned no result message (exit code 1): connect ECONNREFUSED 127.0.0.1:443
+    ");
+}
+
+#[test]
+fn made_good_failures_name_the_setting() {
+    let mut facts = good();
+    facts.tally.failed("wiki_write", Some("t1"), "ledger first");
+    assert!(!strict(&facts).remedy.unwrap().contains("recoverable"));
+    facts.tally.succeeded("wiki_write", Some("t2"));
+    let verdict = strict(&facts);
+    assert_eq!(verdict.reason, "1 tool call(s) failed during WorkUnit dbt-all");
+    assert!(verdict.remedy.unwrap().contains("tool_failures = \"recoverable\""));
+    assert_eq!(decide(&unit(), &facts, FailureRule::Recoverable).outcome, Outcome::Succeeded);
+}
+
+#[test]
+fn foreign_text_stays_on_one_bounded_line() {
+    let verdict = strict(&Facts { spawn_error: Some("a\r\nb\t".repeat(1000)), ..Facts::default() });
+    assert!(!verdict.reason.contains(['\n', '\r', '\t']));
+    assert!(verdict.reason.chars().count() < QUOTE_CAP + 60);
+}
+
+proptest! {
+    /// Nothing but a good or budget-limited result with clean work succeeds, and every failure has a remedy.
+    #[test]
+    fn success_needs_every_check(
+        subtype in prop::option::of(prop::sample::select(vec!["success", "error_max_turns", "error_during_execution", "x"])),
+        is_error in prop::option::of(any::<bool>()),
+        terminal in prop::option::of(prop::sample::select(vec!["completed", "max_turns", "api_error", "y"])),
+        failed in 0..2usize,
+        dangling in any::<bool>(),
+        publish in any::<bool>(),
+        text in ".{0,80}",
+    ) {
+        let mut facts = Facts {
+            result: Some(ResultFacts {
+                subtype: subtype.map(Into::into),
+                is_error,
+                terminal_reason: terminal.map(Into::into),
+                text: Some(text),
+                ..ResultFacts::default()
+            }),
+            ..Facts::default()
+        };
+        for _ in 0..failed { facts.tally.failed("t", None, "x"); }
+        if dangling { facts.dangling.push("a -> b".into()); }
+        if publish { facts.publish_error = Some("x".into()); }
+        let verdict = strict(&facts);
+        let clean = failed == 0 && !dangling && !publish;
+        let stop = facts.result.as_ref().map(stop_reason).unwrap();
+        prop_assert_eq!(verdict.outcome == Outcome::Succeeded, clean && stop != StopReason::Error);
+        prop_assert_eq!(verdict.stop, stop);
+        prop_assert!(verdict.outcome == Outcome::Succeeded || verdict.remedy.is_some());
+    }
+}

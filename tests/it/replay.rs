@@ -1,0 +1,456 @@
+//! Replay sources against real files: every format, any chunk size, growth, damage.
+
+use std::{
+    fs::{self, File},
+    io::Write as _,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use ingestdeck::{
+    decode::{self, Kind},
+    replay::{self, Direction, FileSource, Format, Needle, OpenError, detect::Refusal},
+    run::source::{Arrived, Lane, Progress, Source},
+    tape::{Body, Entry, Millis, Seq},
+};
+use proptest::prelude::*;
+
+/// An entry that outlives its source's buffer.
+#[derive(Clone, Debug, PartialEq)]
+struct Kept {
+    seq: u64,
+    at: u64,
+    lane: String,
+    body: String,
+    intact: bool,
+}
+
+fn keep(arrived: &Arrived<'_>) -> Kept {
+    let lane = match arrived.lane {
+        Lane::Run => "run".into(),
+        Lane::Attempt(unit, number) => format!("{unit}#{number}"),
+        Lane::BySession => "session".into(),
+    };
+    let body = match &arrived.body {
+        Body::Out(bytes) => format!("out {}", String::from_utf8_lossy(bytes)),
+        Body::In(bytes) => format!("in {}", String::from_utf8_lossy(bytes)),
+        Body::Note(bytes) => format!("note {}", String::from_utf8_lossy(bytes)),
+        Body::Raw(bytes) => format!("raw {bytes:?}"),
+        Body::Err(text) => format!("err {text}"),
+    };
+    Kept { seq: arrived.seq.0, at: arrived.at.0, lane, body, intact: arrived.intact }
+}
+
+/// Polls until there is nothing more, in steps of `step` bytes.
+fn drain(source: &mut impl Source, step: usize) -> (Vec<Kept>, Progress) {
+    let mut kept = Vec::new();
+    loop {
+        match source.poll(step, &mut |arrived| kept.push(keep(&arrived))).unwrap() {
+            Progress::More => {}
+            progress => return (kept, progress),
+        }
+    }
+}
+
+fn read(source: &mut impl Source, seq: u64) -> Option<Kept> {
+    let mut kept = None;
+    let found = source.read(Seq(seq), &mut |arrived| kept = Some(keep(&arrived))).unwrap();
+    assert_eq!(found, kept.is_some());
+    kept
+}
+
+struct Scratch {
+    directory: tempfile::TempDir,
+}
+
+impl Scratch {
+    fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, content).unwrap();
+        path
+    }
+}
+
+const HEADER: &str =
+    r#"{"tape":1,"program":"p","run":"00000000-0000-0000-0000-000000000007","started_at":"2026-01-01T00:00:00Z"}"#;
+
+#[test]
+fn a_tape_gives_its_entries_with_lanes_and_times() {
+    let scratch = Scratch::new();
+    let text = format!(
+        "{HEADER}\n\
+         {{\"seq\":0,\"at\":5,\"note\":{{\"kind\":\"limit_lifted\"}}}}\n\
+         {{\"seq\":1,\"at\":7,\"unit\":\"u\",\"try\":2,\"out\":{{\"type\":\"x\"}}}}\n\
+         {{\"seq\":2,\"at\":9,\"unit\":\"u\",\"try\":2,\"err\":\"oh\"}}\n\
+         {{\"seq\":3,\"at\":11,\"unit\":\"u\",\"tr"
+    );
+    let mut source = FileSource::open(&scratch.file("anything.bin", text)).unwrap();
+    assert_eq!(source.format(), Format::Tape);
+    assert!(source.origin().has_times);
+    assert_eq!(source.origin().name, "00000000-0000-0000-0000-000000000007");
+    let (kept, progress) = drain(&mut source, usize::MAX);
+    assert_eq!(progress, Progress::End);
+    let lines: Vec<String> = kept.iter().map(|kept| format!("{} {} {}", kept.at, kept.lane, kept.body)).collect();
+    assert_eq!(
+        lines[..3],
+        [
+            "5 run note {\"kind\":\"limit_lifted\"}".to_owned(),
+            "7 u#2 out {\"type\":\"x\"}".to_owned(),
+            "9 u#2 err oh".to_owned(),
+        ]
+    );
+    // The torn last line is there, marked, and at the time of the line before it.
+    assert_eq!((kept[3].intact, kept[3].at), (false, 9));
+    assert_eq!(read(&mut source, 3), Some(kept[3].clone()));
+    assert_eq!(read(&mut source, 4), None);
+}
+
+#[test]
+fn times_of_a_capture_count_from_its_first_one() {
+    let scratch = Scratch::new();
+    let text = concat!(
+        "{\"type\":\"system\",\"subtype\":\"init\",\"session_id\":\"s\"}\n",
+        "{\"type\":\"user\",\"session_id\":\"s\",\"uuid\":\"u\",\"timestamp\":\"2026-01-01T00:00:01Z\"}\n",
+        "\n",
+        "{\"type\":\"x\",\"session_id\":\"s\"}\n",
+        "{\"type\":\"user\",\"session_id\":\"s\",\"uuid\":\"u\",\"timestamp\":\"2026-01-01T00:00:03.250Z\"}\n",
+        "{\"type\":\"user\",\"session_id\":\"s\",\"uuid\":\"u\",\"timestamp\":\"2025-01-01T00:00:00Z\"}\n",
+    );
+    let mut source = FileSource::open(&scratch.file("a", text)).unwrap();
+    let (kept, _) = drain(&mut source, 1);
+    assert_eq!(kept.iter().map(|kept| kept.at).collect::<Vec<_>>(), [0, 0, 0, 2250, 0]);
+    assert_eq!(source.origin().started_at.unwrap().to_string(), "2026-01-01T00:00:01Z");
+    for entry in kept.iter().rev() {
+        assert_eq!(read(&mut source, entry.seq).as_ref(), Some(entry));
+    }
+}
+
+#[test]
+fn a_file_without_times_is_paced_and_says_so() {
+    let scratch = Scratch::new();
+    let mut source = FileSource::open(&scratch.file("a", "{\"type\":\"x\"}\n".repeat(3))).unwrap();
+    assert!(!source.origin().has_times);
+    let (kept, _) = drain(&mut source, 1);
+    assert_eq!(kept.iter().map(|kept| kept.at).collect::<Vec<_>>(), [0, 100, 200]);
+}
+
+#[test]
+fn a_pretty_printed_document_is_one_entry_on_one_line() {
+    let scratch = Scratch::new();
+    let mut source = FileSource::open(&scratch.file("a", "{\r\n \"a\":\n  \"b\\n\"\n}\n")).unwrap();
+    assert_eq!(source.format(), Format::Document);
+    let (kept, progress) = drain(&mut source, 1);
+    assert_eq!(progress, Progress::End);
+    assert_eq!(kept.len(), 1);
+    assert_eq!(kept[0].body, "out {   \"a\":   \"b\\n\" }");
+    assert_eq!(read(&mut source, 0).as_ref(), Some(&kept[0]));
+}
+
+#[test]
+fn what_cannot_be_replayed_is_refused_by_kind() {
+    let scratch = Scratch::new();
+    let open = |path: &Path| FileSource::open(path).unwrap_err();
+    assert!(matches!(open(&scratch.path("missing")), OpenError::NotFound { .. }));
+    assert!(matches!(open(scratch.directory.path()), OpenError::Directory { .. }));
+    let newer = open(&scratch.file("newer", "{\"tape\":9}\n"));
+    assert!(newer.to_string().ends_with("tape format 9 is newer than this program reads (1); use a newer ingestdeck"));
+    let binary = open(&scratch.file("image", b"\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR\x00\xff\xfe"));
+    assert!(matches!(binary, OpenError::Refused { refusal: Refusal::Binary, .. }), "{binary}");
+    let packed = open(&scratch.file("t.zst", b"\x28\xb5\x2f\xfd\x04\x00"));
+    assert!(packed.to_string().contains("zstdcat"), "{packed}");
+    let text = open(&scratch.file("notes", "just text\n"));
+    assert!(text.to_string().contains("\"just text\""), "{text}");
+}
+
+#[test]
+fn an_empty_file_opens_and_ends() {
+    let scratch = Scratch::new();
+    let mut source = FileSource::open(&scratch.file("empty.jsonl", "")).unwrap();
+    assert_eq!(drain(&mut source, 1), (vec![], Progress::End));
+    assert_eq!((source.origin().format, source.origin().fallback_unit.as_str()), ("empty file", "empty"));
+    source.rewind(Seq(0)).unwrap();
+}
+
+#[test]
+fn a_pipe_is_read_like_a_file_and_can_be_read_again() {
+    let scratch = Scratch::new();
+    let path = scratch.path("pipe");
+    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let writer = std::thread::spawn({
+        let path = path.clone();
+        move || {
+            let mut pipe = File::options().write(true).open(path).unwrap();
+            for number in 0..2000 {
+                writeln!(pipe, "{{\"type\":\"x\",\"session_id\":\"s\",\"n\":{number}}}").unwrap();
+            }
+            write!(pipe, "{{\"torn").unwrap();
+        }
+    });
+    let mut source = replay::FileSource::open(&path).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut kept = Vec::new();
+    loop {
+        let (more, progress) = drain(&mut source, 4096);
+        kept.extend(more);
+        if progress == Progress::End {
+            break;
+        }
+        assert!(Instant::now() < deadline, "the pipe never ended");
+        std::thread::yield_now();
+    }
+    writer.join().unwrap();
+    assert_eq!(kept.len(), 2001);
+    assert_eq!(kept[2000].body, "out {\"torn");
+    assert_eq!(read(&mut source, 1234).as_ref(), Some(&kept[1234]));
+}
+
+#[test]
+fn a_followed_file_that_shrinks_or_is_replaced_is_told() {
+    let scratch = Scratch::new();
+    let path = scratch.file("a", "{\"type\":\"x\"}\n{\"type\":\"y\"}\n");
+    let (mut source, _finish) = FileSource::follow(&path).unwrap();
+    assert_eq!(drain(&mut source, 1).1, Progress::Waiting);
+    File::options().write(true).open(&path).unwrap().set_len(3).unwrap();
+    let error = source.poll(1, &mut |_| {}).unwrap_err();
+    assert!(error.to_string().contains("became shorter"), "{error}");
+
+    let path = scratch.file("b", "{\"type\":\"x\"}\n");
+    let (mut source, _finish) = FileSource::follow(&path).unwrap();
+    drain(&mut source, 1);
+    fs::rename(scratch.file("c", "{\"type\":\"z\"}\n"), &path).unwrap();
+    let error = source.poll(1, &mut |_| {}).unwrap_err();
+    assert!(error.to_string().contains("another file took its place"), "{error}");
+}
+
+#[test]
+fn a_finished_file_that_shrinks_is_an_error_and_no_crash() {
+    let scratch = Scratch::new();
+    let path = scratch.file("a", "{\"type\":\"x\"}\n".repeat(100_000));
+    let mut source = FileSource::open(&path).unwrap();
+    source.poll(100, &mut |_| {}).unwrap();
+    File::options().write(true).open(&path).unwrap().set_len(50).unwrap();
+    let error = loop {
+        match source.poll(1 << 16, &mut |_| {}) {
+            Ok(Progress::More) => {}
+            Ok(progress) => unreachable!("{progress:?} on a file that was cut"),
+            Err(error) => break error,
+        }
+    };
+    assert!(error.to_string().contains("became shorter"), "{error}");
+    assert!(source.read(Seq(6), &mut |_| {}).is_err());
+}
+
+/// Lines as they occur, and as they should not.
+fn line() -> impl Strategy<Value = String> {
+    prop_oneof![
+        4 => (0..100_u32).prop_map(|n| format!("{{\"type\":\"user\",\"session_id\":\"s\",\"n\":{n}}}")),
+        2 => (10..60_u32).prop_map(|n| format!(
+            "{{\"type\":\"user\",\"uuid\":\"u\",\"timestamp\":\"2026-01-01T00:00:{n}Z\",\"sessionId\":\"s\"}}"
+        )),
+        2 => (0..50_u32, 0..99_u32).prop_map(|(at, n)| format!(
+            "{{\"seq\":{n},\"at\":{at},\"unit\":\"u\",\"try\":1,\"out\":{{\"type\":\"x\"}}}}"
+        )),
+        1 => (0..90_u32).prop_map(|n| format!("{{\"t\":{n}.5,\"dir\":\"->\",\"msg\":{{\"type\":\"x\"}}}}")),
+        1 => Just(String::new()),
+        1 => Just("  \r".to_owned()),
+        1 => "[ -~é]{0,30}",
+        1 => Just(format!("{{\"type\":\"user\",\"session_id\":\"s\",\"pad\":\"{}\"}}", "x".repeat(70_000))),
+    ]
+}
+
+fn content() -> impl Strategy<Value = String> {
+    (any::<bool>(), prop::collection::vec(line(), 0..30), any::<bool>()).prop_map(|(tape, lines, ended)| {
+        let head = if tape { format!("{HEADER}\n") } else { String::new() };
+        let end = if ended { "\n" } else { "" };
+        head + &lines.join("\n") + end
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn chunk_sizes_rewinds_and_reads_do_not_matter(
+        content in content(),
+        step in 1..5000_usize,
+        looks in prop::collection::vec(any::<prop::sample::Index>(), 1..8),
+        ahead in 0..100_000_usize,
+    ) {
+        let scratch = Scratch::new();
+        let path = scratch.file("a", &content);
+        let Ok(mut source) = FileSource::open(&path) else { return Ok(()) };
+        let (whole, progress) = drain(&mut source, usize::MAX);
+        prop_assert_eq!(progress, Progress::End);
+        prop_assert!(whole.iter().enumerate().all(|(position, kept)| kept.seq == position as u64));
+
+        let mut pieces = FileSource::open(&path).unwrap();
+        pieces.index().advance(ahead).unwrap();
+        prop_assert_eq!(&drain(&mut pieces, step).0, &whole);
+        prop_assert_eq!(pieces.index().len(), whole.len() as u64);
+        prop_assert_eq!(pieces.position().0, content.len() as u64);
+
+        for look in looks {
+            if whole.is_empty() {
+                break;
+            }
+            let at = look.index(whole.len());
+            let kept = read(&mut pieces, at as u64);
+            prop_assert_eq!(kept.as_ref(), Some(&whole[at]));
+            pieces.rewind(Seq(at as u64)).unwrap();
+            prop_assert_eq!(&drain(&mut pieces, step).0, &whole[at..]);
+        }
+    }
+
+    #[test]
+    fn a_growing_file_ends_as_the_whole_one(content in content(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6)) {
+        let scratch = Scratch::new();
+        let Ok(mut source) = FileSource::open(&scratch.file("whole", &content)) else { return Ok(()) };
+        let whole = drain(&mut source, usize::MAX).0;
+
+        // Of a growing file the format is known with its first line.
+        let first = content.find('\n').map_or(content.len(), |end| end + 1);
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(content.len() + 1).max(first)).collect();
+        cuts.sort_unstable();
+        cuts.push(content.len());
+        let path = scratch.file("growing", &content[..first]);
+        let (mut growing, finish) = FileSource::follow(&path).unwrap();
+        prop_assume!(growing.format() == source.format() && growing.origin().has_times == source.origin().has_times);
+        let mut file = File::options().append(true).open(&path).unwrap();
+        let mut kept = Vec::new();
+        let mut written = first;
+        for cut in cuts {
+            file.write_all(&content.as_bytes()[written..cut]).unwrap();
+            written = cut;
+            let (more, progress) = drain(&mut growing, 1000);
+            prop_assert_eq!(progress, Progress::Waiting);
+            kept.extend(more);
+        }
+        finish.finish();
+        let (more, progress) = drain(&mut growing, 1000);
+        prop_assert_eq!(progress, Progress::End);
+        kept.extend(more);
+        prop_assert_eq!(kept, whole);
+    }
+
+    #[test]
+    fn search_finds_what_a_scan_finds(
+        lines in prop::collection::vec("[ab]{0,6}", 1..40),
+        needle in "[ab]{1,3}",
+        from in 0..45_u64,
+    ) {
+        let scratch = Scratch::new();
+        let text: String = lines.iter().map(|line| format!("{{\"type\":\"{line}\"}}\n")).collect();
+        let index = FileSource::open(&scratch.file("a", text)).unwrap().index();
+        let sought = Needle::new(&needle).unwrap();
+        let hits: Vec<u64> = (0..).zip(&lines).filter(|(_, line)| line.contains(&needle)).map(|(at, _)| at).collect();
+        let find = |direction| index.find(&sought, Seq(from), direction, &|| true).unwrap().map(|seq| seq.0);
+        prop_assert_eq!(find(Direction::Forward), hits.iter().copied().find(|hit| *hit >= from));
+        prop_assert_eq!(find(Direction::Backward), hits.iter().copied().rfind(|hit| *hit < from));
+    }
+}
+
+#[test]
+fn search_crosses_blocks_and_knows_escapes() {
+    let scratch = Scratch::new();
+    // Around a border between blocks every position of the match is tried.
+    for shift in 0..40 {
+        let pad = "x".repeat((1 << 20) - 40 + shift);
+        let path = scratch.file("a", format!("{{\"type\":\"{pad}\"}}\n{{\"type\":\"needle here\"}}\n"));
+        let index = FileSource::open(&path).unwrap().index();
+        let needle = Needle::new("needle").unwrap();
+        assert_eq!(index.find(&needle, Seq(0), Direction::Forward, &|| true).unwrap(), Some(Seq(1)), "{shift}");
+        assert_eq!(index.find(&needle, Seq(2), Direction::Backward, &|| true).unwrap(), Some(Seq(1)), "{shift}");
+    }
+    let text = "{\"type\":\"needle\"}\n{\"type\":\"caf\\u00e9 \\\"q\\\"\"}\n{\"type\":\"x\"}\n";
+    let index = FileSource::open(&scratch.file("a", text)).unwrap().index();
+    let find = |text: &str, direction| index.find(&Needle::new(text).unwrap(), Seq(99), direction, &|| true).unwrap();
+    assert_eq!(find("café", Direction::Backward), Some(Seq(1)));
+    assert_eq!(find("\"q\"", Direction::Backward), Some(Seq(1)));
+    assert_eq!(find("needle", Direction::Backward), Some(Seq(0)));
+    assert_eq!(find("needle", Direction::Forward), None);
+    assert!(Needle::new("").is_none());
+}
+
+/// What a capture is, told by the name its recorder gave it.
+fn expected(name: &str, length: usize) -> Format {
+    if length == 0 {
+        Format::Empty
+    } else if name.starts_with("request_") {
+        Format::Document
+    } else if name.ends_with(".meta.json") {
+        Format::JsonLines
+    } else if name.starts_with("ondisk_") {
+        Format::SessionFile
+    } else if name.ends_with(".transcript.jsonl") || name.ends_with("_control.jsonl") {
+        Format::TwoWay
+    } else {
+        Format::Capture
+    }
+}
+
+#[test]
+fn every_capture_of_the_real_cli_opens_and_reads_both_ways() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures");
+    let mut seen = 0;
+    for folder in [root.clone(), root.join("versions")] {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            if !name.contains(".json") {
+                continue;
+            }
+            seen += 1;
+            let content = fs::read(&path).unwrap();
+            let mut source = FileSource::open(&path).unwrap();
+            assert_eq!(source.format(), expected(&name, content.len()), "{name}");
+            let (kept, progress) = drain(&mut source, 700);
+            assert_eq!(progress, Progress::End);
+            let lines = content.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count();
+            let entries = if source.format() == Format::Document { 1 } else { lines };
+            assert_eq!(kept.len(), entries, "{name}");
+            assert!(kept.iter().all(|entry| entry.intact && !entry.body.starts_with("raw")), "{name}");
+            if matches!(source.format(), Format::SessionFile | Format::TwoWay) {
+                assert!(source.origin().has_times && kept.iter().any(|entry| entry.at > 0), "{name}");
+            }
+            for entry in kept.iter().rev() {
+                assert_eq!(read(&mut source, entry.seq).as_ref(), Some(entry), "{name}");
+            }
+        }
+    }
+    assert!(seen > 120, "{seen} captures");
+}
+
+#[test]
+fn the_index_knows_the_kind_of_every_line_before_anything_is_folded() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures");
+    for name in
+        ["success_tools.jsonl", "partial_messages.jsonl", "ondisk_session.jsonl", "tool_progress_heartbeat.jsonl"]
+    {
+        let path = root.join(name);
+        let scratch = Scratch::new();
+        let content = fs::read(&path).unwrap();
+        let lines: Vec<&[u8]> = content.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
+        let expected: Vec<Kind> = lines.iter().map(|line| decode::line(line).body.kind()).collect();
+        let entries = (0..).zip(&lines).map(|(seq, line)| {
+            let body = Body::Out(line);
+            let mut text = Vec::new();
+            Entry { seq: Seq(seq), at: Millis(seq), lane: Some(("a unit".into(), 3)), body }.write(&mut text);
+            String::from_utf8(text).unwrap()
+        });
+        let tape = scratch.file("tape", format!("{HEADER}\n{}", entries.collect::<String>()));
+        for path in [path, tape] {
+            let index = FileSource::open(&path).unwrap().index();
+            while index.advance(1).unwrap() == Progress::More {}
+            let kinds: Vec<Kind> = (0..index.len()).map(|seq| index.kind(Seq(seq)).unwrap()).collect();
+            assert_eq!(kinds, expected, "{}", path.display());
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Stand-ins for the outside world: a scripted Messages API, and a private home for the real CLI.
+//!
+//! Knows nothing about the product; what a test asserts stands in the test.
+
+pub(crate) mod api;
+pub(crate) mod cli;

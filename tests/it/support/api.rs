@@ -1,0 +1,619 @@
+//! A scripted Messages API on 127.0.0.1: routes by text in the request, a list of turns per route, and every request
+//! on record. Knows HTTP/1.1 and server-sent events just well enough for the CLI.
+//!
+//! ```ignore
+//! let api = Api::start([
+//!     Route::on("## WorkUnit: a", [Turn::calls([tool("mcp__ktx__wiki_write", json!({}))]), Turn::says("done")]),
+//!     Route::any([Turn::error(529, "overloaded_error", "Overloaded")]),
+//! ]);
+//! ```
+
+use std::{
+    io::{self, BufRead, BufReader, Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    sync::{Arc, Condvar, Mutex, MutexGuard},
+    thread,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+
+/// A text block.
+pub(crate) fn text(text: &str) -> Value {
+    json!({"type": "text", "text": text})
+}
+
+/// A thinking block.
+pub(crate) fn thinking(text: &str) -> Value {
+    json!({"type": "thinking", "thinking": text})
+}
+
+/// A call of `name`. A string as `input` is sent as it is, to make arguments that do not parse.
+pub(crate) fn tool(name: &str, input: Value) -> Value {
+    json!({"type": "tool_use", "name": name, "input": input})
+}
+
+/// Turns for the requests that contain a text.
+#[derive(Debug)]
+pub(crate) struct Route {
+    needle: String,
+    turns: Vec<Turn>,
+}
+
+impl Route {
+    /// For requests whose body contains `needle` (as JSON text, so without quotes or newlines). First match wins.
+    pub(crate) fn on(needle: &str, turns: impl IntoIterator<Item = Turn>) -> Self {
+        Self { needle: needle.into(), turns: turns.into_iter().collect() }
+    }
+
+    /// For every request.
+    pub(crate) fn any(turns: impl IntoIterator<Item = Turn>) -> Self {
+        Self::on("", turns)
+    }
+}
+
+/// What one request gets. The last turn of a route repeats.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Turn {
+    blocks: Vec<Value>,
+    error: Option<(u16, Value)>,
+    headers: Vec<(String, String)>,
+    delay: Duration,
+    chunk_delay: Duration,
+    stop_reason: Option<String>,
+    usage: Option<Value>,
+    fault: Option<Fault>,
+}
+
+/// How a turn goes wrong below HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The connection is closed without an answer.
+    Close,
+    /// No answer until the API is dropped.
+    Stall,
+    /// The stream stops after its second delta, and stays open.
+    StallMidway,
+    /// The stream is cut after its second delta.
+    Truncate,
+    /// An `error` event after the second delta.
+    ErrorEvent,
+    /// A stream without events.
+    Empty,
+    /// An event that is not JSON.
+    Garbage,
+    /// An HTML page with status 200.
+    Html,
+}
+
+impl Turn {
+    /// Answers with these blocks.
+    pub(crate) fn blocks(blocks: impl IntoIterator<Item = Value>) -> Self {
+        Self { blocks: blocks.into_iter().collect(), ..Self::default() }
+    }
+
+    /// Answers with one text.
+    pub(crate) fn says(words: &str) -> Self {
+        Self::blocks([text(words)])
+    }
+
+    /// Answers with an HTTP error.
+    pub(crate) fn error(status: u16, kind: &str, message: &str) -> Self {
+        let body = json!({"type": "error", "error": {"type": kind, "message": message}});
+        Self { error: Some((status, body)), ..Self::default() }
+    }
+
+    /// 401 as for a bad key.
+    pub(crate) fn unauthorized() -> Self {
+        Self::error(401, "authentication_error", "invalid x-api-key")
+    }
+
+    /// 429 with `retry-after`.
+    pub(crate) fn rate_limited(retry_after_seconds: u32) -> Self {
+        Self::error(429, "rate_limit_error", "This request would exceed your rate limit.")
+            .header("retry-after", &retry_after_seconds.to_string())
+    }
+
+    /// 429 with the headers of a used-up five-hour window that resets at `resets_at` (unix seconds).
+    pub(crate) fn usage_limit(resets_at: i64) -> Self {
+        Self::error(429, "rate_limit_error", "This request would exceed your account's rate limit.")
+            .header("anthropic-ratelimit-unified-status", "rejected")
+            .header("anthropic-ratelimit-unified-reset", &resets_at.to_string())
+            .header("anthropic-ratelimit-unified-representative-claim", "five_hour")
+            .header("anthropic-ratelimit-unified-5h-status", "rejected")
+            .header("anthropic-ratelimit-unified-5h-reset", &resets_at.to_string())
+            .header("anthropic-ratelimit-unified-5h-utilization", "1.0")
+    }
+
+    /// Adds a header to the answer.
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// Waits before the answer.
+    pub(crate) fn delay(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+
+    /// Waits after every delta of a streamed answer.
+    pub(crate) fn slowly(mut self, delay: Duration) -> Self {
+        self.chunk_delay = delay;
+        self
+    }
+
+    /// Sets the stop reason; else it is `tool_use` or `end_turn`.
+    pub(crate) fn stop_reason(mut self, reason: &str) -> Self {
+        self.stop_reason = Some(reason.into());
+        self
+    }
+
+    /// Replaces fields of `usage`.
+    pub(crate) fn usage(mut self, usage: Value) -> Self {
+        self.usage = Some(usage);
+        self
+    }
+
+    /// Makes it go wrong.
+    pub(crate) fn fault(mut self, fault: Fault) -> Self {
+        self.fault = Some(fault);
+        self
+    }
+
+    fn is_call(&self) -> bool {
+        self.blocks.iter().any(|block| block["type"] == "tool_use")
+    }
+}
+
+/// One request, as it came.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    /// Path with query.
+    pub(crate) path: String,
+    /// Headers, names in lower case.
+    pub(crate) headers: Vec<(String, String)>,
+    /// Body as text.
+    pub(crate) body: String,
+}
+
+impl Request {
+    /// Body as JSON.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or(Value::Null)
+    }
+
+    /// Value of a header.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Names of the tools on offer, sorted.
+    pub(crate) fn tool_names(&self) -> Vec<String> {
+        let body = self.json();
+        let tools = body["tools"].as_array().cloned().unwrap_or_default();
+        let mut names: Vec<String> = tools.iter().filter_map(|tool| Some(tool["name"].as_str()?.to_owned())).collect();
+        names.sort();
+        names
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    requests: Vec<Request>,
+    used: Vec<usize>,
+    stopped: bool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    routes: Vec<Route>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// A running API. Dropping it lets go of every connection that it stalls.
+#[derive(Debug)]
+pub(crate) struct Api {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+impl Api {
+    /// Listens on a free port.
+    pub(crate) fn start(routes: impl IntoIterator<Item = Route>) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let routes: Vec<Route> = routes.into_iter().collect();
+        assert!(routes.iter().all(|route| !route.turns.is_empty()), "a route without turns answers nothing");
+        let state = Mutex::new(State { used: vec![0; routes.len()], ..State::default() });
+        let shared = Arc::new(Shared { routes, state, changed: Condvar::new() });
+        let accepting = Arc::clone(&shared);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                if accepting.state().stopped {
+                    return;
+                }
+                let serving = Arc::clone(&accepting);
+                // A client that goes away in the middle is part of many tests.
+                thread::spawn(move || stream.and_then(|stream| serving.connection(stream)));
+            }
+        });
+        Self { address, shared }
+    }
+
+    /// For `ANTHROPIC_BASE_URL`.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Every `POST /v1/messages` so far (token counts left out), oldest first.
+    pub(crate) fn requests(&self) -> Vec<Request> {
+        self.shared.state().requests.clone()
+    }
+
+    /// Waits until `count` requests have come. Panics after `limit`.
+    pub(crate) fn wait_for_requests(&self, count: usize, limit: Duration) -> Vec<Request> {
+        let state = self.shared.state();
+        let (state, timeout) = self
+            .shared
+            .changed
+            .wait_timeout_while(state, limit, |state| state.requests.len() < count)
+            .expect("no test thread panicked");
+        assert!(!timeout.timed_out(), "{} of {count} requests after {limit:?}", state.requests.len());
+        state.requests.clone()
+    }
+}
+
+impl Drop for Api {
+    fn drop(&mut self) {
+        self.shared.state().stopped = true;
+        self.shared.changed.notify_all();
+        // Wakes the accepting thread; if that fails, it ends with the test process.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no test thread panicked")
+    }
+
+    fn pause(&self, time: Duration) {
+        if !time.is_zero() {
+            drop(self.changed.wait_timeout_while(self.state(), time, |state| !state.stopped));
+        }
+    }
+
+    fn stall(&self) {
+        drop(self.changed.wait_while(self.state(), |state| !state.stopped));
+    }
+
+    /// The turn for a request, and how many the route has answered before.
+    fn choose(&self, request: &Request) -> Option<(Turn, usize)> {
+        let mut state = self.state();
+        state.requests.push(request.clone());
+        self.changed.notify_all();
+        let index = self.routes.iter().position(|route| request.body.contains(&route.needle))?;
+        let turns = &self.routes[index].turns;
+        let number = state.used[index];
+        state.used[index] += 1;
+        Some((turns[number.min(turns.len() - 1)].clone(), number))
+    }
+
+    fn connection(&self, stream: TcpStream) -> io::Result<()> {
+        let mut reader = BufReader::new(stream.try_clone()?);
+        let mut writer = stream;
+        while let Some((method, request)) = read_request(&mut reader)? {
+            let goes_on = match method.as_str() {
+                "HEAD" => respond(&mut writer, 200, "application/json", &[], b"").is_ok(),
+                "POST" if request.path.contains("count_tokens") => {
+                    respond(&mut writer, 200, "application/json", &[], br#"{"input_tokens":10}"#).is_ok()
+                }
+                "POST" if request.path.starts_with("/v1/messages") => self.message(&mut writer, &request)?,
+                _ => respond(&mut writer, 404, "application/json", &[], b"{}").is_ok(),
+            };
+            if !goes_on {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers one request for a message. False when the connection is not usable any more.
+    fn message(&self, writer: &mut TcpStream, request: &Request) -> io::Result<bool> {
+        let Some((turn, number)) = self.choose(request) else {
+            let body = json!({"type": "error", "error": {"type": "not_found_error", "message": "no route for this"}});
+            respond(writer, 400, "application/json", &[], body.to_string().as_bytes())?;
+            return Ok(true);
+        };
+        self.pause(turn.delay);
+        match turn.fault {
+            Some(Fault::Close) => return Ok(false),
+            Some(Fault::Stall) => {
+                self.stall();
+                return Ok(false);
+            }
+            Some(Fault::Html) => {
+                respond(writer, 200, "text/html", &[], b"<html><body>502 Bad Gateway</body></html>")?;
+                return Ok(true);
+            }
+            _ => {}
+        }
+        if let Some((status, body)) = &turn.error {
+            respond(writer, *status, "application/json", &turn.headers, body.to_string().as_bytes())?;
+            return Ok(true);
+        }
+        let body = request.json();
+        let message = skeleton(&turn, number, &body["model"]);
+        if body["stream"] == true {
+            return self.stream(writer, &turn, message);
+        }
+        let mut message = message;
+        message["content"] = turn.blocks.iter().map(|block| with_id(block)).collect();
+        message["stop_reason"] = stop_reason(&turn).into();
+        respond(writer, 200, "application/json", &turn.headers, message.to_string().as_bytes())?;
+        Ok(true)
+    }
+
+    fn stream(&self, writer: &mut TcpStream, turn: &Turn, message: Value) -> io::Result<bool> {
+        let mut head = String::from("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nrequest-id: req_test\r\n");
+        for (name, value) in &turn.headers {
+            head += &format!("{name}: {value}\r\n");
+        }
+        head += "transfer-encoding: chunked\r\n\r\n";
+        writer.write_all(head.as_bytes())?;
+        match turn.fault {
+            Some(Fault::Empty) => return end_stream(writer),
+            Some(Fault::Garbage) => {
+                chunk(writer, b"event: message_start\ndata: {not json at all\n\n")?;
+                return end_stream(writer);
+            }
+            _ => {}
+        }
+        let output = turn.usage.as_ref().and_then(|usage| usage["output_tokens"].as_u64()).unwrap_or(42);
+        event(writer, json!({"type": "message_start", "message": message}))?;
+        let mut deltas = 0;
+        for (index, block) in turn.blocks.iter().enumerate() {
+            let (start, parts) = pieces(block);
+            event(writer, json!({"type": "content_block_start", "index": index, "content_block": start}))?;
+            for part in parts {
+                event(writer, json!({"type": "content_block_delta", "index": index, "delta": part}))?;
+                self.pause(turn.chunk_delay);
+                deltas += 1;
+                match turn.fault.filter(|_| deltas == 2) {
+                    Some(Fault::StallMidway) => {
+                        self.stall();
+                        return Ok(false);
+                    }
+                    Some(Fault::Truncate) => return Ok(false),
+                    Some(Fault::ErrorEvent) => {
+                        let error = json!({"type": "overloaded_error", "message": "Overloaded"});
+                        event(writer, json!({"type": "error", "error": error}))?;
+                        return end_stream(writer);
+                    }
+                    _ => {}
+                }
+            }
+            event(writer, json!({"type": "content_block_stop", "index": index}))?;
+        }
+        let delta = json!({"stop_reason": stop_reason(turn), "stop_sequence": null});
+        event(writer, json!({"type": "message_delta", "delta": delta, "usage": {"output_tokens": output}}))?;
+        event(writer, json!({"type": "message_stop"}))?;
+        end_stream(writer)
+    }
+}
+
+fn stop_reason(turn: &Turn) -> String {
+    turn.stop_reason.clone().unwrap_or_else(|| if turn.is_call() { "tool_use" } else { "end_turn" }.into())
+}
+
+fn skeleton(turn: &Turn, number: usize, model: &Value) -> Value {
+    let mut usage = json!({
+        "input_tokens": 100 + number, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 5,
+    });
+    for (key, value) in turn.usage.iter().filter_map(Value::as_object).flatten() {
+        usage[key] = value.clone();
+    }
+    json!({
+        "id": format!("msg_{}", uuid::Uuid::new_v4().simple()), "type": "message", "role": "assistant",
+        "model": model, "content": [], "stop_reason": null, "stop_sequence": null, "usage": usage,
+    })
+}
+
+/// A tool call gets an id unless the test gave it one.
+fn with_id(block: &Value) -> Value {
+    let mut block = block.clone();
+    if block["type"] == "tool_use" && block["id"].is_null() {
+        block["id"] = format!("toolu_{}", uuid::Uuid::new_v4().simple()).into();
+    }
+    block
+}
+
+/// The opening of a block and its deltas.
+fn pieces(block: &Value) -> (Value, Vec<Value>) {
+    let words = |key: &str| block[key].as_str().unwrap_or_default().to_owned();
+    match block["type"].as_str() {
+        Some("text") => {
+            let letters: Vec<char> = words("text").chars().collect();
+            let deltas = letters.chunks(20).map(|part| json!({"type": "text_delta", "text": String::from_iter(part)}));
+            (json!({"type": "text", "text": ""}), deltas.collect())
+        }
+        Some("thinking") => (
+            json!({"type": "thinking", "thinking": "", "signature": ""}),
+            vec![
+                json!({"type": "thinking_delta", "thinking": words("thinking")}),
+                json!({"type": "signature_delta", "signature": "c2ln"}),
+            ],
+        ),
+        Some("tool_use") => {
+            let mut start = with_id(block);
+            let arguments = match start["input"].take() {
+                Value::String(text) => text,
+                input => input.to_string(),
+            };
+            start["input"] = json!({});
+            (start, vec![json!({"type": "input_json_delta", "partial_json": arguments})])
+        }
+        _ => (block.clone(), Vec::new()),
+    }
+}
+
+fn event(writer: &mut TcpStream, data: Value) -> io::Result<()> {
+    chunk(writer, format!("event: {}\ndata: {data}\n\n", data["type"].as_str().unwrap_or_default()).as_bytes())
+}
+
+fn chunk(writer: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
+    let mut framed = format!("{:x}\r\n", bytes.len()).into_bytes();
+    framed.extend_from_slice(bytes);
+    framed.extend_from_slice(b"\r\n");
+    writer.write_all(&framed)
+}
+
+fn end_stream(writer: &mut TcpStream) -> io::Result<bool> {
+    writer.write_all(b"0\r\n\r\n")?;
+    Ok(true)
+}
+
+fn respond(
+    writer: &mut TcpStream,
+    status: u16,
+    kind: &str,
+    headers: &[(String, String)],
+    body: &[u8],
+) -> io::Result<()> {
+    let mut head = format!("HTTP/1.1 {status} Scripted\r\ncontent-type: {kind}\r\nrequest-id: req_test\r\n");
+    for (name, value) in headers {
+        head += &format!("{name}: {value}\r\n");
+    }
+    head += &format!("content-length: {}\r\n\r\n", body.len());
+    writer.write_all(&[head.as_bytes(), body].concat())
+}
+
+/// Method and request; `None` at the end of the connection.
+fn read_request(reader: &mut impl BufRead) -> io::Result<Option<(String, Request)>> {
+    let mut first = String::new();
+    if reader.read_line(&mut first)? == 0 {
+        return Ok(None);
+    }
+    let mut words = first.split_whitespace();
+    let (method, path) = (words.next().unwrap_or_default().to_owned(), words.next().unwrap_or_default().to_owned());
+    let mut headers = Vec::new();
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line)? == 0 || line.trim().is_empty() {
+            break;
+        }
+        if let Some((name, value)) = line.split_once(':') {
+            headers.push((name.trim().to_lowercase(), value.trim().to_owned()));
+        }
+    }
+    let mut request = Request { path, headers, body: String::new() };
+    let length = request.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    request.body = String::from_utf8_lossy(&body).into_owned();
+    Ok(Some((method, request)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+    use crate::support::cli::{Home, claude_bin};
+
+    /// Runs the real CLI one-shot against `api` and gives back its stdout lines.
+    fn claude(api: &Api, home: &Home, extra: &[&str]) -> Option<Vec<Value>> {
+        let output = Command::new(claude_bin()?)
+            .args(["-p", "--output-format", "stream-json", "--verbose", "--setting-sources=", "--tools="])
+            .args(["--model", "sonnet", "--permission-mode", "dontAsk"])
+            .args(extra)
+            .args(["--", "go"])
+            .env_clear()
+            .envs(home.env(api))
+            .current_dir(home.project())
+            .stdin(std::process::Stdio::null())
+            .output()
+            .expect("the CLI starts");
+        let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+        Some(lines.lines().map(|line| serde_json::from_str(line).expect("a JSON line")).collect())
+    }
+
+    fn result(lines: &[Value]) -> &Value {
+        lines.iter().rfind(|line| line["type"] == "result").expect("a result line")
+    }
+
+    #[test]
+    fn the_cli_reads_streamed_blocks_and_the_request_is_on_record() {
+        let turn = Turn::blocks([thinking("let me see"), text("a text that is longer than one delta")]);
+        let api = Api::start([Route::any([turn.usage(json!({"input_tokens": 7, "output_tokens": 9}))])]);
+        let Some(lines) = claude(&api, &Home::new(), &[]) else { return };
+        assert_eq!(result(&lines)["result"], "a text that is longer than one delta");
+        assert_eq!(result(&lines)["usage"]["output_tokens"], 9);
+        let requests = api.requests();
+        assert_eq!(requests.len(), 1, "{requests:?}");
+        assert!(requests[0].body.contains("go") && requests[0].tool_names().is_empty());
+        assert_eq!(requests[0].header("x-api-key"), Some("test-key"));
+    }
+
+    #[test]
+    fn routes_count_their_turns_and_calls_come_through() {
+        let call = tool("mcp__none__x", json!({"n": 1}));
+        let api = Api::start([
+            Route::on("No such tool", [Turn::says("gave up")]),
+            Route::any([Turn::blocks([call]), Turn::says("never reached")]),
+        ]);
+        let Some(lines) = claude(&api, &Home::new(), &[]) else { return };
+        assert_eq!(result(&lines)["result"], "gave up");
+        assert_eq!(api.wait_for_requests(2, Duration::from_secs(5)).len(), 2);
+    }
+
+    #[test]
+    fn errors_carry_their_headers() {
+        let api = Api::start([Route::any([Turn::rate_limited(1), Turn::says("recovered")])]);
+        let Some(lines) = claude(&api, &Home::new(), &[]) else { return };
+        let retry = lines.iter().find(|line| line["subtype"] == "api_retry").expect("a retry line");
+        assert_eq!(retry["error_status"], 429);
+        assert_eq!(result(&lines)["result"], "recovered");
+
+        let api = Api::start([Route::any([Turn::unauthorized()])]);
+        let lines = claude(&api, &Home::new(), &[]).unwrap_or_default();
+        assert_eq!(result(&lines)["api_error_status"], 401);
+    }
+
+    #[test]
+    fn the_cli_recovers_from_every_broken_answer() {
+        let long = "word ".repeat(40);
+        for fault in [Fault::Close, Fault::Truncate, Fault::ErrorEvent, Fault::Empty, Fault::Garbage] {
+            let broken = Turn::says(&long).fault(fault);
+            let api = Api::start([Route::any([broken, Turn::says("second try")])]);
+            let Some(lines) = claude(&api, &Home::new(), &[]) else { return };
+            assert_eq!(result(&lines)["result"], "second try", "{fault:?}");
+        }
+        let api = Api::start([Route::any([Turn::says("").fault(Fault::Html)])]);
+        let lines = claude(&api, &Home::new(), &[]).unwrap_or_default();
+        assert_eq!(result(&lines)["is_error"], true);
+    }
+
+    #[test]
+    fn a_used_up_window_is_told_with_its_reset() {
+        let Some(program) = claude_bin() else { return };
+        let resets_at = jiff::Timestamp::now().as_second() + 3_600;
+        let api = Api::start([Route::any([Turn::usage_limit(resets_at)])]);
+        let home = Home::new();
+        let output = Command::new(program)
+            .args(["-p", "--output-format", "stream-json", "--verbose", "--setting-sources=", "--tools=", "--", "go"])
+            .env_clear()
+            .envs(home.env(&api))
+            .env_remove("ANTHROPIC_API_KEY")
+            .env("CLAUDE_CODE_OAUTH_TOKEN", "test-token")
+            .current_dir(home.project())
+            .stdin(std::process::Stdio::null())
+            .output()
+            .expect("the CLI starts");
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(stdout.contains("rate_limit_event") && stdout.contains(&resets_at.to_string()), "{stdout}");
+        assert!(stdout.contains("usage_limit_reached"), "{stdout}");
+    }
+}
