@@ -265,11 +265,7 @@ impl Calls {
                     row.status = CallStatus::Denied;
                 }
             }
-            Detail::Empty
-            | Detail::Thinking { .. }
-            | Detail::Denial { tool_use_id: None, .. }
-            | Detail::Line(_)
-            | Detail::Facts(_) => {}
+            Detail::Empty | Detail::Thinking { .. } | Detail::Denial { tool_use_id: None, .. } | Detail::Line(_) => {}
         }
     }
 
@@ -297,7 +293,7 @@ impl Calls {
                 result_seq: None,
                 started: at,
                 duration: None,
-                input: detail.tool_input.map(|input| cut(input.0, KEPT)),
+                input: detail.tool_input.as_ref().map(|input| cut(input.raw().0, KEPT)),
                 output: None,
                 output_bytes: None,
                 error: None,
