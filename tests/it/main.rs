@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod architecture;
 mod captures;
+mod config;
 mod replay;
 mod scripted;
 mod store;
