@@ -21,13 +21,13 @@ use crate::{
 #[derive(Debug)]
 pub struct Tap {
     inner: Arc<dyn Recorder>,
-    heard: mpsc::Sender<Input>,
+    heard: mpsc::WeakSender<Input>,
     began: Instant,
 }
 
 impl Tap {
-    /// Listens to what goes to `inner`.
-    pub fn new(inner: Arc<dyn Recorder>, heard: mpsc::Sender<Input>) -> Self {
+    /// Listens to what goes to `inner`. Hearing does not keep a run open: only people do.
+    pub fn new(inner: Arc<dyn Recorder>, heard: mpsc::WeakSender<Input>) -> Self {
         Self { inner, heard, began: Instant::now() }
     }
 
@@ -51,9 +51,10 @@ impl Recorder for Tap {
         for item in items {
             if let Body::Out(line) = item.body
                 && let Some(observed) = self.observed(line)
+                && let Some(heard) = self.heard.upgrade()
             {
                 // A full queue means that the schedule has plenty to think about already.
-                let _ = self.heard.try_send(Input::LimitObserved(observed));
+                let _ = heard.try_send(Input::LimitObserved(observed));
             }
         }
         Ok(())
