@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod drive;
+pub mod execute;
 pub mod exit;
 pub mod json;
 pub mod lines;
@@ -13,6 +14,7 @@ pub mod screen;
 pub mod show;
 pub mod signals;
 pub mod summary;
+pub mod tap;
 
 use clap::Parser as _;
 

@@ -7,6 +7,7 @@ pub mod block;
 pub mod line;
 pub mod raw;
 
+pub(crate) mod bits;
 mod chat;
 mod read;
 mod scan;

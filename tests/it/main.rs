@@ -6,6 +6,7 @@ mod architecture;
 mod captures;
 mod config;
 mod replay;
+mod scripted;
 mod store;
 mod support;
 mod unit_protocol;

@@ -22,8 +22,21 @@ pub(super) fn call(name: &str, input: Option<Raw<'_>>) -> String {
 
 /// Arguments that say what a call is about, the best first.
 const SUBJECTS: &[&str] = &[
-    "command", "file_path", "notebook_path", "path", "pattern", "query", "url", "key", "name", "page", "skill",
-    "subagent_type", "description", "prompt", "id",
+    "command",
+    "file_path",
+    "notebook_path",
+    "path",
+    "pattern",
+    "query",
+    "url",
+    "key",
+    "name",
+    "page",
+    "skill",
+    "subagent_type",
+    "description",
+    "prompt",
+    "id",
 ];
 
 fn argument(input: &Value) -> String {
@@ -73,9 +86,7 @@ pub(super) fn result(result: &ToolResult<'_>, most: usize) -> String {
 fn content_text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
-        Value::Array(blocks) => {
-            blocks.iter().filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n")
-        }
+        Value::Array(blocks) => blocks.iter().filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n"),
         other => other.to_string(),
     }
 }
