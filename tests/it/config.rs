@@ -50,7 +50,30 @@ fn all_layers_together_are_shown_with_their_origins() {
     let file = "[claude]\nmodel = \"sonnet\"\nallowed_tools = []\n\n[retry]\nmax_retries = 1\n[ui]\nfps = 30\n[keys]\nretry = [\"r\"]\n";
     let home = Home::new(Some(file)).with("INGESTDECK_UI_FPS", "20").with("INGESTDECK_UI_ASCII", "true");
     let config = home.load(Some("opus")).unwrap();
-    insta::assert_snapshot!(home.redact(&config.lines().join("\n")), @"");
+    insta::assert_snapshot!(home.redact(&config.lines().join("\n")), @r#"
+    claude.model = "opus"  # flag --model
+    claude.allowed_tools = []  # user $XDG_CONFIG_HOME/ingestdeck/config.toml:3
+    claude.dangerously_skip_permissions = false  # default
+    claude.use_api_billing = false  # default
+    claude.session_mismatch = "error"  # default
+    claude.pass_env = []  # default
+    agent.allowed_tools = ["Read", "Edit", "Write", "Bash", "Glob", "Grep"]  # default
+    agent.max_turns = 50  # default
+    agent.model = "claude-sonnet-4-20250514"  # default
+    # agent.system_prompt is not set  # default
+    # agent.temperature is not set  # default
+    retry.max_retries = 5  # project /project/ktx.yaml
+    retry.initial_delay_ms = 1000  # default
+    retry.factor = 2.0  # default
+    retry.max_delay_ms = 30000  # default
+    ingest.tool_failures = "strict"  # default
+    ingest.partial_messages = true  # default
+    ui.theme = "auto"  # default
+    ui.mouse = true  # default
+    ui.ascii = true  # environment INGESTDECK_UI_ASCII
+    ui.fps = 20  # environment INGESTDECK_UI_FPS
+    keys.retry = ["r"]  # user $XDG_CONFIG_HOME/ingestdeck/config.toml:10
+    "#);
     assert_eq!(config.warnings, [] as [&str; 0]);
 }
 
@@ -64,7 +87,9 @@ fn no_file_is_fine_and_the_template_changes_nothing() {
 fn a_mistake_names_file_line_key_and_what_is_expected() {
     let home = Home::new(Some("[claude]\nuse_api_billing = \"true\"\n"));
     let error = home.load(None).unwrap_err().to_string();
-    insta::assert_snapshot!(home.redact(&error), @"");
+    insta::assert_snapshot!(home.redact(&error), @r#"
+    $XDG_CONFIG_HOME/ingestdeck/config.toml:2: claude.use_api_billing must be true or false, not "true"
+    "#);
 }
 
 #[cfg(unix)]
