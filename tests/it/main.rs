@@ -6,4 +6,5 @@ mod captures;
 mod replay;
 mod store;
 mod support;
+mod tui;
 mod unit_protocol;
