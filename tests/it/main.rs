@@ -9,4 +9,5 @@ mod replay;
 mod scripted;
 mod store;
 mod support;
+mod tui;
 mod unit_protocol;
