@@ -7,7 +7,7 @@ use crate::{
     decode::{Block, Body, Kind, Raw, ToolResult, line::System},
     tape::{
         Note,
-        note::{Level, StopHow},
+        note::{Level, Outcome, StopHow},
     },
     tui::text::{one_row, size},
 };
@@ -43,7 +43,7 @@ pub(super) fn line(body: &Body<'_>, json: &[u8], most: usize) -> String {
             let model = init.model.as_deref().unwrap_or("model not said");
             let servers: Vec<_> = init.mcp_servers.iter().map(|(name, status)| format!("{name} {status}")).collect();
             let servers = if servers.is_empty() { String::new() } else { format!(" · {}", servers.join(", ")) };
-            format!("session with {model} · {} tools{servers}", init.tools.len())
+            format!("session with {model} · {}{servers}", counted(init.tools.len(), "tool"))
         }
         Body::System(system) => self::system(system).unwrap_or_else(raw),
         Body::Assistant(chat) | Body::User(chat) => match chat.blocks.as_slice() {
@@ -75,6 +75,10 @@ pub(super) fn line(body: &Body<'_>, json: &[u8], most: usize) -> String {
         }
         Body::Control { .. } | Body::Other(_) | Body::Malformed => raw(),
     }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 fn system(system: &System<'_>) -> Option<String> {
@@ -153,17 +157,24 @@ pub(super) fn note_kind(json: &[u8]) -> String {
 /// A note of ours.
 pub(super) fn note(note: &Note) -> String {
     match note {
-        Note::RunPlanned(plan) => format!("planned {} units, {} at once", plan.units.len(), plan.concurrency),
+        Note::RunPlanned(plan) => format!("planned {}, {} at once", counted(plan.units.len(), "unit"), plan.concurrency),
         Note::AttemptStarted(start) => {
             let model = start.model.as_deref().unwrap_or("default model");
             let pid = start.pid.map(|pid| format!(" · pid {pid}")).unwrap_or_default();
-            format!("attempt started · {model} · {} tools{pid}", start.tools.len())
+            format!("attempt started · {model} · {}{pid}", counted(start.tools.len(), "tool"))
         }
         Note::IsolationChecked(check) => match &check.breach {
             None => "isolation holds".to_owned(),
             Some(breach) => format!("isolation breach: {breach}"),
         },
-        Note::AttemptEnded(end) => format!("{:?}: {}", end.verdict.outcome, end.verdict.reason).to_lowercase(),
+        Note::AttemptEnded(end) => {
+            let outcome = match end.verdict.outcome {
+                Outcome::Succeeded => "succeeded",
+                Outcome::Failed => "failed",
+                Outcome::Stopped => "stopped",
+            };
+            format!("{outcome}: {}", end.verdict.reason)
+        }
         Note::RetryScheduled { next, delay_ms, .. } => format!("attempt {next} starts in {} ms", delay_ms),
         Note::RetryRequested { next } => format!("attempt {next} asked for"),
         Note::StopRequested { how } => match how {
