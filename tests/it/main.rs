@@ -5,6 +5,7 @@
 mod architecture;
 mod captures;
 mod config;
+mod ingest;
 mod replay;
 mod scripted;
 mod store;
