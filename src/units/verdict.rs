@@ -170,14 +170,16 @@ fn failure(stop: StopReason, cause: Cause, reason: String) -> Verdict {
 
 fn loop_reason(facts: &Facts) -> String {
     let Some(result) = &facts.result else { return no_result(facts) };
-    let subtype = result.subtype.as_deref().filter(|subtype| *subtype != "success");
-    let label = subtype.or(result.terminal_reason.as_deref()).unwrap_or("no reason given");
-    let text =
-        [&result.errors, &result.text, &facts.last_text].into_iter().flatten().find(|text| !text.trim().is_empty());
-    match text {
-        Some(text) => format!("Claude Code query failed ({label}): {}", quote(text)),
-        None => format!("Claude Code query failed ({label})"),
+    let terminal = result.terminal_reason.as_deref().filter(|terminal| *terminal != "completed");
+    if let Some(aborted @ ("aborted_streaming" | "aborted_tools")) = terminal {
+        return format!("Claude Code was interrupted ({aborted})");
     }
+    let subtype = result.subtype.as_deref().filter(|subtype| *subtype != "success");
+    let label = subtype.or(terminal).map(|label| format!(" ({})", quote(label))).unwrap_or_default();
+    let texts = [&result.errors, &result.text, &facts.last_text].into_iter().flatten();
+    let text = texts.map(|text| quote(text)).find(|text| !text.is_empty());
+    let text = text.map(|text| format!(": {text}")).unwrap_or_default();
+    format!("Claude Code query failed{label}{text}")
 }
 
 /// A process that ended without a result line: its own last words, if it had any.
