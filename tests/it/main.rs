@@ -6,6 +6,7 @@ mod architecture;
 mod captures;
 mod config;
 mod ingest;
+mod demo;
 mod replay;
 mod scripted;
 mod store;
