@@ -10,7 +10,7 @@ use std::{
 
 use ingestdeck::{
     claude::{
-        process::Patience,
+        process::{self, Child, Order, Patience},
         unit::{Command, Decision, Gate, HeldCall, OpenGate, Program, UnitLaunch, run_unit_from},
     },
     run::source::{Item, RecordError, Recorder},
@@ -636,4 +636,126 @@ async fn dropping_an_attempt_kills_its_process() {
         assert!(std::time::Instant::now() < deadline, "it is still there");
         tokio::task::yield_now().await;
     }
+}
+
+/// Set in the second process of the tests below: it plays an ingestdeck that meets its end.
+const ALONE: &str = "INGESTDECK_TEST_ALONE";
+
+/// Starts three stubborn children in a second process, which then does `what`, and returns whether all are gone.
+fn second_process(test: &str, what: &str) -> bool {
+    let run = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([&format!("unit_protocol::{test}"), "--exact", "--nocapture", "--include-ignored"])
+        .env(ALONE, what)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&run.stdout);
+    let children: Vec<u32> = text.lines().filter_map(|line| line.strip_prefix("child ")?.parse().ok()).collect();
+    assert_eq!(children.len(), 3, "{text}{}", String::from_utf8_lossy(&run.stderr));
+    let deadline = std::time::Instant::now() + LIMIT;
+    while std::time::Instant::now() < deadline {
+        if children.iter().all(|pid| gone(Some(*pid))) {
+            return true;
+        }
+        std::thread::yield_now();
+    }
+    false
+}
+
+async fn three_children() -> Vec<Child> {
+    let mut children = Vec::new();
+    for _ in 0..3 {
+        let order = Order {
+            exe: "/bin/sh".into(),
+            args: vec!["-c".into(), "trap '' INT TERM HUP; while :; do sleep 0.05; done".into()],
+            cwd: std::env::temp_dir(),
+            env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+            stdin: false,
+        };
+        let child = process::spawn(order).await.unwrap();
+        println!("\nchild {}", child.pid());
+        children.push(child);
+    }
+    children
+}
+
+#[tokio::test]
+async fn one_call_kills_every_group() {
+    if std::env::var_os(ALONE).is_none() {
+        assert!(second_process("one_call_kills_every_group", "kill_all"));
+        return;
+    }
+    let mut children = three_children().await;
+    process::kill_all();
+    for child in &mut children {
+        assert_eq!(child.wait().await.signal, Some(9));
+    }
+    // Nothing is dropped: the call alone must have done it.
+    std::mem::forget(children);
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn no_child_survives_a_death_without_warning() {
+    if std::env::var_os(ALONE).is_none() {
+        assert!(second_process("no_child_survives_a_death_without_warning", "die"));
+        return;
+    }
+    let children = three_children().await;
+    let us = nix::unistd::getpid();
+    nix::sys::signal::kill(us, nix::sys::signal::Signal::SIGKILL).unwrap();
+    std::mem::forget(children);
+}
+
+/// Never answers.
+#[derive(Debug)]
+struct Stuck {
+    /// Calls hang until this is let go.
+    latch: Mutex<()>,
+}
+
+impl Gate for Stuck {
+    fn decide(&self, _call: HeldCall) -> futures_util::future::BoxFuture<'_, Decision> {
+        Box::pin(std::future::pending())
+    }
+}
+
+impl Toolset for Stuck {
+    fn specs(&self) -> Vec<ToolSpec> {
+        Wiki::default().specs()
+    }
+
+    fn call(&self, _call: &ToolCall) -> ToolReply {
+        drop(self.latch.lock().unwrap());
+        ToolReply::text("at last")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stuck_tool_and_a_stuck_gate_hold_nobody_up() {
+    let stuck = Arc::new(Stuck { latch: Mutex::new(()) });
+    let held = stuck.latch.lock().unwrap();
+    let scene = Scene { gate: Arc::clone(&stuck) as Arc<dyn Gate>, ..quick() };
+    let request = |id: u32, request: Value| {
+        json!({"type": "control_request", "request_id": id.to_string(), "request": request}).to_string()
+    };
+    let mcp =
+        |id, message: Value| request(id, json!({"subtype": "mcp_message", "server_name": "ktx", "message": message}));
+    let client = json!({"name": "agent", "version": "1"});
+    let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client});
+    let lines = [
+        request(1, json!({"subtype": "hook_callback", "callback_id": "pre_tool_use", "input": {"tool_name": "x"}})),
+        mcp(2, json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello})),
+        mcp(
+            3,
+            json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "wiki_read", "arguments": {}}}),
+        ),
+    ];
+    let script = format!("cat <<'END'\n{}\nEND\nwhile :; do sleep 0.05; done", lines.join("\n"));
+    let launch = UnitLaunch { tools: Arc::clone(&stuck) as Arc<dyn Toolset>, ..shell(&scene, &script) };
+    let facts = scene.stopped_at("serverInfo", Command::Kill, launch, None).await;
+    assert_eq!((facts.stopped, facts.signal), (Some(StopHow::Kill), Some(9)));
+    let left_behind =
+        scene.tape.notes().iter().any(|note| matches!(note, Note::Said { text, .. } if text.contains("left behind")));
+    assert!(left_behind, "{:?}", scene.tape.notes());
+    drop(held);
 }
