@@ -7,10 +7,18 @@ use memchr::memchr;
 /// Text of a string, given what stands between its quotes. Borrowed when nothing is escaped. What is no text (broken
 /// UTF-8, lone surrogates, unknown escapes) becomes U+FFFD.
 pub(super) fn unescape(inside: &[u8]) -> Cow<'_, str> {
-    let plain = String::from_utf8_lossy(inside);
+    let plain = plain(inside);
     match memchr(b'\\', plain.as_bytes()) {
         None => plain,
         Some(first) => Cow::Owned(unescape_from(&plain, first)),
+    }
+}
+
+/// Text of a string without escapes.
+pub(super) fn plain(inside: &[u8]) -> Cow<'_, str> {
+    match simdutf8::basic::from_utf8(inside) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) => String::from_utf8_lossy(inside),
     }
 }
 
