@@ -75,11 +75,10 @@ impl Memory {
     }
 
     fn started(&self) -> AttemptStarted {
-        let notes = self.notes();
-        let Some(Note::AttemptStarted(started)) = notes.first() else {
-            panic!("the first note is {:?}", notes.first())
-        };
-        started.as_ref().clone()
+        let first = self.notes().into_iter().next();
+        let started =
+            first.and_then(|note| if let Note::AttemptStarted(started) = note { Some(*started) } else { None });
+        started.expect("the first note says how the attempt was started")
     }
 
     fn checks(&self) -> Vec<IsolationChecked> {
@@ -638,19 +637,21 @@ async fn dropping_an_attempt_kills_its_process() {
     }
 }
 
-/// Set in the second process of the tests below: it plays an ingestdeck that meets its end.
+/// Set in the second process of the tests below, which plays an ingestdeck that meets its end: the file for the ids
+/// of its children.
 const ALONE: &str = "INGESTDECK_TEST_ALONE";
 
-/// Starts three stubborn children in a second process, which then does `what`, and returns whether all are gone.
-fn second_process(test: &str, what: &str) -> bool {
+/// Runs `test` in a second process, where it starts three children, and returns whether all of them are gone.
+fn second_process(test: &str) -> bool {
+    let ids = tempfile::NamedTempFile::new().unwrap();
     let run = std::process::Command::new(std::env::current_exe().unwrap())
         .args([&format!("unit_protocol::{test}"), "--exact", "--nocapture", "--include-ignored"])
-        .env(ALONE, what)
+        .env(ALONE, ids.path())
         .output()
         .unwrap();
-    let text = String::from_utf8_lossy(&run.stdout);
-    let children: Vec<u32> = text.lines().filter_map(|line| line.strip_prefix("child ")?.parse().ok()).collect();
-    assert_eq!(children.len(), 3, "{text}{}", String::from_utf8_lossy(&run.stderr));
+    let text = std::fs::read_to_string(ids.path()).unwrap();
+    let children: Vec<u32> = text.lines().map(|line| line.parse().unwrap()).collect();
+    assert_eq!(children.len(), 3, "{}", String::from_utf8_lossy(&run.stdout));
     let deadline = std::time::Instant::now() + LIMIT;
     while std::time::Instant::now() < deadline {
         if children.iter().all(|pid| gone(Some(*pid))) {
@@ -671,17 +672,17 @@ async fn three_children() -> Vec<Child> {
             env: vec![("PATH".into(), "/usr/bin:/bin".into())],
             stdin: false,
         };
-        let child = process::spawn(order).await.unwrap();
-        println!("\nchild {}", child.pid());
-        children.push(child);
+        children.push(process::spawn(order).await.unwrap());
     }
+    let ids: String = children.iter().map(|child| format!("{}\n", child.pid())).collect();
+    std::fs::write(std::env::var_os(ALONE).unwrap(), ids).unwrap();
     children
 }
 
 #[tokio::test]
 async fn one_call_kills_every_group() {
     if std::env::var_os(ALONE).is_none() {
-        assert!(second_process("one_call_kills_every_group", "kill_all"));
+        assert!(second_process("one_call_kills_every_group"));
         return;
     }
     let mut children = three_children().await;
@@ -697,7 +698,7 @@ async fn one_call_kills_every_group() {
 #[tokio::test]
 async fn no_child_survives_a_death_without_warning() {
     if std::env::var_os(ALONE).is_none() {
-        assert!(second_process("no_child_survives_a_death_without_warning", "die"));
+        assert!(second_process("no_child_survives_a_death_without_warning"));
         return;
     }
     let children = three_children().await;
@@ -710,7 +711,9 @@ async fn no_child_survives_a_death_without_warning() {
 #[derive(Debug)]
 struct Stuck {
     /// Calls hang until this is let go.
-    latch: Mutex<()>,
+    latch: Mutex<Option<std::sync::mpsc::Receiver<()>>>,
+    /// Rings when a call hangs.
+    hangs: Notify,
 }
 
 impl Gate for Stuck {
@@ -725,15 +728,17 @@ impl Toolset for Stuck {
     }
 
     fn call(&self, _call: &ToolCall) -> ToolReply {
-        drop(self.latch.lock().unwrap());
+        self.hangs.notify_one();
+        let latch = self.latch.lock().unwrap().take();
+        assert!(latch.unwrap().recv().is_err(), "the other end is dropped");
         ToolReply::text("at last")
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stuck_tool_and_a_stuck_gate_hold_nobody_up() {
-    let stuck = Arc::new(Stuck { latch: Mutex::new(()) });
-    let held = stuck.latch.lock().unwrap();
+    let (held, latch) = std::sync::mpsc::channel();
+    let stuck = Arc::new(Stuck { latch: Mutex::new(Some(latch)), hangs: Notify::new() });
     let scene = Scene { gate: Arc::clone(&stuck) as Arc<dyn Gate>, ..quick() };
     let request = |id: u32, request: Value| {
         json!({"type": "control_request", "request_id": id.to_string(), "request": request}).to_string()
@@ -752,10 +757,42 @@ async fn a_stuck_tool_and_a_stuck_gate_hold_nobody_up() {
     ];
     let script = format!("cat <<'END'\n{}\nEND\nwhile :; do sleep 0.05; done", lines.join("\n"));
     let launch = UnitLaunch { tools: Arc::clone(&stuck) as Arc<dyn Toolset>, ..shell(&scene, &script) };
-    let facts = scene.stopped_at("serverInfo", Command::Kill, launch, None).await;
+    let (commands, orders) = mpsc::channel(1);
+    let (ready, _started) = oneshot::channel();
+    let run = tokio::spawn(run_unit_from(scene.env(None), scene.patience, launch, orders, ready));
+    tokio::time::timeout(LIMIT, stuck.hangs.notified()).await.unwrap();
+    commands.send(Command::Kill).await.unwrap();
+    let facts = tokio::time::timeout(LIMIT, run).await.unwrap().unwrap();
     assert_eq!((facts.stopped, facts.signal), (Some(StopHow::Kill), Some(9)));
     let left_behind =
         scene.tape.notes().iter().any(|note| matches!(note, Note::Said { text, .. } if text.contains("left behind")));
     assert!(left_behind, "{:?}", scene.tape.notes());
     drop(held);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_scripted_agent_passes_the_same_proof() {
+    let scene = quick();
+    let script = scene.home.project().join("script.toml");
+    let text = r#"
+        [pace]
+        chunk_ms = 0
+        [[part]]
+        unit = "docs-*"
+        steps = [
+          { say = "I read first." },
+          { call = { tool = "wiki_read", with = { key = "arr" } } },
+          { call = { tool = "wiki_remove", with = { key = "gone" } } },
+          { say = "Done." },
+        ]"#;
+    std::fs::write(&script, text).unwrap();
+    let words = ["scripted-agent", "--script", script.to_str().unwrap(), "--unit", "docs-a", "--attempt", "1"];
+    let (facts, ready) = scene.run(scene.launch(env!("CARGO_BIN_EXE_ingestdeck"), &words), None).await;
+    assert!(ready, "{facts:?}");
+    assert_eq!(facts.isolation_breach, None);
+    assert_eq!(scene.wiki.called(), [("wiki_read".into(), json!("arr")), ("wiki_remove".into(), json!("gone"))]);
+    assert_eq!(failures(&facts), [("wiki_remove", "there is no page gone")]);
+    let result = facts.result.as_ref().unwrap();
+    assert_eq!((stop_reason(result), result.text.as_deref()), (StopReason::Natural, Some("Done.")));
+    assert_eq!(scene.tape.checks().len(), 1);
 }
