@@ -350,7 +350,7 @@ impl Shared {
             return self.stream(writer, &turn, message);
         }
         let mut message = message;
-        message["content"] = turn.blocks.iter().map(|block| with_id(block)).collect();
+        message["content"] = turn.blocks.iter().map(with_id).collect();
         message["stop_reason"] = stop_reason(&turn).into();
         respond(writer, 200, "application/json", &turn.headers, message.to_string().as_bytes())?;
         Ok(true)
