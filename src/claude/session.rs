@@ -118,13 +118,13 @@ pub async fn run_session_from(
     launch.args.resume = launch.args.resume.or_else(|| named.map(str::to_owned));
     launch.args.fork &= launch.args.resume.is_some();
     let tape = Tape { recorder: Arc::clone(&launch.recorder), unit: launch.unit.clone(), attempt: launch.attempt };
-    let facts = Facts { prompt_chars: prompt.chars().count(), ..Facts::default() };
     let goes_on = launch.args.resume.clone().filter(|_| !launch.args.fork);
     let mut end = SessionEnd {
         session: goes_on.clone(),
         forked_from: launch.args.resume.clone().filter(|_| launch.args.fork),
         mismatch: None,
-        facts,
+        // The limit on prompts is one of units; a session may be told anything.
+        facts: Facts::default(),
     };
 
     // A resumed session is ours before the process starts; a new one as soon as its id is known.

@@ -9,6 +9,7 @@ mod ingest;
 mod demo;
 mod replay;
 mod scripted;
+mod session;
 mod store;
 mod support;
 mod tui;
