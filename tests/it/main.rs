@@ -5,8 +5,8 @@
 mod architecture;
 mod captures;
 mod config;
-mod ingest;
 mod demo;
+mod ingest;
 mod replay;
 mod scripted;
 mod session;

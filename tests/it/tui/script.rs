@@ -84,7 +84,9 @@ impl Script {
         let wanted: Vec<String> = text.chars().map(String::from).collect();
         let cells = buffer.content();
         let place = (0..cells.len()).find(|at| {
-            cells.get(*at..at + wanted.len()).is_some_and(|part| part.iter().zip(&wanted).all(|(cell, char)| cell.symbol() == char))
+            cells
+                .get(*at..at + wanted.len())
+                .is_some_and(|part| part.iter().zip(&wanted).all(|(cell, char)| cell.symbol() == char))
         });
         cells[place.unwrap_or_else(|| panic!("`{text}` is not on the screen:\n{}", self.text()))].style()
     }
@@ -150,7 +152,12 @@ pub(crate) fn options() -> Options {
 }
 
 /// Plays `script` on `timeline` and gives back the script and how the screen was left.
-pub(crate) fn play(timeline: Timeline, live: Option<LiveHandle>, options: Options, mut script: Script) -> (Script, tui::Exit) {
+pub(crate) fn play(
+    timeline: Timeline,
+    live: Option<LiveHandle>,
+    options: Options,
+    mut script: Script,
+) -> (Script, tui::Exit) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let exit = runtime.block_on(async {
         script.started = Instant::now();
