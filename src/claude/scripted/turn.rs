@@ -91,6 +91,10 @@ impl<'a> Turn<'a> {
 
     /// From the init line to the result line.
     pub(super) async fn play(&mut self) -> Result<(), Cut> {
+        // What a part ignores from its start, it ignores before anybody can hear of it.
+        for step in self.part.steps.iter().take_while(|step| matches!(step, Step::Ignore(_))) {
+            self.step(step).await?;
+        }
         self.actor.wire.stamped(self.init()).await?;
         for step in &self.part.steps {
             if self.token.is_cancelled() {
