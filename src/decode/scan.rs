@@ -32,7 +32,7 @@ impl<'a> Scan<'a> {
     }
 
     /// The next byte that is not white space, not consumed.
-    #[inline]
+    #[inline(always)]
     pub(super) fn peek(&mut self) -> Scanned<u8> {
         loop {
             match self.bytes.get(self.at) {
@@ -245,7 +245,7 @@ impl<'a> Scan<'a> {
     }
 
     /// A key with its colon.
-    #[inline]
+    #[inline(always)]
     fn key(&mut self) -> Scanned<Cow<'a, [u8]>> {
         if self.peek()? != b'"' {
             return Err(Broken);
