@@ -2,8 +2,77 @@
 
 pub mod args;
 pub mod drive;
+pub mod execute;
 pub mod exit;
+pub mod json;
+pub mod launch;
+pub mod lines;
+pub mod plan;
+pub mod project;
+pub mod replay;
+pub mod run;
+pub mod runs;
+pub mod screen;
+pub mod settings;
+pub mod show;
+pub mod signals;
 pub mod summary;
-pub fn main() -> exit::Exit {
-    exit::Exit::Ok
+pub mod tap;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use self::{
+    args::{Cli, Command},
+    exit::{Exit, Failure},
+};
+use crate::claude::scripted;
+
+/// The hidden subcommand that plays the model in the demo and the tests.
+const SCRIPTED_AGENT: &str = "scripted-agent";
+
+/// Runs the program.
+pub fn main() -> ExitCode {
+    let mut words = std::env::args();
+    // Its arguments are those of `claude`, which are not ours to parse.
+    if words.nth(1).as_deref() == Some(SCRIPTED_AGENT) {
+        return scripted::run(words);
+    }
+    front().into()
+}
+
+fn front() -> Exit {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are answers, not errors. A closed stdout is nobody's fault.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Usage } else { Exit::Ok };
+        }
+    };
+    match run(&cli) {
+        Ok(exit) => exit,
+        Err(failure) => {
+            complain(&failure);
+            failure.exit
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<Exit, Failure> {
+    let global = &cli.global;
+    match &cli.command {
+        Command::Plan(select) => plan::plan(global, select),
+        Command::Run(args) => run::run(global, args),
+        Command::Replay(args) => replay::replay(global, args),
+        Command::Runs { command } => runs::runs(global, command),
+        Command::Config { command: args::ConfigCommand::Show } => settings::show(global),
+        _ => Err(Failure::usage("later")),
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "the one place where errors reach the user")]
+fn complain(failure: &Failure) {
+    eprintln!("ingestdeck: {}", failure.message);
 }

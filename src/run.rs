@@ -7,6 +7,8 @@ pub mod source;
 pub mod state;
 pub mod timeline;
 
+/// What [`Emitted`] carries, for layers that know the run and not how its events come about.
+pub use crate::actions::event;
 pub use fold::{Emitted, Fold, RunChange};
 pub use source::{Arrived, Item, Lane, Origin, Progress, Recorder, Source, SourceError};
 pub use state::RunState;

@@ -3,6 +3,14 @@
 //! The tape is the only truth. Everything else here can be deleted and is built again from the tapes. It must not
 //! know how a tape is read back ([`crate::run::Source`] comes in from outside) or what is drawn from it.
 
+pub mod db;
+pub mod refresh;
+pub mod rows;
+pub mod runs;
 pub mod tape_file;
 
+pub use db::Db;
+pub use refresh::Refreshed;
+pub use rows::RunRows;
+pub use runs::{Found, NewRun, Runs, Standing};
 pub use tape_file::TapeWriter;

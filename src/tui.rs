@@ -1,1 +1,287 @@
-//! placeholder
+//! The screen: a run that grows or a record, shown live, walked through, acted on.
+//!
+//! Owns the terminal while it is up. It shows a [`Timeline`] and nothing else, so it cannot tell whether what it shows is
+//! live; orders go out as [`Command`]s to whoever runs units. It must not know how units are run or where records lie.
+//!
+//! Shape: [`world`] hands in an event, [`update`] decides and returns [`effect`]s as data, [`app`] executes them, [`view`]
+//! paints a pure function of [`model`], story and [`cache`]. What is visible is read before the draw ([`load`]).
+
+pub mod action;
+pub mod app;
+pub mod cache;
+pub mod document;
+pub mod effect;
+pub mod frame;
+pub mod key;
+pub mod keymap;
+pub mod layout;
+pub mod load;
+pub mod model;
+pub mod msg;
+pub mod play;
+pub mod seek;
+pub mod still;
+pub mod terminal;
+pub mod text;
+pub mod theme;
+pub mod update;
+pub mod view;
+pub mod world;
+
+use std::{io, time::Duration};
+
+use futures_util::FutureExt as _;
+use tokio::sync::{mpsc, watch};
+
+pub use effect::Command;
+pub use keymap::{Keymap, KeymapError, Overrides};
+pub use theme::{ColorChoice, ColorLevel, Theme, ThemeError};
+
+use app::{Act, App};
+use key::Key;
+use msg::Msg;
+use world::{Input, World};
+
+use crate::run::Timeline;
+
+/// Inputs that are taken before the next frame.
+const BATCH: usize = 256;
+
+/// The way to a run that is going on.
+#[derive(Debug)]
+pub struct LiveHandle {
+    /// Where orders go.
+    pub commands: mpsc::Sender<Command>,
+    /// Changes whenever the record grows.
+    pub changed: watch::Receiver<u64>,
+}
+
+/// How the screen looks and starts.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Colours and glyphs.
+    pub theme: Theme,
+    /// Keys.
+    pub keymap: Keymap,
+    /// Take the mouse.
+    pub mouse: bool,
+    /// Start at entry 0 and stand there.
+    pub paused: bool,
+    /// Play by the record's own times, so many times as fast.
+    pub speed: Option<f64>,
+    /// Names of variables that a setting passes on to agents although they would be withheld; shown as a badge.
+    pub passed: Vec<String>,
+    /// Leave by itself.
+    pub until: Option<Until>,
+}
+
+/// What a user chose about looks and keys.
+#[derive(Clone, Debug, Default)]
+pub struct Look<'a> {
+    /// Theme; `None` for the dark one.
+    pub theme: Option<&'a str>,
+    /// Colour.
+    pub color: ColorChoice,
+    /// ASCII only; `None` to let the locale decide.
+    pub ascii: Option<bool>,
+    /// `[keys]` of the config.
+    pub keys: Overrides,
+}
+
+/// A look that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LookError {
+    /// The theme.
+    #[error(transparent)]
+    Theme(#[from] ThemeError),
+    /// The keys, every problem of them.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Keys(Vec<KeymapError>),
+}
+
+impl Options {
+    /// Options for a look, in an environment that `variable` reads.
+    ///
+    /// # Errors
+    /// When the theme is unknown, or keys conflict.
+    pub fn new(look: &Look<'_>, variable: impl Fn(&str) -> Option<String>) -> Result<Self, LookError> {
+        let ascii = look.ascii.unwrap_or_else(|| theme::wants_ascii(&variable));
+        Ok(Self {
+            theme: Theme::new(look.theme.unwrap_or("dark"), look.color.resolve(&variable), ascii)?,
+            keymap: Keymap::new(&look.keys).map_err(LookError::Keys)?,
+            mouse: true,
+            paused: false,
+            speed: None,
+            passed: Vec::new(),
+            until: None,
+        })
+    }
+}
+
+/// When the screen leaves by itself: for measurements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// After the first frame.
+    FirstFrame,
+    /// After the frame that shows that everything was read.
+    Indexed,
+    /// After the frame that shows the end, at whatever pace it is reached.
+    End,
+}
+
+/// How the screen was left.
+#[derive(Debug)]
+pub struct Exit {
+    /// Why.
+    pub how: Left,
+    /// The timeline, for a summary. It may stand at a moment in the past.
+    pub timeline: Timeline,
+}
+
+/// Why the screen was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Somebody left.
+    Quit,
+    /// [`Options::until`] was reached.
+    Reached,
+    /// A signal asked for it.
+    Signal(i32),
+    /// The terminal is gone.
+    Closed,
+}
+
+/// The screen cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum TuiError {
+    /// The terminal does not take what is drawn.
+    #[error("cannot use the terminal: {0}; `--ui lines` works without one")]
+    Terminal(#[from] io::Error),
+}
+
+/// Shows `timeline` on the terminal until somebody leaves.
+pub async fn run(timeline: Timeline, live: Option<LiveHandle>, options: Options) -> Result<Exit, TuiError> {
+    let mut world = terminal::Terminal::enter(options.mouse)?;
+    drive(timeline, live, options, &mut world).await
+}
+
+enum Event {
+    Input(Input),
+    Grew,
+    Work,
+    Timer,
+}
+
+/// The loop: one event, a synchronous decision, its effects, a slice of work, a frame if one is due.
+pub async fn drive<W: World>(
+    timeline: Timeline,
+    live: Option<LiveHandle>,
+    options: Options,
+    world: &mut W,
+) -> Result<Exit, TuiError> {
+    let until = options.until;
+    let (commands, mut changed) = live.map_or((None, None), |live| (Some(live.commands), Some(live.changed)));
+    let mut app = App::new(timeline, commands, options, world.moment());
+    let mut title = String::new();
+    loop {
+        app.tick(world.moment());
+        if app.is_due() {
+            let new = app.title();
+            if new != title {
+                world.title(&new);
+                title = new;
+            }
+            world.draw(&mut |buf| app.paint(buf))?;
+            app.drawn();
+            let reached = match until {
+                None => false,
+                Some(Until::FirstFrame) => true,
+                Some(Until::Indexed | Until::End) => app.is_at_end(),
+            };
+            if reached {
+                return Ok(Exit { how: Left::Reached, timeline: app.into_timeline() });
+            }
+        }
+        let busy = app.is_busy();
+        let wait = app.wake().map(|at| at.saturating_sub(world.moment().now));
+        let event = tokio::select! {
+            biased;
+            input = world.input() => Event::Input(input),
+            grew = grew(&mut changed), if changed.is_some() => {
+                if !grew {
+                    changed = None;
+                }
+                Event::Grew
+            }
+            () = tokio::task::yield_now(), if busy => Event::Work,
+            () = tokio::time::sleep(wait.unwrap_or(Duration::MAX)), if wait.is_some() => Event::Timer,
+        };
+        match event {
+            Event::Grew => app.grew(),
+            Event::Work => app.work(),
+            Event::Timer => app.woke(),
+            Event::Input(first) => {
+                let mut next = Some(first);
+                for _ in 0..BATCH {
+                    let Some(input) = next else { break };
+                    if let Some(how) = take(&mut app, world, input)? {
+                        return Ok(Exit { how, timeline: app.into_timeline() });
+                    }
+                    next = world.input().now_or_never();
+                }
+                if let Some(input) = next
+                    && let Some(how) = take(&mut app, world, input)?
+                {
+                    return Ok(Exit { how, timeline: app.into_timeline() });
+                }
+            }
+        }
+    }
+}
+
+/// True when the record grew, false when nobody will tell any more.
+async fn grew(changed: &mut Option<watch::Receiver<u64>>) -> bool {
+    match changed {
+        Some(changed) => changed.changed().await.is_ok(),
+        None => false,
+    }
+}
+
+fn take<W: World>(app: &mut App, world: &mut W, input: Input) -> Result<Option<Left>, TuiError> {
+    app.tick(world.moment());
+    let msg = match input {
+        Input::Key(key) => Msg::Key(key),
+        Input::Paste(text) => Msg::Paste(text),
+        Input::Click(x, y) => Msg::Click { x, y },
+        Input::Wheel(x, y, down) => Msg::Wheel { x, y, down },
+        Input::Resize(width, height) => Msg::Resize { width, height },
+        Input::Continued => {
+            world.clear()?;
+            app.redraw();
+            return Ok(None);
+        }
+        Input::Signal(signal) if signal == terminal::INTERRUPT => Msg::Key(Key {
+            code: crossterm::event::KeyCode::Char('c'),
+            modifiers: crossterm::event::KeyModifiers::CONTROL,
+        }),
+        Input::Signal(signal) => return Ok(Some(Left::Signal(signal))),
+        Input::Closed => return Ok(Some(Left::Closed)),
+        Input::Nothing => return Ok(None),
+    };
+    for act in app.input(msg) {
+        match act {
+            Act::Quit => return Ok(Some(Left::Quit)),
+            Act::Suspend => {
+                world.suspend()?;
+                app.redraw();
+            }
+            Act::Copy(text) => world.copy(&text),
+            Act::Mouse(ours) => world.mouse(ours)?,
+            Act::Clear => {
+                world.clear()?;
+                app.redraw();
+            }
+        }
+    }
+    Ok(None)
+}

@@ -3,7 +3,7 @@
 //! A state machine without I/O: frames go in, [`Effect`]s come out, and somebody else carries them out. It must not
 //! know processes, tapes or tools.
 
-use std::collections::HashMap;
+use std::{borrow::Cow, collections::HashMap};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -28,11 +28,13 @@ impl From<Value> for Frame {
     }
 }
 
-/// The message that starts the work.
+/// The message that starts the work. The agent takes a text that begins with a slash as a command of its own and never
+/// shows it to the model; a newline in front prevents that.
 pub fn user_message(prompt: &str) -> Frame {
+    let content = if prompt.starts_with('/') { Cow::Owned(format!("\n{prompt}")) } else { Cow::Borrowed(prompt) };
     json!({
         "type": "user",
-        "message": {"role": "user", "content": prompt},
+        "message": {"role": "user", "content": content},
         "parent_tool_use_id": null,
         "session_id": "",
     })
@@ -333,7 +335,19 @@ mod tests {
     fn the_opening_frame() {
         let mut control = Control::default();
         let frame = control.ask(Ask::Initialize { tools: true });
-        insta::assert_json_snapshot!(json_of(&frame), @"");
+        let hook = |id: &str| json!([{"hookCallbackIds": [id], "timeout": 86_400}]);
+        assert_eq!(
+            json_of(&frame),
+            json!({"type": "control_request", "request_id": "deck-1", "request": {
+                "subtype": "initialize",
+                "hooks": {
+                    "PreToolUse": hook("pre_tool_use"),
+                    "PostToolUse": hook("post_tool_use"),
+                    "PostToolUseFailure": hook("post_tool_use_failure"),
+                },
+                "sdkMcpServers": ["ktx"],
+            }})
+        );
         let without = json_of(&control.ask(Ask::Initialize { tools: false }));
         assert_eq!(without["request"]["sdkMcpServers"], json!([]));
     }

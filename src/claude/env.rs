@@ -148,8 +148,26 @@ mod tests {
             .iter()
             .map(|(name, value)| format!("{}={}", name.to_string_lossy(), value.to_string_lossy()))
             .collect();
-        insta::assert_snapshot!(lines.join("\n"), @"");
-        insta::assert_snapshot!(environment.set.join("\n"), @"");
+        insta::assert_snapshot!(lines.join("\n"), @r"
+        API_TIMEOUT_MS=240000
+        CLAUDE_AGENT_SDK_DISABLE_BUILTIN_AGENTS=1
+        CLAUDE_BYTE_STREAM_IDLE_TIMEOUT_MS=120000
+        CLAUDE_CODE_DISABLE_AUTO_MEMORY=1
+        CLAUDE_CODE_DISABLE_CLAUDE_MDS=1
+        CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1
+        CLAUDE_CODE_MAX_RETRIES=3
+        CLAUDE_CONFIG_DIR=/home/dev/.claude-work
+        CLAUDE_ENABLE_BYTE_WATCHDOG=1
+        DISABLE_TELEMETRY=1
+        ENABLE_TOOL_SEARCH=false
+        HOME=/home/dev
+        MCP_TIMEOUT=10000
+        MCP_TOOL_TIMEOUT=600000
+        PATH=/usr/bin
+        TMPDIR=/private
+        ");
+        let kept = ["CLAUDE_CONFIG_DIR", "HOME", "PATH"];
+        assert_eq!(environment.set.len() + kept.len(), environment.vars.len());
         assert_eq!(environment.stripped.len(), DENIED.len());
         assert!(environment.passed.is_empty());
     }

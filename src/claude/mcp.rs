@@ -304,7 +304,16 @@ pub(crate) mod tests {
         let mut server = opened(Arc::default()).await;
         server.feed(json!({"method": "tools/list", "jsonrpc": "2.0", "id": 1})).unwrap();
         let answer = message(&mut server).await;
-        insta::assert_json_snapshot!(answer["result"]["tools"][0], @"");
+        assert_eq!(
+            answer["result"]["tools"][0],
+            json!({
+                "name": "echo",
+                "description": "the tool echo",
+                "inputSchema": {"type": "object", "properties": {}},
+                "annotations": {"readOnlyHint": true},
+                "_meta": {"anthropic/maxResultSizeChars": 500_000},
+            })
+        );
         assert_eq!(answer["result"]["tools"].as_array().map(Vec::len), Some(4));
     }
 

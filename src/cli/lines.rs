@@ -101,7 +101,7 @@ impl<W: Write> Lines<W> {
                 if let Some(took) = took {
                     let _ = write!(text, "  {:.1}s", seconds(took));
                 }
-                if let Some(message) = &event.message {
+                if let Some(message) = event.message.as_deref().filter(|message| *message != event.action.title) {
                     let _ = write!(text, "  {message}");
                 }
                 self.line(at, &lane(unit, attempt), glyph, &text);
@@ -140,12 +140,15 @@ impl<W: Write> Lines<W> {
             _ => "\u{1b}[36m",
         };
         let (on, off) = if self.color { (paint, "\u{1b}[0m") } else { ("", "") };
-        self.result = writeln!(self.out, "{seconds:>7.1}s  {lane:<32} {on}{glyph}{off} {text}");
+        self.result = writeln!(self.out, "{seconds:>7.1}s  {lane:<24} {on}{glyph}{off} {text}");
     }
 }
 
+/// A session id is told by its first eight characters; other keys are shown whole.
 fn lane(unit: &str, attempt: u32) -> String {
-    format!("{unit}#{attempt}")
+    let is_uuid = unit.len() == 36 && uuid::Uuid::try_parse(unit).is_ok();
+    let name = if is_uuid { unit.get(..8).unwrap_or(unit) } else { unit };
+    format!("{name}#{attempt}")
 }
 
 #[expect(clippy::cast_precision_loss, reason = "milliseconds of a run fit a double many times over")]
@@ -166,5 +169,5 @@ fn status_glyph(status: UnitStatus) -> char {
 
 /// One line, nothing in it that a terminal would obey.
 fn escaped(text: &str) -> String {
-    crate::tui::text::safe(text.lines().next().unwrap_or(""), WIDTH).into_owned()
+    crate::tui::text::one_row(text, WIDTH)
 }

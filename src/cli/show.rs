@@ -110,7 +110,8 @@ impl Plain {
     }
 }
 
-fn stdout_failed(error: &io::Error) -> Failure {
+/// What to say when stdout cannot be written.
+pub fn stdout_failed(error: &io::Error) -> Failure {
     if error.kind() == io::ErrorKind::BrokenPipe {
         Failure::new(
             Exit::Signal(BROKEN_PIPE),

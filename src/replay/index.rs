@@ -11,7 +11,7 @@ use std::{
 
 use super::lines::{Lines, Next, Split};
 use crate::{
-    decode::Kind,
+    decode::{self, Kind},
     run::source::{Progress, SourceError},
     tape::Seq,
 };
@@ -126,12 +126,13 @@ impl Core {
 
     /// Kind of a line, guessed from its beginning.
     pub(super) fn kind(&self, line: &[u8]) -> Kind {
+        let guess = |line| decode::kind(line).unwrap_or(Kind::Malformed);
         if !self.stamped {
-            return kind(line);
+            return guess(line);
         }
         // The stamp is short and its keys stand in order, so the body starts near.
         let near = &line[..line.len().min(512)];
-        memchr::memmem::find(near, b",\"out\":{").map_or(Kind::Other, |at| kind(&line[at + 7..]))
+        memchr::memmem::find(near, b",\"out\":{").map_or(Kind::Other, |at| guess(&line[at + 7..]))
     }
 
     /// Adds `marks`, of which the first belongs to entry `first`, and which reach to offset `covered`.
@@ -237,24 +238,6 @@ impl LineIndex {
         core.merge(first, &marks, ahead.offset());
         Ok(progress)
     }
-}
-
-/// Kind of a line by its prefix.
-fn kind(line: &[u8]) -> Kind {
-    const PREFIXES: [(&[u8], Kind); 10] = [
-        (b"{\"type\":\"system\",\"subtype\":\"init\"", Kind::Init),
-        (b"{\"type\":\"system\"", Kind::System),
-        (b"{\"type\":\"assistant\"", Kind::Assistant),
-        (b"{\"type\":\"user\"", Kind::User),
-        (b"{\"type\":\"stream_event\"", Kind::StreamEvent),
-        (b"{\"type\":\"tool_progress\"", Kind::ToolProgress),
-        (b"{\"type\":\"rate_limit_event\"", Kind::RateLimit),
-        (b"{\"type\":\"control_", Kind::Control),
-        (b"{\"duration_", Kind::Result),
-        (b"{\"type\":\"result\"", Kind::Result),
-    ];
-    let known = PREFIXES.iter().find(|(prefix, _)| line.starts_with(prefix));
-    known.map_or(if line.starts_with(b"{") { Kind::Other } else { Kind::Malformed }, |(_, kind)| *kind)
 }
 
 /// Blank lines are not entries. Almost every line is told by its first byte.

@@ -142,14 +142,21 @@ impl Fold {
         }
     }
 
-    /// An attempt without a verdict when its record breaks off.
+    /// An attempt without a verdict when its record breaks off. Session files hold no result, so there the
+    /// translator's judgement counts; on a tape only a verdict does.
     fn interrupt(&self, story: &mut Story, lane: LaneId, emit: &mut dyn FnMut(Emitted<'_>)) {
         let (now, fold) = (story.state.now, &self.lanes[lane.0 as usize]);
-        fold.attempt(story).pid = None;
+        let attempt = fold.attempt(story);
+        attempt.pid = None;
+        let ended_well = attempt.completed == Some(true) && attempt.start_note.is_none();
+        if ended_well {
+            attempt.ended_at = Some(now);
+        }
+        let status = if ended_well { UnitStatus::Succeeded } else { UnitStatus::Interrupted };
         let unit = fold.unit(story);
         if unit.status == UnitStatus::Running && unit.latest().is_some_and(|latest| latest.lane == lane) {
-            unit.status = UnitStatus::Interrupted;
-            fold.tell(now, UnitStatus::Interrupted, None, emit);
+            unit.status = status;
+            fold.tell(now, status, None, emit);
         }
     }
 

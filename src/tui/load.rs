@@ -161,7 +161,9 @@ fn entry_line(arrived: &Arrived<'_>) -> EntryLine {
                     Kind::Result => Role::Strong,
                     Kind::Init => Role::Focus,
                     Kind::Malformed | Kind::Other => Role::Warning,
-                    Kind::System | Kind::StreamEvent | Kind::ToolProgress | Kind::RateLimit | Kind::Control => Role::Dim,
+                    Kind::System | Kind::StreamEvent | Kind::ToolProgress | Kind::RateLimit | Kind::Control => {
+                        Role::Dim
+                    }
                 };
                 (stream, words::kind(&line.body), role, text(words::line(&line.body, json, KEPT)))
             }
@@ -191,7 +193,7 @@ fn document(timeline: &mut Timeline, parts: &[Part], width: u16) -> Document {
             let raw = bytes(&arrived.body);
             let size = text::size(raw.len() as u64);
             let at = super::view::clock(arrived.at);
-            writer.line(Role::Strong, &format!("{} · entry {} · +{at} · {size}", part.title, part.seq));
+            writer.line(Role::Strong, &format!("{} · line {} · +{at} · {size}", part.title, part.seq));
             match &arrived.body {
                 Body::Out(json) | Body::In(json) | Body::Note(json) => writer.json(&head(json, SHOWN)),
                 Body::Raw(_) | Body::Err(_) => writer.plain(&head(raw, SHOWN)),

@@ -2,6 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod architecture;
 mod captures;
+mod config;
+mod ingest;
+mod demo;
 mod replay;
+mod scripted;
+mod store;
 mod support;
+mod tui;
+mod unit_protocol;

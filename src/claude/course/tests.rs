@@ -1,1 +1,230 @@
+//! The course of an attempt, without a process.
 
+use serde_json::json;
+
+use super::*;
+use crate::decode;
+
+const INIT: &str = r#"{"type":"system","subtype":"init","session_id":"s","tools":["mcp__ktx__a"],
+    "mcp_servers":[{"name":"ktx","status":"connected"}],"plugins":[{"name":"p","path":"builtin"}]}"#;
+const RESULT: &str = r#"{"type":"result","subtype":"success","is_error":false,"result":"done"}"#;
+
+fn course() -> Course {
+    Course::new(Facts::default(), Allowed::new(["mcp__ktx__a"], ["ktx"]), true, "the prompt".into())
+}
+
+fn line(course: &mut Course, text: &str) -> Vec<Step> {
+    let one_line = text.replace('\n', " ");
+    course.line(&decode::line(one_line.as_bytes()))
+}
+
+fn reply(course: &mut Course, id: u32, response: Value) -> Vec<Step> {
+    let body = json!({"subtype": "success", "request_id": format!("deck-{id}"), "response": response});
+    line(course, &json!({"type": "control_response", "response": body}).to_string())
+}
+
+/// Frames of the steps as JSON, other steps as they are.
+fn frames(steps: &[Step]) -> Vec<Value> {
+    let frames = steps.iter().filter_map(|step| match step {
+        Step::Write(frame) => Some(serde_json::from_slice(&frame.0).unwrap()),
+        _ => None,
+    });
+    frames.collect()
+}
+
+fn asks(steps: &[Step], subtype: &str) -> bool {
+    frames(steps).iter().any(|frame| frame["request"]["subtype"] == subtype)
+}
+
+/// A course whose prompt was sent.
+fn working() -> Course {
+    let mut course = course();
+    course.open();
+    reply(&mut course, 1, json!({}));
+    let steps = reply(&mut course, 2, json!({"sources": []}));
+    assert_eq!(frames(&steps)[0]["message"]["content"], "the prompt");
+    course
+}
+
+#[test]
+fn nothing_is_asked_of_the_model_before_the_settings_are_known() {
+    let mut course = course();
+    assert!(asks(&course.open(), "initialize"));
+    let steps = reply(&mut course, 1, json!({"models": []}));
+    assert!(asks(&steps, "get_settings"));
+    assert_eq!(steps[1..], [Step::Wake(Alarm::Unanswered)]);
+    let steps = reply(&mut course, 2, json!({"effective": {}, "sources": []}));
+    assert_eq!(frames(&steps)[0]["type"], "user");
+    let note = Note::IsolationChecked(IsolationChecked { breach: None, settings_sources: Some(vec![]) });
+    assert_eq!(line(&mut course, INIT), [Step::Record(note), Step::Started]);
+    assert_eq!(line(&mut course, RESULT), [Step::Close, Step::Wake(Alarm::Lingered)]);
+    let facts = course.into_facts();
+    assert_eq!(facts.result.unwrap().text.as_deref(), Some("done"));
+    assert_eq!(facts.isolation_breach, None);
+}
+
+#[test]
+fn an_agent_that_cannot_say_its_settings_works_all_the_same() {
+    for refuses in [true, false] {
+        let mut course = course();
+        course.open();
+        reply(&mut course, 1, json!({}));
+        let steps = if refuses {
+            let body = json!({"subtype": "error", "request_id": "deck-2", "error": "unsupported"});
+            line(&mut course, &json!({"type": "control_response", "response": body}).to_string())
+        } else {
+            course.alarm(Alarm::Unanswered)
+        };
+        assert_eq!(frames(&steps)[0]["type"], "user", "refuses: {refuses}");
+        let note = Note::IsolationChecked(IsolationChecked { breach: None, settings_sources: None });
+        assert_eq!(line(&mut course, INIT)[0], Step::Record(note));
+    }
+}
+
+#[test]
+fn settings_that_were_read_end_the_attempt_before_it_works() {
+    let mut course = course();
+    course.open();
+    reply(&mut course, 1, json!({}));
+    let steps = reply(&mut course, 2, json!({"sources": ["userSettings"]}));
+    assert!(matches!(&steps[0], Step::Record(Note::IsolationChecked(check)) if check.breach.is_some()));
+    assert_eq!(steps[1..], [Step::Close, Step::Wake(Alarm::Unmoved)]);
+    assert_eq!(
+        course.into_facts().isolation_breach.as_deref(),
+        Some("Claude Code runtime isolation failed: setting_sources=userSettings")
+    );
+}
+
+#[test]
+fn a_breach_interrupts_and_no_call_gets_through() {
+    let mut course = working();
+    let steps = line(&mut course, &INIT.replace("mcp__ktx__a", "mcp__ktx__a\",\"Bash"));
+    assert!(matches!(&steps[0], Step::Record(Note::IsolationChecked(check)) if check.breach.is_some()));
+    assert!(asks(&steps, "interrupt") && !steps.contains(&Step::Started));
+
+    let hook = json!({"type": "control_request", "request_id": "h", "request": {"subtype": "hook_callback",
+        "callback_id": "pre_tool_use", "input": {"tool_name": "Bash", "tool_input": {}, "tool_use_id": "t"}}});
+    let steps = line(&mut course, &hook.to_string());
+    assert_eq!(frames(&steps)[0]["response"]["response"]["hookSpecificOutput"]["permissionDecision"], "deny");
+    let call = json!({"type": "control_request", "request_id": "c", "request": {"subtype": "mcp_message",
+        "server_name": "ktx", "message": {"id": 3, "method": "tools/call"}}});
+    let steps = line(&mut course, &call.to_string());
+    assert_eq!(frames(&steps)[0]["response"]["response"]["mcp_response"]["error"]["code"], -32600);
+    assert!(course.into_facts().isolation_breach.unwrap().contains("tools=Bash"));
+}
+
+#[test]
+fn a_later_turn_is_proved_too() {
+    let mut course = working();
+    line(&mut course, INIT);
+    let steps = line(&mut course, INIT);
+    assert!(asks(&steps, "get_settings") && !steps.contains(&Step::Started));
+    let steps = reply(&mut course, 3, json!({"sources": ["user"]}));
+    assert!(asks(&steps, "interrupt"));
+}
+
+#[test]
+fn the_ladder_is_climbed_one_step_at_a_time() {
+    let mut course = working();
+    let steps = course.command(Command::Interrupt);
+    assert!(asks(&steps, "interrupt") && steps.contains(&Step::Wake(Alarm::Unmoved)));
+    assert_eq!(course.command(Command::Interrupt), []);
+    assert_eq!(course.alarm(Alarm::Unmoved), [Step::Signal(Signal::SIGTERM), Step::Wake(Alarm::Unmoved)]);
+    assert_eq!(course.alarm(Alarm::Unmoved), [Step::Signal(Signal::SIGKILL), Step::Wake(Alarm::Unmoved)]);
+    assert_eq!(course.alarm(Alarm::Unmoved), [Step::Leave]);
+    assert_eq!(course.into_facts().stopped, Some(StopHow::Stop));
+}
+
+#[test]
+fn an_interrupted_turn_that_ends_closes_stdin_and_keeps_the_ladder() {
+    let mut course = working();
+    course.command(Command::Interrupt);
+    assert_eq!(line(&mut course, RESULT), [Step::Close]);
+    assert_eq!(course.alarm(Alarm::Unmoved)[0], Step::Signal(Signal::SIGTERM));
+}
+
+#[test]
+fn a_kill_skips_the_ladder() {
+    let mut course = working();
+    course.command(Command::Interrupt);
+    assert_eq!(course.command(Command::Kill)[0], Step::Signal(Signal::SIGKILL));
+    assert_eq!(course.into_facts().stopped, Some(StopHow::Kill));
+}
+
+#[test]
+fn before_the_work_begins_an_interrupt_only_closes_stdin() {
+    let mut course = course();
+    course.open();
+    assert_eq!(course.command(Command::Interrupt), [Step::Close, Step::Wake(Alarm::Unmoved)]);
+    assert_eq!(reply(&mut course, 1, json!({})).len(), 2, "the settings may still be asked for");
+    assert_eq!(reply(&mut course, 2, json!({"sources": []})), [], "but no work begins");
+}
+
+#[test]
+fn what_has_its_result_is_not_called_stopped() {
+    let mut course = working();
+    line(&mut course, RESULT);
+    assert_eq!(course.command(Command::Interrupt)[0], Step::Signal(Signal::SIGTERM));
+    let facts = course.into_facts();
+    assert_eq!(facts.stopped, None);
+    assert!(facts.result.is_some());
+}
+
+#[test]
+fn a_process_that_lingers_is_ended() {
+    let mut course = working();
+    line(&mut course, RESULT);
+    assert_eq!(course.alarm(Alarm::Lingered)[0], Step::Signal(Signal::SIGTERM));
+    assert_eq!(course.alarm(Alarm::Unmoved)[0], Step::Signal(Signal::SIGKILL));
+}
+
+#[test]
+fn once_it_is_gone_only_its_pipes_are_waited_for() {
+    let mut course = working();
+    assert_eq!(course.exited(Ended { code: Some(1), signal: None }), [Step::Wake(Alarm::Drained)]);
+    assert_eq!(line(&mut course, RESULT), [Step::Close]);
+    assert_eq!(course.command(Command::Kill), []);
+    assert_eq!(course.alarm(Alarm::Drained), [Step::Leave]);
+    assert_eq!(course.into_facts().exit_code, Some(1));
+}
+
+#[test]
+fn a_refused_opening_is_a_failed_start() {
+    let mut course = course();
+    course.open();
+    let body = json!({"subtype": "error", "request_id": "deck-1", "error": "no hooks here"});
+    let steps = line(&mut course, &json!({"type": "control_response", "response": body}).to_string());
+    assert_eq!(steps[0], Step::Close);
+    assert!(course.into_facts().spawn_error.unwrap().ends_with("no hooks here"));
+}
+
+#[test]
+fn without_a_tape_the_process_is_killed() {
+    let mut course = working();
+    assert_eq!(course.unrecorded("disk full".into())[0], Step::Signal(Signal::SIGKILL));
+    assert_eq!(course.unrecorded("again".into()), []);
+    assert_eq!(course.into_facts().record_error.as_deref(), Some("disk full"));
+}
+
+#[test]
+fn a_failure_is_noted_once_whoever_reports_it_first() {
+    let called =
+        |id: &str| FromServer::Called { tool: "a".into(), tool_use_id: Some(id.into()), failure: Some("no".into()) };
+    let mut course = working();
+    assert!(matches!(course.server(Some(called("t1")))[..], [Step::Record(Note::ToolFailed { .. })]));
+    assert_eq!(course.server(Some(called("t1"))), []);
+    let hook = json!({"type": "control_request", "request_id": "h", "request": {"subtype": "hook_callback",
+        "callback_id": "post_tool_use_failure", "input": {"tool_name": "mcp__ktx__a", "tool_use_id": "t2", "error": "no"}}});
+    line(&mut course, &hook.to_string());
+    assert_eq!(course.server(Some(called("t2"))), []);
+    assert_eq!(course.into_facts().tally.calls().len(), 2);
+}
+
+#[test]
+fn garbage_changes_nothing() {
+    let mut course = working();
+    for garbage in ["", "not json", "[]", "{\"type\":\"unheard_of\"}", "{\"type\":\"control_request\"}"] {
+        let steps = line(&mut course, garbage);
+        assert!(steps.iter().all(|step| matches!(step, Step::Write(_))), "{garbage}: {steps:?}");
+    }
+}

@@ -1,0 +1,430 @@
+//! The index over the tapes in SQLite: what lists, reports and audits ask, without folding every tape again.
+//!
+//! Never the truth: a broken index is thrown away and built again. It must not know how a tape is read.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rusqlite::{Connection, ErrorCode, Row, Transaction, TransactionBehavior, params};
+use serde::Serialize;
+
+use super::rows::{AttemptRow, CallRow, RunRows, UnitRow};
+use crate::tape::RunId;
+
+/// Migrations in order; `user_version` counts those that were applied.
+const MIGRATIONS: [&str; 1] = [include_str!("../../assets/migrations/0001_index.sql")];
+
+/// How long to wait for another process that writes.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Tables, children first.
+const TABLES: [&str; 4] = ["tool_calls", "attempts", "units", "runs"];
+
+/// The index.
+#[derive(Debug)]
+pub struct Db {
+    connection: Connection,
+    path: PathBuf,
+}
+
+/// The index cannot be used. It can always be built again.
+#[derive(Debug, thiserror::Error)]
+pub enum DbError {
+    /// Another process holds it.
+    #[error("{0} is busy: another ingestdeck writes to it; try again in a moment")]
+    Busy(PathBuf),
+    /// It was made by a later program.
+    #[error(
+        "{path} was made by a newer ingestdeck (version {found}, this one knows {known}); `ingestdeck runs reindex` builds it again"
+    )]
+    Newer {
+        /// The index.
+        path: PathBuf,
+        /// Its version.
+        found: usize,
+        /// Ours.
+        known: usize,
+    },
+    /// The system or SQLite says no.
+    #[error("cannot use {path}: {cause}")]
+    Failed {
+        /// The index.
+        path: PathBuf,
+        /// Their words.
+        cause: String,
+    },
+}
+
+/// A run in the list.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listed {
+    /// Identity.
+    pub id: RunId,
+    /// RFC 3339.
+    pub started_at: String,
+    /// Project.
+    pub project: Option<String>,
+    /// A scripted agent played the model.
+    pub scripted: bool,
+    /// Outcome, if it ended in order.
+    pub outcome: Option<String>,
+    /// Milliseconds.
+    pub duration_ms: u64,
+    /// Units.
+    pub units: u64,
+    /// Units that succeeded.
+    pub succeeded: u64,
+    /// Units that failed.
+    pub failed: u64,
+    /// Cost, if known.
+    pub cost_usd: Option<f64>,
+    /// Length of the tape that these figures are of: if the tape is longer now, index it again.
+    pub tape_bytes: u64,
+}
+
+impl Db {
+    /// Opens or creates the index. One that is damaged is replaced by an empty one; the caller sees that runs are
+    /// missing from it and adds them.
+    pub fn open(path: &Path) -> Result<Self, DbError> {
+        Self::open_patiently(path, PATIENCE)
+    }
+
+    fn open_patiently(path: &Path, patience: Duration) -> Result<Self, DbError> {
+        match Self::connect(path, patience) {
+            Err(Fault::Damaged(_)) => Self::start_over(path),
+            other => other.map_err(|fault| fault.told(path)),
+        }
+    }
+
+    /// Creates the index anew, whatever was there.
+    pub fn start_over(path: &Path) -> Result<Self, DbError> {
+        for suffix in ["", "-wal", "-shm"] {
+            let mut name = path.as_os_str().to_owned();
+            name.push(suffix);
+            match fs::remove_file(&name) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(DbError::Failed { path: path.to_owned(), cause: error.to_string() });
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Self::connect(path, PATIENCE).map_err(|fault| fault.told(path))
+    }
+
+    fn connect(path: &Path, patience: Duration) -> Result<Self, Fault> {
+        private_file(path).map_err(|error| Fault::Other(error.to_string()))?;
+        let mut connection = Connection::open(path)?;
+        connection.busy_timeout(patience)?;
+        connection.pragma_update(None, "journal_mode", "wal")?;
+        // With commits in groups, full durability costs nothing that anyone would notice.
+        connection.pragma_update(None, "synchronous", "full")?;
+        connection.pragma_update(None, "foreign_keys", true)?;
+        migrate(&mut connection)?;
+        Ok(Self { connection, path: path.to_owned() })
+    }
+
+    /// Replaces everything about these runs, in one commit.
+    pub fn put(&mut self, runs: &[RunRows]) -> Result<(), DbError> {
+        let path = self.path.clone();
+        self.commit(|transaction| runs.iter().try_for_each(|rows| write(transaction, rows)))
+            .map_err(|fault| fault.told(&path))
+    }
+
+    /// Forgets everything that is not about `keep`, in one commit.
+    pub fn retain(&mut self, keep: &[RunId]) -> Result<(), DbError> {
+        let path = self.path.clone();
+        self.commit(|transaction| {
+            let known: Vec<String> = transaction
+                .prepare("SELECT run FROM runs")?
+                .query_map([], |row| row.get(0))?
+                .collect::<Result<_, _>>()?;
+            let gone = known.iter().filter(|run| !RunId::parse(run).is_some_and(|id| keep.contains(&id)));
+            gone.into_iter().try_for_each(|run| forget(transaction, run))
+        })
+        .map_err(|fault| fault.told(&path))
+    }
+
+    /// Every indexed run, newest first.
+    pub fn list(&self) -> Result<Vec<Listed>, DbError> {
+        let read = || -> Result<Vec<Listed>, rusqlite::Error> {
+            let mut statement = self.connection.prepare_cached(
+                "SELECT run, started_at, project, scripted, outcome, duration_ms, units, succeeded, failed, cost_usd,
+                        tape_bytes FROM runs ORDER BY run DESC",
+            )?;
+            statement.query_map([], listed)?.filter_map(Result::transpose).collect()
+        };
+        read().map_err(|error| Fault::from(error).told(&self.path))
+    }
+
+    /// Everything that is stored, as text, one line a row, in a fixed order. Two indexes of the same tapes agree.
+    pub fn dump(&self) -> Result<String, DbError> {
+        let read = || -> Result<String, rusqlite::Error> {
+            let mut text = String::new();
+            for table in TABLES {
+                let mut statement = self.connection.prepare(&format!("SELECT * FROM {table} ORDER BY 1, 2, 3, 4"))?;
+                let columns = statement.column_count();
+                let mut rows = statement.query([])?;
+                while let Some(row) = rows.next()? {
+                    text.push_str(table);
+                    for column in 0..columns {
+                        text.push_str(&format!("\t{:?}", row.get_ref(column)?));
+                    }
+                    text.push('\n');
+                }
+            }
+            Ok(text)
+        };
+        read().map_err(|error| Fault::from(error).told(&self.path))
+    }
+
+    fn commit(&mut self, work: impl FnOnce(&Transaction<'_>) -> Result<(), rusqlite::Error>) -> Result<(), Fault> {
+        // Immediate: a writer that must wait does so here, where the busy handler helps.
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        work(&transaction)?;
+        Ok(transaction.commit()?)
+    }
+}
+
+/// What went wrong, before it is put into words.
+#[derive(Debug)]
+enum Fault {
+    Damaged(String),
+    Busy,
+    Newer(usize),
+    Other(String),
+}
+
+impl Fault {
+    fn told(self, path: &Path) -> DbError {
+        let path = path.to_owned();
+        match self {
+            Self::Busy => DbError::Busy(path),
+            Self::Newer(found) => DbError::Newer { path, found, known: MIGRATIONS.len() },
+            Self::Damaged(cause) | Self::Other(cause) => DbError::Failed { path, cause },
+        }
+    }
+}
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy,
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Self::Damaged(error.to_string()),
+            Some(_) | None => Self::Other(error.to_string()),
+        }
+    }
+}
+
+fn migrate(connection: &mut Connection) -> Result<(), Fault> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let version: i64 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let version = usize::try_from(version).unwrap_or(usize::MAX);
+    let Some(missing) = MIGRATIONS.get(version..) else { return Err(Fault::Newer(version)) };
+    for migration in missing {
+        // A file that holds other tables already is not our index.
+        transaction.execute_batch(migration).map_err(|error| Fault::Damaged(error.to_string()))?;
+    }
+    transaction.pragma_update(None, "user_version", MIGRATIONS.len() as i64)?;
+    Ok(transaction.commit()?)
+}
+
+/// `None` for a row that is not a run of ours.
+fn listed(row: &Row<'_>) -> Result<Option<Listed>, rusqlite::Error> {
+    let Some(id) = RunId::parse(&row.get::<_, String>(0)?) else { return Ok(None) };
+    Ok(Some(Listed {
+        id,
+        started_at: row.get(1)?,
+        project: row.get(2)?,
+        scripted: row.get(3)?,
+        outcome: row.get(4)?,
+        duration_ms: unsigned(row.get(5)?),
+        units: unsigned(row.get(6)?),
+        succeeded: unsigned(row.get(7)?),
+        failed: unsigned(row.get(8)?),
+        cost_usd: row.get(9)?,
+        tape_bytes: unsigned(row.get(10)?),
+    }))
+}
+
+fn forget(transaction: &Transaction<'_>, run: &str) -> Result<(), rusqlite::Error> {
+    for table in TABLES {
+        transaction.prepare_cached(&format!("DELETE FROM {table} WHERE run = ?1"))?.execute([run])?;
+    }
+    Ok(())
+}
+
+fn write(transaction: &Transaction<'_>, rows: &RunRows) -> Result<(), rusqlite::Error> {
+    let run = rows.run.header.run.to_string();
+    forget(transaction, &run)?;
+    write_run(transaction, &run, rows)?;
+    for (position, unit) in rows.units.iter().enumerate() {
+        write_unit(transaction, &run, position, unit)?;
+    }
+    rows.attempts.iter().try_for_each(|attempt| write_attempt(transaction, &run, attempt))?;
+    rows.calls.iter().try_for_each(|call| write_call(transaction, &run, call))
+}
+
+fn write_run(transaction: &Transaction<'_>, id: &str, rows: &RunRows) -> Result<(), rusqlite::Error> {
+    let run = &rows.run;
+    let sql = "INSERT INTO runs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
+    transaction.prepare_cached(sql)?.execute(params![
+        id,
+        run.header.project,
+        run.header.program,
+        run.header.started_at.to_string(),
+        run.header.scripted,
+        signed(run.tape_bytes),
+        signed(run.entries),
+        signed(run.duration.0),
+        run.outcome,
+        signed(run.units),
+        signed(run.succeeded),
+        signed(run.failed),
+        run.cost_usd,
+        signed(run.lost),
+    ])?;
+    Ok(())
+}
+
+fn write_unit(
+    transaction: &Transaction<'_>,
+    run: &str,
+    position: usize,
+    unit: &UnitRow,
+) -> Result<(), rusqlite::Error> {
+    let sql = "INSERT INTO units VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    transaction.prepare_cached(sql)?.execute(params![
+        run,
+        unit.unit,
+        signed(position as u64),
+        unit.connection,
+        unit.adapter,
+        unit.status,
+        signed(unit.attempts),
+    ])?;
+    Ok(())
+}
+
+fn write_attempt(transaction: &Transaction<'_>, run: &str, attempt: &AttemptRow) -> Result<(), rusqlite::Error> {
+    let verdict = attempt.verdict.as_ref();
+    let [input, output, cache_read, cache_write] = attempt.tokens.map(signed);
+    let sql = "INSERT INTO attempts VALUES
+        (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
+    transaction.prepare_cached(sql)?.execute(params![
+        run,
+        attempt.unit,
+        attempt.attempt,
+        attempt.session,
+        attempt.model,
+        signed(attempt.started.0),
+        attempt.ended.map(|ended| signed(ended.0)),
+        verdict.map(|verdict| word(&verdict.outcome)),
+        verdict.map(|verdict| word(&verdict.stop)),
+        verdict.map(|verdict| serde_json::to_string(&verdict.cause).unwrap_or_default()),
+        verdict.map(|verdict| &verdict.reason),
+        attempt.turns,
+        attempt.calls,
+        attempt.failures,
+        attempt.denials,
+        attempt.cost_usd,
+        input,
+        output,
+        cache_read,
+        cache_write,
+    ])?;
+    Ok(())
+}
+
+fn write_call(transaction: &Transaction<'_>, run: &str, call: &CallRow) -> Result<(), rusqlite::Error> {
+    let sql = "INSERT INTO tool_calls VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
+    transaction.prepare_cached(sql)?.execute(params![
+        run,
+        call.unit,
+        call.attempt,
+        call.turn_number,
+        call.tool_use_id,
+        call.tool,
+        call.status.word(),
+        signed(call.seq.0),
+        call.result_seq.map(|seq| signed(seq.0)),
+        signed(call.started.0),
+        call.duration.map(|duration| signed(duration.0)),
+        call.input,
+        call.output,
+        call.output_bytes.map(signed),
+        call.error,
+    ])?;
+    Ok(())
+}
+
+/// The name that a value has on the tape.
+fn word(value: &impl Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// SQLite's integers are signed; what does not fit is as large as it gets.
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+fn unsigned(value: i64) -> u64 {
+    u64::try_from(value).unwrap_or(0)
+}
+
+fn private_file(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    fs::OpenOptions::new().append(true).create(true).mode(0o600).open(path).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_index_is_replaced_and_a_newer_one_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("db.sqlite");
+        fs::write(&path, "this was never a database, whatever its name says".repeat(100)).unwrap();
+        let db = Db::open(&path).unwrap();
+        assert_eq!(db.list().unwrap(), []);
+        db.connection.pragma_update(None, "user_version", 99).unwrap();
+        drop(db);
+        let error = Db::open(&path).unwrap_err();
+        assert!(matches!(error, DbError::Newer { found: 99, known: 1, .. }), "{error}");
+        assert!(error.to_string().contains("reindex"));
+        Db::start_over(&path).unwrap();
+        Db::open(&path).unwrap();
+    }
+
+    #[test]
+    fn somebody_elses_database_is_not_an_index() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("db.sqlite");
+        Connection::open(&path).unwrap().execute_batch("CREATE TABLE runs (x)").unwrap();
+        assert_eq!(Db::open(&path).unwrap().list().unwrap(), []);
+    }
+
+    #[test]
+    fn a_writer_elsewhere_makes_it_busy() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("db.sqlite");
+        let mut holder = Db::open(&path).unwrap();
+        let held = holder.connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+        let error = Db::open_patiently(&path, Duration::from_millis(1)).unwrap_err();
+        assert!(matches!(error, DbError::Busy(_)), "{error}");
+        held.rollback().unwrap();
+        Db::open_patiently(&path, Duration::from_millis(1)).unwrap();
+    }
+
+    #[test]
+    fn the_index_is_private() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("db.sqlite");
+        Db::open(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}

@@ -1,0 +1,461 @@
+//! The shell's synchronous half: a timeline, the state of the screen, and what is between them.
+//!
+//! Executes effects, folds in slices, fills the cache, and says when to wake up. It must not wait for anything.
+
+use std::time::Duration;
+
+use ratatui::buffer::Buffer;
+use tokio::sync::mpsc;
+
+use super::{
+    Options,
+    cache::{self, Cache},
+    effect::{Command, Effect, Step},
+    frame::{Dirty, Limiter},
+    load,
+    model::{Model, Pace, View},
+    msg::Msg,
+    play::Player,
+    seek,
+    theme::Theme,
+    update::update,
+    view::{self, Scene, Shown},
+    world::Moment,
+};
+use crate::{
+    run::{Progress, Timeline, state::UnitStatus},
+    tape::{Millis, Seq},
+};
+
+/// Bytes folded before the first frame.
+pub const FIRST_WINDOW: usize = 256 * 1024;
+/// Bytes of a slice of folding: small enough that a key never waits long.
+const SLICES: (usize, usize) = (64 * 1024, 4 * 1024 * 1024);
+/// How long a slice may take.
+const SLICE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(3));
+/// How often a record that may grow is looked at, when nobody tells that it grew.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// Entries that are played in one slice at most.
+const PLAYED: usize = 2000;
+/// Most bytes that a terminal takes for its clipboard.
+const CLIPBOARD: usize = 74_000;
+
+/// Something that only the world can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Leave.
+    Quit,
+    /// Stop the program until it is continued.
+    Suspend,
+    /// Put text on the clipboard.
+    Copy(String),
+    /// Take or leave the mouse.
+    Mouse(bool),
+    /// Paint everything again.
+    Clear,
+}
+
+/// A timeline on a screen.
+#[derive(Debug)]
+pub struct App {
+    timeline: Timeline,
+    model: Model,
+    cache: Cache,
+    theme: Theme,
+    shown: Shown,
+    commands: Option<mpsc::Sender<Command>>,
+    limiter: Limiter,
+    player: Option<Player>,
+    /// When the next entry is due at the player's pace.
+    next: Option<Millis>,
+    search: Option<seek::Search>,
+    progress: Progress,
+    slice: usize,
+    moment: Moment,
+    /// When the story last changed, and by then how long the run was.
+    changed: Duration,
+}
+
+impl App {
+    /// A screen over `timeline`; orders go to `commands`.
+    pub fn new(timeline: Timeline, commands: Option<mpsc::Sender<Command>>, options: Options, moment: Moment) -> Self {
+        let mut model = Model::new(options.keymap, commands.is_some());
+        model.mouse = options.mouse;
+        model.pace = match (options.paused, options.speed) {
+            (true, _) => Pace::Hold,
+            (false, Some(speed)) => Pace::Scaled(speed),
+            (false, None) => Pace::Follow,
+        };
+        let origin = timeline.source().origin().clone();
+        let shown = Shown {
+            known: timeline.known(),
+            position: timeline.source().position(),
+            at_end: false,
+            last: timeline.story().state.now,
+            passed: options.passed,
+            broken: None,
+            origin,
+        };
+        let mut app = Self {
+            timeline,
+            model,
+            cache: Cache::default(),
+            theme: options.theme,
+            shown,
+            commands,
+            limiter: Limiter::default(),
+            player: None,
+            next: None,
+            search: None,
+            progress: Progress::More,
+            slice: FIRST_WINDOW,
+            moment,
+            changed: moment.now,
+        };
+        app.limiter.mark(Dirty::Now);
+        app.fold(FIRST_WINDOW);
+        if app.model.pace != Pace::Follow {
+            app.go(0);
+            app.set_pace(app.model.pace);
+        }
+        app
+    }
+
+    /// The timeline, when the screen is left.
+    pub fn into_timeline(self) -> Timeline {
+        self.timeline
+    }
+
+    /// Moves the clock.
+    pub fn tick(&mut self, moment: Moment) {
+        let before = (self.model.time.0 / 1000, self.model.toasts.len());
+        self.moment = moment;
+        let msg = Msg::Tick { now: moment.now, time: self.run_time() };
+        self.update(msg);
+        if before != (self.model.time.0 / 1000, self.model.toasts.len()) {
+            self.limiter.mark(Dirty::Soon);
+        }
+    }
+
+    /// The time of the run: by the wall clock while it runs, else that of the last entry.
+    fn run_time(&self) -> Millis {
+        let state = &self.timeline.story().state;
+        match (self.model.pace, &self.player) {
+            (Pace::Scaled(_), Some(player)) => player.time(self.moment.now).max(state.now),
+            (Pace::Follow, _) if self.runs() => {
+                let passed = self.shown.origin.started_at.and_then(|start| {
+                    u64::try_from(self.moment.wall.duration_since(start).as_millis()).ok().map(Millis)
+                });
+                passed
+                    .unwrap_or_else(|| {
+                        let since = self.moment.now.saturating_sub(self.changed).as_millis();
+                        Millis(state.now.0.saturating_add(u64::try_from(since).unwrap_or_default()))
+                    })
+                    .max(state.now)
+            }
+            _ => state.now,
+        }
+    }
+
+    /// True while time passes without entries.
+    fn runs(&self) -> bool {
+        let state = &self.timeline.story().state;
+        let totals = &self.model.totals;
+        let queued = state.ended.is_none() && totals.count(UnitStatus::Queued) > 0;
+        self.model.live && (totals.active() > 0 || queued)
+    }
+
+    /// A message from outside.
+    pub fn input(&mut self, msg: Msg) -> Vec<Act> {
+        self.limiter.mark(Dirty::Now);
+        self.update(msg)
+    }
+
+    fn update(&mut self, msg: Msg) -> Vec<Act> {
+        let effects = update(&mut self.model, self.timeline.story(), msg);
+        effects.into_iter().filter_map(|effect| self.perform(effect)).collect()
+    }
+
+    fn perform(&mut self, effect: Effect) -> Option<Act> {
+        match effect {
+            Effect::Quit => return Some(Act::Quit),
+            Effect::Suspend => return Some(Act::Suspend),
+            Effect::Mouse(ours) => return Some(Act::Mouse(ours)),
+            Effect::Redraw => return Some(Act::Clear),
+            Effect::Copy { text, what } => return self.copy(text, &what),
+            Effect::CopyEntries { seqs, what } => {
+                let lines = seqs.iter().map(|seq| {
+                    load::read(&mut self.timeline, *seq, |arrived| {
+                        String::from_utf8_lossy(load::bytes(&arrived.body)).into_owned()
+                    })
+                });
+                match lines.collect::<Result<Vec<_>, _>>() {
+                    Ok(lines) => return self.copy(lines.join("\n"), &what),
+                    Err(error) => self.model.say(error),
+                }
+            }
+            Effect::Command(command) => self.command(command),
+            Effect::Seek(entries) => self.go(entries),
+            Effect::Step(step) => self.step(&step),
+            Effect::SetPace(pace) => self.set_pace(pace),
+            Effect::Find(find) => self.search = Some(seek::Search::new(find)),
+        }
+        None
+    }
+
+    fn copy(&mut self, text: String, what: &str) -> Option<Act> {
+        let size = super::text::size(text.len() as u64);
+        if text.len() > CLIPBOARD {
+            self.model.say(format!("{what} is too large for the clipboard: {size}"));
+            return None;
+        }
+        self.model.say(format!("copied {what}, {size}"));
+        Some(Act::Copy(text))
+    }
+
+    fn command(&mut self, command: Command) {
+        let Some(commands) = &self.commands else { return };
+        match commands.try_send(command) {
+            Ok(()) => {}
+            Err(mpsc::error::TrySendError::Full(_)) => self.model.say("the run is busy; try again"),
+            Err(mpsc::error::TrySendError::Closed(_)) => self.model.say("the run is over; it takes no more orders"),
+        }
+    }
+
+    fn set_pace(&mut self, pace: Pace) {
+        self.player = match pace {
+            Pace::Scaled(speed) => Some(Player::new(self.moment.now, self.timeline.story().state.now, speed)),
+            Pace::Follow | Pace::Hold => None,
+        };
+        self.model.pace = pace;
+        if pace == Pace::Follow {
+            self.progress = Progress::More;
+        }
+        self.peek();
+    }
+
+    fn step(&mut self, step: &Step) {
+        let entries = self.timeline.story().state.entries;
+        match *step {
+            Step::Entry { forward: true } => self.go(entries + 1),
+            Step::Entry { forward: false } => self.go(entries.saturating_sub(1)),
+            Step::End => {
+                self.go(self.timeline.known());
+                self.progress = Progress::More;
+            }
+            Step::Turn { unit, forward } => {
+                let moved = seek::turn(&mut self.timeline, unit, forward);
+                self.moved(moved);
+            }
+        }
+    }
+
+    /// Shows the moment after so many entries.
+    fn go(&mut self, entries: u64) {
+        let moved = self.timeline.seek(entries).map_err(|error| error.to_string());
+        self.moved(moved);
+    }
+
+    fn moved(&mut self, moved: Result<(), String>) {
+        if let Err(error) = moved {
+            self.model.say(error);
+        }
+        self.facts();
+        self.peek();
+        self.limiter.mark(Dirty::Now);
+    }
+
+    /// Looks when the next entry is due.
+    fn peek(&mut self) {
+        self.next = None;
+        if self.player.is_none() {
+            return;
+        }
+        let entries = self.timeline.story().state.entries;
+        if self.timeline.known() <= entries {
+            // Read ahead and come back: what is known can be looked at without being shown.
+            let ahead = self.timeline.seek(entries + 256).and_then(|()| self.timeline.seek(entries));
+            if let Err(error) = ahead {
+                self.model.say(error.to_string());
+            }
+        }
+        self.next = load::read(&mut self.timeline, Seq(entries), |arrived| arrived.at).ok();
+    }
+
+    /// True when there is work that needs no event.
+    pub fn is_busy(&self) -> bool {
+        if self.search.is_some() {
+            return true;
+        }
+        match self.model.pace {
+            Pace::Follow => self.progress == Progress::More,
+            Pace::Scaled(_) => {
+                self.player.zip(self.next).is_some_and(|(player, next)| next <= player.time(self.moment.now))
+            }
+            Pace::Hold => false,
+        }
+    }
+
+    /// One slice of work.
+    pub fn work(&mut self) {
+        if let Some(search) = &mut self.search {
+            if let Some(place) = search.slice(&mut self.timeline, &self.cache) {
+                self.search = None;
+                self.input(Msg::Found(place));
+            }
+            return;
+        }
+        match self.model.pace {
+            Pace::Follow => {
+                let begun = std::time::Instant::now();
+                self.fold(self.slice);
+                let took = begun.elapsed();
+                if took < SLICE.0 {
+                    self.slice = (self.slice * 2).min(SLICES.1);
+                } else if took > SLICE.1 {
+                    self.slice = (self.slice / 2).max(SLICES.0);
+                }
+            }
+            Pace::Scaled(_) => self.play(),
+            Pace::Hold => {}
+        }
+    }
+
+    fn fold(&mut self, bytes: usize) {
+        let before = self.timeline.story().state.entries;
+        match self.timeline.advance(bytes, &mut |_| {}) {
+            Ok(progress) => self.progress = progress,
+            Err(error) => {
+                self.progress = Progress::End;
+                self.shown.broken = Some(error.to_string());
+            }
+        }
+        if self.timeline.story().state.entries != before || self.progress != Progress::More {
+            self.changed = self.moment.now;
+            self.facts();
+            self.limiter.mark(Dirty::Soon);
+        }
+    }
+
+    fn play(&mut self) {
+        let Some(player) = self.player else { return };
+        let time = player.time(self.moment.now);
+        for _ in 0..PLAYED {
+            if self.next.is_none_or(|next| next > time) {
+                break;
+            }
+            let entries = self.timeline.story().state.entries;
+            if let Err(error) = self.timeline.seek(entries + 1) {
+                self.model.say(error.to_string());
+                self.next = None;
+                break;
+            }
+            self.peek();
+        }
+        if self.next.is_none() {
+            // The end: a live run goes on as it comes.
+            self.set_pace(if self.model.live { Pace::Follow } else { Pace::Hold });
+        }
+        self.facts();
+        self.limiter.mark(Dirty::Soon);
+    }
+
+    /// The record grew.
+    pub fn grew(&mut self) {
+        self.progress = Progress::More;
+    }
+
+    fn facts(&mut self) {
+        let state = &self.timeline.story().state;
+        self.shown.known = self.timeline.known();
+        self.shown.position = self.timeline.source().position();
+        self.shown.at_end = self.progress != Progress::More;
+        self.shown.last = self.shown.last.max(state.now);
+        self.model.settle(self.timeline.story());
+    }
+
+    /// When to look again although nothing happens; `None` to sleep until something does.
+    pub fn wake(&self) -> Option<Duration> {
+        let now = self.moment.now;
+        let toast = self.model.toasts.iter().map(|toast| toast.until).min();
+        let frame = self.limiter.due();
+        let play = self.player.zip(self.next).map(|(player, next)| player.due(next));
+        let runs = (self.runs() && self.model.pace == Pace::Follow) || self.player.is_some();
+        // The clock on screen shows whole seconds.
+        let second = runs.then(|| {
+            let rest = 1000 - self.model.time.0 % 1000;
+            let speed = if let Pace::Scaled(speed) = self.model.pace { speed } else { 1.0 };
+            #[expect(clippy::cast_precision_loss, reason = "below 1000")]
+            let wait = Duration::from_secs_f64((rest as f64 / 1000.0 / speed).max(0.033));
+            now + wait
+        });
+        let grow = (self.progress == Progress::Waiting && !self.model.live && self.model.pace == Pace::Follow)
+            .then_some(now + LOOK_AGAIN);
+        [toast, frame, play, second, grow].into_iter().flatten().min()
+    }
+
+    /// A timer went off.
+    pub fn woke(&mut self) {
+        if self.progress == Progress::Waiting && !self.model.live {
+            self.progress = Progress::More;
+        }
+    }
+
+    /// True when a frame is due.
+    pub fn is_due(&self) -> bool {
+        self.limiter.is_due(self.moment.now)
+    }
+
+    /// Asks for a frame at once.
+    pub fn redraw(&mut self) {
+        self.limiter.mark(Dirty::Now);
+    }
+
+    /// Paints a frame: brings everything into range, reads what will be visible, draws.
+    pub fn paint(&mut self, buf: &mut Buffer) {
+        self.model.size = (buf.area.width, buf.area.height);
+        self.model.settle(self.timeline.story());
+        let wants = cache::wants(&self.model, self.timeline.story());
+        load::load(&mut self.timeline, &mut self.cache, &wants);
+        if let (Some(View::Entry(view)), Some(document)) = (self.model.views.last_mut(), self.cache.document()) {
+            view.lines = document.lines.len();
+        }
+        self.model.settle(self.timeline.story());
+        let scene = Scene {
+            model: &self.model,
+            story: self.timeline.story(),
+            cache: &self.cache,
+            theme: &self.theme,
+            source: &self.shown,
+        };
+        view::draw(&scene, buf);
+    }
+
+    /// A frame is on the screen.
+    pub fn drawn(&mut self) {
+        self.limiter.drawn(self.moment.now);
+    }
+
+    /// True when everything there is has been folded, or played.
+    pub fn is_at_end(&self) -> bool {
+        match self.model.pace {
+            Pace::Follow => self.progress == Progress::End,
+            Pace::Scaled(_) => false,
+            Pace::Hold => self.timeline.story().state.entries >= self.timeline.known(),
+        }
+    }
+
+    /// The title of the terminal: what a person wants to know from another window.
+    pub fn title(&self) -> String {
+        let totals = &self.model.totals;
+        let name = match &self.shown.origin.header {
+            Some(header) => header.project.as_deref().unwrap_or("run"),
+            None => &self.shown.origin.name,
+        };
+        let units = self.timeline.story().state.units.len();
+        let failed = totals.count(UnitStatus::Failed) + totals.count(UnitStatus::Interrupted);
+        let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
+        let name = super::text::safe(name, 40);
+        format!("ingestdeck {name}: {}/{units} done{failed}", totals.over())
+    }
+}

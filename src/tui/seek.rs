@@ -1,0 +1,182 @@
+//! Looking for text, and for moments, in what has to be read: in slices, so that keys never wait.
+
+use super::{
+    cache::Cache,
+    effect::{Find, Over},
+    load,
+    update::find::{matches, nearest},
+};
+use crate::{run::Timeline, tape::Seq};
+
+/// Bytes that a slice reads at most.
+const SLICE: usize = 2 * 1024 * 1024;
+/// Rows that a slice looks at, at most.
+const ROWS: usize = 4096;
+
+/// A search that goes on.
+#[derive(Debug)]
+pub struct Search {
+    find: Find,
+    needle: Needle,
+    done: usize,
+}
+
+impl Search {
+    /// Begins beside `find.from`.
+    pub fn new(find: Find) -> Self {
+        Self { needle: Needle::new(&find.query), find, done: 0 }
+    }
+
+    /// Looks on. `Some(place)` when it is over, with the place or without one.
+    pub fn slice(&mut self, timeline: &mut Timeline, cache: &Cache) -> Option<Option<usize>> {
+        let len = match self.find.over {
+            Over::Document => {
+                let Some(document) = cache.document() else { return Some(None) };
+                let hit = |line: usize| matches(&document.text(line), &self.find.query);
+                return Some(nearest(document.lines.len(), self.find.from, self.find.forward, hit));
+            }
+            Over::Rows(lane) => timeline.story().rows(lane).len(),
+            Over::Entries(lane) => timeline.story().entries(lane).len(),
+        };
+        let (mut bytes, mut rows) = (0, 0);
+        while bytes < SLICE && rows < ROWS {
+            if self.done >= len {
+                return Some(None);
+            }
+            self.done += 1;
+            rows += 1;
+            let from = self.find.from.min(len - 1);
+            let away = self.done;
+            let place = if self.find.forward { (from + away) % len } else { (from + len - away) % len };
+            for seq in self.entries(timeline, place) {
+                let hit = load::read(timeline, seq, |arrived| {
+                    let raw = load::bytes(&arrived.body);
+                    bytes += raw.len();
+                    self.needle.is_in(raw)
+                });
+                if hit == Ok(true) {
+                    return Some(Some(place));
+                }
+            }
+        }
+        None
+    }
+
+    fn entries(&self, timeline: &Timeline, place: usize) -> Vec<Seq> {
+        let story = timeline.story();
+        match self.find.over {
+            Over::Rows(lane) => story.rows(lane).get(place).map_or_else(Vec::new, |row| {
+                let last = row.last(story.state.entries).filter(|last| *last != row.first());
+                [Some(row.first()), last].into_iter().flatten().collect()
+            }),
+            Over::Entries(lane) => story.entries(lane).get(place).map(|seq| Seq(u64::from(*seq))).into_iter().collect(),
+            Over::Document => Vec::new(),
+        }
+    }
+}
+
+/// Text to find in raw lines: as it is, and as JSON writes it.
+#[derive(Debug)]
+struct Needle {
+    forms: Vec<Vec<u8>>,
+    exact: bool,
+}
+
+impl Needle {
+    fn new(query: &str) -> Self {
+        let json = serde_json::to_string(query).unwrap_or_default();
+        let mut forms = vec![query.as_bytes().to_vec()];
+        let escaped = json.trim_matches('"').as_bytes().to_vec();
+        if escaped != forms[0] && !escaped.is_empty() {
+            forms.push(escaped);
+        }
+        Self { forms, exact: query.chars().any(char::is_uppercase) }
+    }
+
+    fn is_in(&self, bytes: &[u8]) -> bool {
+        self.forms.iter().any(|form| {
+            if self.exact { memchr::memmem::find(bytes, form).is_some() } else { find_any_case(bytes, form) }
+        })
+    }
+}
+
+/// Finds `needle`, in which case of ASCII letters does not count.
+fn find_any_case(bytes: &[u8], needle: &[u8]) -> bool {
+    let Some(first) = needle.first() else { return true };
+    let (lower, upper) = (first.to_ascii_lowercase(), first.to_ascii_uppercase());
+    let Some(last) = bytes.len().checked_sub(needle.len()) else { return false };
+    memchr::memchr2_iter(lower, upper, &bytes[..=last])
+        .any(|at| bytes[at..at + needle.len()].eq_ignore_ascii_case(needle))
+}
+
+/// Moves to where the unit's next turn begins, or back to where the last one began.
+pub fn turn(timeline: &mut Timeline, unit: usize, forward: bool) -> Result<(), String> {
+    let turns = |timeline: &Timeline| {
+        let unit = timeline.story().state.units.get(unit);
+        unit.map_or(0, |unit| unit.attempts.iter().map(|attempt| u64::from(attempt.turns)).sum::<u64>())
+    };
+    let entries = |timeline: &Timeline| timeline.story().state.entries;
+    let go = |timeline: &mut Timeline, to: u64| timeline.seek(to).map_err(|error| error.to_string());
+    let (here, now) = (entries(timeline), turns(timeline));
+    if forward {
+        // Strides grow until the turn is passed, then the first entry of it is searched for.
+        let (mut low, mut stride) = (here, 1);
+        loop {
+            let to = low + stride;
+            go(timeline, to)?;
+            if entries(timeline) < to && turns(timeline) == now {
+                return Ok(());
+            }
+            if turns(timeline) > now {
+                let high = entries(timeline);
+                return first_with(timeline, low, high, now + 1, turns, go);
+            }
+            (low, stride) = (to, stride * 2);
+        }
+    }
+    if now == 0 {
+        return go(timeline, 0);
+    }
+    // The beginning of this turn; from there, of the one before.
+    first_with(timeline, 0, here, now, turns, go)?;
+    if entries(timeline) == here {
+        return if now == 1 { go(timeline, 0) } else { first_with(timeline, 0, here, now - 1, turns, go) };
+    }
+    Ok(())
+}
+
+/// Seeks the first moment in `low..=high` at which `turns` is at least `least`; it grows with the entries.
+fn first_with(
+    timeline: &mut Timeline,
+    mut low: u64,
+    mut high: u64,
+    least: u64,
+    turns: impl Fn(&Timeline) -> u64,
+    mut go: impl FnMut(&mut Timeline, u64) -> Result<(), String>,
+) -> Result<(), String> {
+    while low < high {
+        let middle = low + (high - low) / 2;
+        go(timeline, middle)?;
+        if turns(timeline) >= least {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    go(timeline, high)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_needle_is_found_raw_and_as_json_writes_it() {
+        let hit = |query: &str, bytes: &[u8]| Needle::new(query).is_in(bytes);
+        assert!(hit("arr", b"{\"x\":\"Mart_ARR\"}"));
+        assert!(!hit("Arr", b"{\"x\":\"Mart_ARR\"}"));
+        assert!(hit("say \"hi\"", br#"{"x":"say \"hi\""}"#));
+        assert!(hit("漢", "\u{6f22}".as_bytes()));
+        assert!(!hit("long needle", b"short"));
+    }
+}

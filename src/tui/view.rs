@@ -1,0 +1,171 @@
+//! The screen as a pure function of what there is to show. One file for each part.
+//!
+//! Views read and paint. They change nothing, know no clock and no terminal, and cost what is visible, never what there
+//! is. Every text goes through [`Pen`], which is the only way to a cell and makes it safe.
+
+pub mod dialog;
+pub mod entry;
+pub mod footer;
+pub mod header;
+pub mod help;
+pub mod log;
+pub mod pen;
+pub mod stream;
+pub mod transcript;
+pub mod units;
+
+use ratatui::{buffer::Buffer, layout::Rect};
+
+pub use pen::Pen;
+
+use super::{
+    cache::Cache,
+    layout,
+    model::{Model, View},
+    text,
+    theme::{Role, Theme},
+};
+use crate::{
+    run::{Origin, state::Story},
+    tape::Millis,
+};
+
+/// Everything that a draw looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct Scene<'a> {
+    /// State of the screen.
+    pub model: &'a Model,
+    /// The run.
+    pub story: &'a Story,
+    /// Bodies of what is visible.
+    pub cache: &'a Cache,
+    /// Colours and glyphs.
+    pub theme: &'a Theme,
+    /// What is shown.
+    pub source: &'a Shown,
+}
+
+/// Facts about the source, as values.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// What it is.
+    pub origin: Origin,
+    /// Entries that have been read so far.
+    pub known: u64,
+    /// Bytes read, and bytes in all where that is known.
+    pub position: (u64, Option<u64>),
+    /// True when nothing more is there just now.
+    pub at_end: bool,
+    /// Time of the last entry that was ever folded.
+    pub last: Millis,
+    /// Names of variables that a setting passed on although they would be withheld.
+    pub passed: Vec<String>,
+    /// Why reading stopped, if it did.
+    pub broken: Option<String>,
+}
+
+/// Paints the whole screen.
+pub fn draw(scene: &Scene<'_>, buf: &mut Buffer) {
+    let (width, height) = scene.model.size;
+    let plan = scene.model.plan(scene.story);
+    let area = plan.area.intersection(buf.area);
+    if area.is_empty() {
+        return;
+    }
+    buf.set_style(area, scene.theme.style(Role::Text));
+    if plan.too_small() {
+        let (least_width, least_height) = layout::LEAST;
+        let notice = format!("terminal too small: {width}×{height}, least {least_width}×{least_height}; q quits");
+        for (y, row) in (area.y..area.bottom()).zip(text::wrap(&notice, usize::from(area.width))) {
+            Pen::row(scene, buf, Rect { y, height: 1, ..area }).put(Role::Warning, &row);
+        }
+        return;
+    }
+    header::draw(scene, plan.header, buf);
+    match scene.model.views.last() {
+        None => {
+            if let Some(area) = plan.units {
+                units::draw(scene, area, buf);
+            }
+            if let Some(area) = plan.stream {
+                stream::draw(scene, area, buf);
+            }
+        }
+        Some(View::Transcript(view)) => transcript::draw(scene, view, plan.body, buf),
+        Some(View::Entry(view)) => entry::draw(scene, view, plan.body, buf),
+        Some(View::Help(list)) => help::draw(scene, list, plan.body, buf),
+        Some(View::Log(list)) => log::draw(scene, list, plan.body, buf),
+    }
+    dialog::toasts(scene, plan.body, buf);
+    footer::draw(scene, plan.footer, buf);
+    if let Some(question) = &scene.model.question {
+        dialog::question(scene, question, plan.body, buf);
+    }
+}
+
+/// A border with a title, and a second one at its right end. Gives the inside.
+pub fn pane(
+    scene: &Scene<'_>,
+    area: Rect,
+    focus: bool,
+    title: &[(Role, &str)],
+    right: &[(Role, &str)],
+    buf: &mut Buffer,
+) -> Rect {
+    if area.width < 2 || area.height < 2 {
+        return Rect { width: 0, height: 0, ..area };
+    }
+    let role = if focus { Role::Focus } else { Role::Border };
+    let [top_left, top_right, bottom_left, bottom_right, side, flat] = scene.theme.glyphs.frame;
+    let last = area.bottom() - 1;
+    for (y, left, end) in [(area.y, top_left, top_right), (last, bottom_left, bottom_right)] {
+        let mut pen = Pen::row(scene, buf, Rect { y, height: 1, ..area });
+        pen.put(role, left);
+        pen.put(role, &flat.repeat(usize::from(area.width) - 2));
+        pen.put(role, end);
+    }
+    for y in area.y + 1..last {
+        Pen::row(scene, buf, Rect { y, height: 1, ..area }).put(role, side);
+        Pen::row(scene, buf, Rect { x: area.right() - 1, y, width: 1, height: 1 }).put(role, side);
+    }
+    let mut line = Pen::row(scene, buf, Rect { x: area.x + 1, width: area.width - 2, height: 1, y: area.y });
+    line.right(right);
+    line.put(role, " ");
+    for (role, text) in title {
+        line.put(*role, text);
+    }
+    line.put(role, " ");
+    layout::inner(area)
+}
+
+/// `00:03`, `03:12`, `1:03:12`: a time in the run.
+pub fn clock(at: Millis) -> String {
+    let seconds = at.0 / 1000;
+    let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    if hours > 0 { format!("{hours}:{minutes:02}:{rest:02}") } else { format!("{minutes:02}:{rest:02}") }
+}
+
+/// `0.1s`, `12.0s`, `1m 01s`: how long a call took.
+pub fn latency(took: Millis) -> String {
+    if took.0 < 60_000 { format!("{}.{}s", took.0 / 1000, took.0 % 1000 / 100) } else { took.to_string() }
+}
+
+/// `$0.42`, or `?`: what something cost.
+pub fn dollars(cost: Option<f64>) -> String {
+    match cost {
+        None => "$?".to_owned(),
+        Some(cost) if cost >= 100.0 => format!("${cost:.0}"),
+        Some(cost) => format!("${cost:.2}"),
+    }
+}
+
+/// `84`, `12.3k`, `4.5M`: a count that may be large.
+pub fn count(number: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
+    let value = number as f64;
+    match number {
+        0..10_000 => number.to_string(),
+        10_000..1_000_000 => format!("{:.1}k", value / 1e3),
+        _ => format!("{:.1}M", value / 1e6),
+    }
+}

@@ -1,0 +1,57 @@
+//! Questions in the middle of the screen, and messages that go away by themselves.
+
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    widgets::{Clear, Widget as _},
+};
+
+use super::{Pen, Scene, pane};
+use crate::tui::{action::Action, layout, model::Question, text, theme::Role};
+
+/// Paints a question.
+pub fn question(scene: &Scene<'_>, question: &Question, body: Rect, buf: &mut Buffer) {
+    let keymap = &scene.model.keymap;
+    let key = |action| keymap.first(action).unwrap_or_default();
+    let (yes, no) = (key(Action::Confirm), key(Action::Cancel));
+    let longest =
+        question.details.iter().map(|line| text::width(line)).max().unwrap_or(0).max(text::width(&question.text));
+    let width = u16::try_from(longest).unwrap_or(u16::MAX).saturating_add(4).clamp(30, 76).min(body.width);
+    let inside = usize::from(width.saturating_sub(4));
+    let rows =
+        |role: Role, line: &str| text::wrap(line, inside).into_iter().map(move |row| (role, row)).collect::<Vec<_>>();
+    let mut lines = rows(Role::Strong, &question.text);
+    for detail in &question.details {
+        lines.extend(rows(Role::Text, detail));
+    }
+    let height = u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_add(4).min(body.height);
+    let area = Rect { x: body.x + (body.width - width) / 2, y: body.y + (body.height - height) / 2, width, height };
+    Clear.render(area, buf);
+    let inside = layout::inner(pane(scene, area, true, &[], &[], buf));
+    let inside = Rect { y: inside.y.saturating_sub(1), height: inside.height + 2, ..inside };
+    let answers = inside.bottom().saturating_sub(1);
+    for (y, (role, row)) in (inside.y..answers).zip(lines) {
+        Pen::row(scene, buf, Rect { y, height: 1, ..inside }).put(role, &row);
+    }
+    let mut pen = Pen::row(scene, buf, Rect { y: answers, height: 1, ..inside });
+    for (key, word) in [(yes, " yes   "), (no, " no")] {
+        pen.put(Role::Key, &key);
+        pen.put(Role::Text, word);
+    }
+}
+
+/// Paints messages at the bottom of the body.
+pub fn toasts(scene: &Scene<'_>, body: Rect, buf: &mut Buffer) {
+    // Over the border first: what stands in the panes stays readable.
+    let rows = (body.y..body.bottom()).rev();
+    for (y, toast) in rows.zip(scene.model.toasts.iter().rev()) {
+        let text = text::one_row(&toast.text, 400);
+        let width = u16::try_from(text::width(&text) + 2).unwrap_or(u16::MAX).min(body.width.saturating_sub(4));
+        let area = Rect { x: body.right().saturating_sub(width + 2), y, width, height: 1 };
+        Clear.render(area, buf);
+        let mut pen = Pen::row(scene, buf, area);
+        pen.put(Role::Badge, " ");
+        pen.put_in(Role::Badge, &text, usize::from(width.saturating_sub(2)));
+        pen.put(Role::Badge, " ");
+    }
+}

@@ -1,0 +1,119 @@
+//! Hints for the keys that matter here, and where we are in time.
+
+use ratatui::{buffer::Buffer, layout::Rect};
+
+use super::{Pen, Scene, clock};
+use crate::tui::{
+    action::Action,
+    model::{Filter, Model, Pace, Pane, View, is_failure},
+    text,
+    theme::Role,
+};
+
+/// Paints the footer.
+pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) {
+    let model = scene.model;
+    let mut pen = Pen::row(scene, buf, area);
+    pen.skip(1);
+    if let Some(typed) = &model.typing {
+        pen.put(Role::Key, "/");
+        // The end of what is typed stays visible.
+        let room = pen.room().saturating_sub(30).max(8);
+        let shown = text::wrap(typed, room).pop().unwrap_or_default();
+        pen.put(Role::Strong, &shown);
+        pen.put(Role::Key, "▏");
+        let hints = [Action::Accept, Action::Dismiss];
+        self::hints(model, &mut pen, &hints);
+        return;
+    }
+    let position = position(scene);
+    let pieces: Vec<_> = position.iter().map(|(role, text)| (*role, text.as_str())).collect();
+    pen.right(&pieces);
+    if let Some(query) = &model.search {
+        let state = if model.searching { "searching " } else { "/" };
+        pen.put(Role::Match, &format!("{state}{}", text::safe(query, 24)));
+        pen.skip(2);
+    }
+    hints(model, &mut pen, &actions(scene));
+}
+
+/// The actions worth a hint, the most useful first.
+fn actions(scene: &Scene<'_>) -> Vec<Action> {
+    let model = scene.model;
+    let failed = scene.story.state.units.get(model.deck.unit).is_some_and(|unit| is_failure(unit.status));
+    let mut actions = match model.views.last() {
+        Some(View::Help(_)) => vec![Action::Back],
+        Some(View::Log(_)) => vec![Action::Back, Action::Open, Action::Search, Action::NextFailure],
+        Some(View::Transcript(view)) => {
+            let unit = scene.story.state.units.iter().find(|unit| unit.key == view.unit);
+            let several = unit.is_some_and(|unit| unit.attempts.len() > 1);
+            let attempts = several.then_some(Action::Right);
+            let rest = [Action::Search, Action::NextFailure, Action::Copy];
+            [Action::Back, Action::Open].into_iter().chain(attempts).chain(rest).collect()
+        }
+        Some(View::Entry(_)) => vec![Action::Back, Action::Right, Action::Search, Action::Copy, Action::NextFailure],
+        None if !model.live => vec![Action::Open, Action::Play, Action::StepForward, Action::NextPane],
+        None if failed => vec![Action::Retry, Action::RetryFailed, Action::Open, Action::NextPane, Action::NextFailure],
+        None => vec![Action::Open, Action::Stop, Action::NextPane],
+    };
+    if model.views.is_empty() {
+        if model.deck.filter != Filter::All || model.search.is_some() {
+            actions.insert(0, Action::Back);
+        }
+        if model.live && model.pace == Pace::Hold {
+            actions.insert(0, Action::ToEnd);
+        }
+        if model.deck.focus == Pane::Stream && !model.deck.stream.follow {
+            actions.insert(0, Action::Bottom);
+        }
+        actions.extend([Action::Search, Action::Filter, Action::Log]);
+    }
+    actions.extend([Action::Help, Action::Quit]);
+    actions
+}
+
+fn hints(model: &Model, pen: &mut Pen<'_>, actions: &[Action]) {
+    let hint = |action: Action| model.keymap.first(action).map(|key| (key, action.hint()));
+    let width = |(key, word): &(String, &str)| text::width(key) + text::width(word) + 3;
+    let mut hints: Vec<_> = actions.iter().filter_map(|action| hint(*action)).collect();
+    // The first hint and the help stay longest, then leaving; what goes is what stands before them.
+    while hints.iter().map(width).sum::<usize>() > pen.room() + 1 && hints.len() > 1 {
+        let place = if hints.len() > 3 { hints.len() - 3 } else { hints.len() - 1 };
+        hints.remove(place);
+    }
+    for (key, word) in hints {
+        pen.put(Role::Key, &key);
+        pen.put(Role::Text, " ");
+        pen.put(Role::Dim, word);
+        pen.skip(2);
+    }
+}
+
+/// `● LIVE`, or where a record stands.
+fn position(scene: &Scene<'_>) -> Vec<(Role, String)> {
+    let (model, story, source) = (scene.model, scene.story, scene.source);
+    let glyphs = scene.theme.glyphs;
+    let mut pieces = match model.pace {
+        Pace::Follow if model.live => vec![(Role::Live, format!("{} LIVE ", glyphs.live))],
+        Pace::Follow => vec![(Role::Live, "REPLAY ".to_owned())],
+        Pace::Scaled(speed) => vec![(Role::Live, format!("{} ×{speed} ", glyphs.playing))],
+        Pace::Hold => vec![(Role::Paused, format!("{} PAUSED ", glyphs.paused))],
+    };
+    if model.live && model.pace == Pace::Follow {
+        return pieces;
+    }
+    let (entries, known) = (story.state.entries, source.known.max(story.state.entries));
+    if scene.model.size.0 >= 100 {
+        const BAR: usize = 20;
+        let full = usize::try_from(entries.saturating_mul(BAR as u64) / known.max(1)).unwrap_or(BAR).min(BAR);
+        pieces.push((Role::Focus, glyphs.full.repeat(full)));
+        pieces.push((Role::Dim, glyphs.empty.repeat(BAR - full)));
+        pieces.push((Role::Text, " ".to_owned()));
+    }
+    let more = if source.at_end { "" } else { "+" };
+    pieces.push((Role::Text, format!("{entries}/{known}{more} ")));
+    if source.origin.has_times && scene.model.size.0 >= 100 {
+        pieces.push((Role::Dim, format!("{} of {} ", clock(story.state.now), clock(source.last))));
+    }
+    pieces
+}

@@ -1,0 +1,221 @@
+//! What runs, how it stands, and how much of everything: one or two lines that never lie by leaving something out.
+
+use ratatui::{buffer::Buffer, layout::Rect};
+
+use super::{Pen, Scene, clock, count, dollars};
+use crate::{
+    run::state::{RunState, UnitStatus},
+    tape::Millis,
+    tui::{
+        model::Totals,
+        text,
+        theme::{Role, status_role},
+    },
+};
+
+/// A fact of the header: pieces that stay together, and how soon they go when room is short (0 last).
+struct Fact {
+    pieces: Vec<(Role, String)>,
+    rank: u8,
+}
+
+impl Fact {
+    fn new(rank: u8, role: Role, text: impl Into<String>) -> Self {
+        Self { pieces: vec![(role, text.into())], rank }
+    }
+
+    fn width(&self) -> usize {
+        self.pieces.iter().map(|(_, text)| text::width(text)).sum()
+    }
+}
+
+/// Paints the header.
+pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) {
+    let (mut first, second) = (identity(scene), numbers(scene));
+    if area.height >= 2 {
+        line(scene, Rect { height: 1, ..area }, first, buf);
+        line(scene, Rect { y: area.y + 1, height: 1, ..area }, second, buf);
+    } else {
+        first.extend(second);
+        line(scene, area, first, buf);
+    }
+}
+
+fn line(scene: &Scene<'_>, area: Rect, mut facts: Vec<Fact>, buf: &mut Buffer) {
+    const GAP: usize = 2;
+    let room = usize::from(area.width).saturating_sub(1);
+    let total = |facts: &[Fact]| facts.iter().map(|fact| fact.width() + GAP).sum::<usize>().saturating_sub(GAP);
+    while total(&facts) > room
+        && let Some(place) = (0..facts.len()).rev().max_by_key(|place| facts[*place].rank)
+        && facts[place].rank > 0
+    {
+        facts.remove(place);
+    }
+    let mut pen = Pen::row(scene, buf, area);
+    pen.skip(1);
+    for (index, fact) in facts.iter().enumerate() {
+        if index > 0 {
+            pen.skip(GAP);
+        }
+        for (role, text) in &fact.pieces {
+            pen.put(*role, text);
+        }
+    }
+}
+
+fn identity(scene: &Scene<'_>) -> Vec<Fact> {
+    let (source, state) = (scene.source, &scene.story.state);
+    let glyphs = scene.theme.glyphs;
+    let mut facts = vec![Fact::new(5, Role::Dim, "ingestdeck")];
+    let mut name = match &source.origin.header {
+        Some(header) => {
+            let project = header.project.as_deref().unwrap_or("run");
+            vec![(Role::Strong, cut(project, 24)), (Role::Dim, format!(" {} run {}", glyphs.dot, header.run.short()))]
+        }
+        None => vec![(Role::Strong, cut(&source.origin.name, 40))],
+    };
+    if source.origin.header.is_none() {
+        name.push((Role::Dim, format!(" {} {}", glyphs.dot, source.origin.format)));
+    }
+    facts.push(Fact { pieces: name, rank: 1 });
+    facts.push(state_word(scene));
+    if let Some(fact) = limit_pause(state, scene.model.time) {
+        facts.push(fact);
+    }
+    if let Some(why) = &source.broken {
+        facts.push(Fact::new(0, Role::Failed, format!("reading stopped: {}", cut(why, 60))));
+    }
+    if let (false, (read, Some(total))) = (source.at_end, source.position)
+        && total > 0
+    {
+        facts.push(Fact::new(2, Role::Paused, format!("reading {} %", read.min(total).saturating_mul(100) / total)));
+    }
+    let scripted = source.origin.header.as_ref().is_some_and(|header| header.scripted)
+        || state.planned.as_ref().is_some_and(|plan| plan.scripted);
+    if scripted {
+        facts.push(Fact::new(1, Role::Badge, " scripted "));
+    }
+    if !source.passed.is_empty() {
+        facts.push(Fact::new(2, Role::Badge, format!(" passes {} ", cut(&source.passed.join(" "), 40))));
+    }
+    if scene.model.totals.breaches > 0 {
+        facts.push(Fact::new(0, Role::Failed, format!("{} isolation", glyphs.status(UnitStatus::Failed))));
+    }
+    if !source.origin.has_times {
+        facts.push(Fact::new(4, Role::Dim, "no times"));
+    }
+    facts
+}
+
+fn cut(text: &str, width: usize) -> String {
+    text::safe(text, width).into_owned()
+}
+
+fn state_word(scene: &Scene<'_>) -> Fact {
+    let (state, totals) = (&scene.story.state, &scene.model.totals);
+    let glyphs = scene.theme.glyphs;
+    let (role, glyph, word) = match &state.ended {
+        Some(end) if end.outcome == "done" && end.failed == 0 => {
+            (Role::Succeeded, glyphs.status(UnitStatus::Succeeded), "done")
+        }
+        Some(end) => {
+            let role = if end.failed > 0 { Role::Failed } else { Role::Stopped };
+            (
+                role,
+                glyphs.status(if end.failed > 0 { UnitStatus::Failed } else { UnitStatus::Stopped }),
+                end.outcome.as_str(),
+            )
+        }
+        None if totals.active() > 0 && state.stopping => {
+            (Role::Waiting, glyphs.status(UnitStatus::Waiting), "stopping")
+        }
+        None if totals.active() > 0 => (Role::Running, glyphs.status(UnitStatus::Running), "running"),
+        None if totals.count(UnitStatus::Interrupted) > 0 => {
+            (Role::Interrupted, glyphs.status(UnitStatus::Interrupted), "interrupted")
+        }
+        None if totals.count(UnitStatus::Queued) > 0 => (Role::Queued, glyphs.status(UnitStatus::Queued), "starting"),
+        None if totals.count(UnitStatus::Failed) > 0 => (Role::Failed, glyphs.status(UnitStatus::Failed), "failed"),
+        None if totals.over() > 0 => (Role::Succeeded, glyphs.status(UnitStatus::Succeeded), "done"),
+        None => (Role::Queued, glyphs.status(UnitStatus::Queued), "empty"),
+    };
+    let mut pieces = vec![(role, format!("{glyph} {}", cut(word, 16)))];
+    if scene.source.origin.has_times {
+        pieces.push((Role::Text, format!(" {}", clock(scene.model.time))));
+    }
+    Fact { pieces, rank: 0 }
+}
+
+fn limit_pause(state: &RunState, now: Millis) -> Option<Fact> {
+    let paused = state.paused.as_ref()?;
+    let until = match paused.until {
+        Some(until) => format!(", {} left", until.since(now)),
+        None => String::new(),
+    };
+    Some(Fact::new(0, Role::Paused, format!("PAUSED for {}{until}", cut(&paused.limit, 40))))
+}
+
+fn numbers(scene: &Scene<'_>) -> Vec<Fact> {
+    let (state, totals) = (&scene.story.state, &scene.model.totals);
+    let units = state.units.len();
+    let mut facts =
+        vec![Fact::new(3, Role::Text, if units == 1 { "1 unit".to_owned() } else { format!("{units} units") })];
+    for status in Totals::ORDER {
+        let number = totals.count(status);
+        if number > 0 {
+            let glyph = scene.theme.glyphs.status(status);
+            // The words of what needs a person go last.
+            let rank = if matches!(status, UnitStatus::Failed | UnitStatus::Running | UnitStatus::Interrupted) {
+                0
+            } else {
+                1
+            };
+            facts.push(Fact::new(rank, status_role(status), format!("{glyph} {number} {}", status.word())));
+        }
+    }
+    if totals.turns > 0 {
+        facts.push(Fact::new(6, Role::Text, format!("{} turns", count(totals.turns))));
+    }
+    if totals.attempts > 0 {
+        // A sum that leaves attempts out says so.
+        let more = if totals.priced > 0 && totals.priced < totals.attempts { "+" } else { "" };
+        let cost = dollars((totals.priced > 0).then_some(totals.cost));
+        facts.push(Fact::new(4, Role::Text, format!("{cost}{more}")));
+    }
+    if let Some(limit) = &state.limit {
+        let used = limit.utilization.map(|used| format!(" {:.0} %", used * 100.0)).unwrap_or_default();
+        let bad = limit.status != "allowed";
+        let status = if bad { format!(" {}", limit.status.replace('_', " ")) } else { String::new() };
+        let name = match limit.name.as_str() {
+            "five_hour" => "5h".to_owned(),
+            "seven_day" => "7d".to_owned(),
+            name => name.replace('_', " "),
+        };
+        let role = if bad { Role::Warning } else { Role::Text };
+        facts.push(Fact::new(
+            if bad { 1 } else { 5 },
+            role,
+            format!("{} limit{used}{}", cut(&name, 16), cut(&status, 16)),
+        ));
+    }
+    let lost = state.lost;
+    let told = [
+        (lost.malformed, "malformed"),
+        (lost.torn, "torn"),
+        (lost.unknown, "unknown"),
+        (lost.unknown_notes, "unknown notes"),
+    ];
+    let told: Vec<_> = told
+        .iter()
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, word)| format!("{} {word}", count(*number)))
+        .collect();
+    if !told.is_empty() {
+        let bad = lost.malformed + lost.torn > 0;
+        facts.push(Fact::new(
+            if bad { 2 } else { 4 },
+            if bad { Role::Warning } else { Role::Dim },
+            format!("lines: {}", told.join(", ")),
+        ));
+    }
+    facts
+}

@@ -1,0 +1,81 @@
+//! Writes safe text into one row, from the left and from the right, and never beyond it.
+
+use ratatui::{buffer::Buffer, layout::Rect};
+
+use super::Scene;
+use crate::tui::{
+    text,
+    theme::{Role, Theme},
+};
+
+/// A place in a row.
+#[derive(Debug)]
+pub struct Pen<'a> {
+    buf: &'a mut Buffer,
+    theme: &'a Theme,
+    x: u16,
+    end: u16,
+    y: u16,
+}
+
+impl<'a> Pen<'a> {
+    /// A pen at the beginning of the first row of `area`.
+    pub fn row(scene: &Scene<'a>, buf: &'a mut Buffer, area: Rect) -> Self {
+        let area = if area.height == 0 { Rect { width: 0, ..area } } else { area.intersection(buf.area) };
+        Self { theme: scene.theme, x: area.x, end: area.right(), y: area.y, buf }
+    }
+
+    /// Columns that are left.
+    pub fn room(&self) -> usize {
+        usize::from(self.end.saturating_sub(self.x))
+    }
+
+    /// Writes `text`, cut to what is left.
+    pub fn put(&mut self, role: Role, text: &str) {
+        self.put_in(role, text, self.room());
+    }
+
+    /// Writes `text`, cut to `width` columns.
+    pub fn put_in(&mut self, role: Role, text: &str, width: usize) {
+        let width = width.min(self.room());
+        if width > 0 && !text.is_empty() {
+            let shown = text::fit(text, width, self.theme.glyphs.cut);
+            (self.x, _) = self.buf.set_stringn(self.x, self.y, shown.as_ref(), width, self.theme.style(role));
+        }
+    }
+
+    /// Writes `text` into exactly `width` columns.
+    pub fn cell(&mut self, role: Role, text: &str, width: usize) {
+        let to = self.x.saturating_add(u16::try_from(width).unwrap_or(u16::MAX)).min(self.end);
+        self.put_in(role, text, width);
+        self.x = to;
+    }
+
+    /// Writes `text` at the right end of `width` columns.
+    pub fn cell_right(&mut self, role: Role, text: &str, width: usize) {
+        let before = width.saturating_sub(text::width(text));
+        self.skip(before);
+        self.cell(role, text, width - before);
+    }
+
+    /// Leaves columns out.
+    pub fn skip(&mut self, width: usize) {
+        self.x = self.x.saturating_add(u16::try_from(width).unwrap_or(u16::MAX)).min(self.end);
+    }
+
+    /// Writes pieces at the right end of the row, if they leave some room, and ends the row before them.
+    pub fn right(&mut self, pieces: &[(Role, &str)]) {
+        let width: usize = pieces.iter().map(|(_, text)| text::width(text)).sum();
+        if width == 0 || width + 1 > self.room() {
+            return;
+        }
+        let end = self.end;
+        let start = end - u16::try_from(width).unwrap_or(0);
+        let left = std::mem::replace(&mut self.x, start);
+        for (role, text) in pieces {
+            self.put(*role, text);
+        }
+        self.x = left;
+        self.end = start;
+    }
+}

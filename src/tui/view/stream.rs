@@ -1,0 +1,211 @@
+//! What the selected unit does: one row for each call with its result, for each text, denial and notice.
+
+use ratatui::{buffer::Buffer, layout::Rect};
+
+use super::{Pen, Scene, clock, dollars, latency, pane, units};
+use crate::{
+    run::state::{Attempt, Row, RowEnd, RowKind, Unit, UnitStatus},
+    tape::note::Outcome,
+    tui::{
+        cache::{RowId, RowLine},
+        layout,
+        model::Pane,
+        text,
+        theme::{Role, row_role, status_role},
+    },
+};
+
+/// Columns from which on the time of a row is shown.
+const TIMED: u16 = 90;
+
+/// Lines below the rows: what is being written just now, or how it ended and what to do.
+pub fn tail(attempt: &Attempt, width: u16, most: u16) -> Vec<(Role, String)> {
+    let (width, most) = (usize::from(width).saturating_sub(2), usize::from(most));
+    if width == 0 || most == 0 {
+        return Vec::new();
+    }
+    let mut lines = Vec::new();
+    if let Some(verdict) = &attempt.verdict {
+        let role = match verdict.outcome {
+            Outcome::Succeeded => return lines,
+            Outcome::Failed => Role::Failed,
+            Outcome::Stopped => Role::Stopped,
+        };
+        let reason = text::one_row(&verdict.reason, 600);
+        lines.extend(text::wrap(&reason, width).into_iter().take(3).map(|row| (role, row)));
+        if let Some(remedy) = &verdict.remedy {
+            let remedy = text::one_row(remedy, 300);
+            lines.extend(text::wrap(&remedy, width).into_iter().take(2).map(|row| (Role::Text, row)));
+        }
+        lines.truncate(most);
+    } else if !attempt.live_text.is_empty() && attempt.ended_at.is_none() {
+        let rows = text::wrap(attempt.live_text.trim_end(), width);
+        let from = rows.len().saturating_sub(most.min(3));
+        lines.extend(rows.into_iter().skip(from).map(|row| (Role::Thinking, row)));
+    }
+    lines
+}
+
+/// Paints the stream of the selected unit.
+pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) {
+    let model = scene.model;
+    let focus = model.deck.focus == Pane::Stream;
+    let Some(unit) = model.unit(scene.story) else {
+        pane(scene, area, focus, &[(Role::Dim, "actions")], &[], buf);
+        return;
+    };
+    let attempt = model.attempt(scene.story);
+    let news = model.deck.stream.news(model.deck.lane.map_or(0, |lane| scene.story.rows(lane).len()));
+    let right = if model.deck.stream.follow {
+        String::new()
+    } else if news > 0 {
+        format!(" PAUSED, {news} new ")
+    } else {
+        " PAUSED ".to_owned()
+    };
+    let title = title(scene, unit, attempt);
+    let pieces: Vec<_> = title.iter().map(|(role, text)| (*role, text.as_str())).collect();
+    let inside = pane(scene, area, focus, &pieces, &[(Role::Paused, &right)], buf);
+    let Some((_, attempt)) = attempt else {
+        waiting(scene, unit, inside, buf);
+        return;
+    };
+    let (rows, below) = layout::stream_list(area, Some(attempt));
+    let all = scene.story.rows(attempt.lane);
+    if all.is_empty() {
+        Pen::row(scene, buf, rows).put(Role::Dim, "nothing has arrived yet");
+    }
+    let visible = all.iter().enumerate().skip(model.deck.stream.offset);
+    for (y, (index, row)) in (rows.y..rows.bottom()).zip(visible) {
+        let line = Rect { y, height: 1, ..rows };
+        self::row(scene, row, line, buf);
+        if index == model.deck.stream.selected && (focus || !model.deck.stream.follow) {
+            let role = if focus { Role::Selected } else { Role::Resting };
+            buf.set_style(line, scene.theme.style(role));
+        }
+    }
+    let lines = tail(attempt, below.width, below.height);
+    for (index, (y, (role, text))) in (below.y..below.bottom()).zip(&lines).enumerate() {
+        let mut pen = Pen::row(scene, buf, Rect { y, height: 1, ..below });
+        let sign = match role {
+            Role::Thinking => scene.theme.glyphs.row(RowKind::Text, RowEnd::Ok),
+            Role::Text if lines.get(index.wrapping_sub(1)).is_none_or(|(before, _)| *before != Role::Text) => {
+                scene.theme.glyphs.arrow
+            }
+            Role::Failed if index == 0 => scene.theme.glyphs.status(UnitStatus::Failed),
+            Role::Stopped if index == 0 => scene.theme.glyphs.status(UnitStatus::Stopped),
+            _ => "",
+        };
+        pen.cell(*role, sign, 2);
+        pen.put(*role, text);
+    }
+}
+
+fn waiting(scene: &Scene<'_>, unit: &Unit, area: Rect, buf: &mut Buffer) {
+    let mut lines = vec![(Role::Dim, "not started yet".to_owned())];
+    if let Some(planned) = &unit.planned {
+        if !planned.why.is_empty() {
+            lines.push((Role::Text, planned.why.clone()));
+        }
+        let files = planned.raw_files.len();
+        if files > 0 {
+            lines.push((Role::Dim, format!("{files} raw file{}", if files == 1 { "" } else { "s" })));
+            lines.extend(planned.raw_files.iter().take(50).map(|file| (Role::Text, format!("  {file}"))));
+        }
+    }
+    for (y, (role, text)) in (area.y..area.bottom()).zip(lines) {
+        Pen::row(scene, buf, Rect { y, height: 1, ..area }).put(role, &text);
+    }
+}
+
+fn title(scene: &Scene<'_>, unit: &Unit, attempt: Option<(usize, &Attempt)>) -> Vec<(Role, String)> {
+    let glyphs = scene.theme.glyphs;
+    let role = status_role(unit.status);
+    let mut title = vec![
+        (role, format!("{} ", glyphs.status(unit.status))),
+        (Role::Strong, text::safe(&unit.key, 40).into_owned()),
+        (role, format!(" {}", unit.status.word())),
+    ];
+    let Some((index, attempt)) = attempt else { return title };
+    let mut facts = Vec::new();
+    if unit.attempts.len() > 1 || attempt.number > 1 {
+        let old = index + 1 < unit.attempts.len();
+        facts.push((
+            if old { Role::Paused } else { Role::Text },
+            format!("try {} of {}", attempt.number, unit.attempts.len()),
+        ));
+    } else {
+        facts.push((Role::Text, "try 1".to_owned()));
+    }
+    let calls = if attempt.calls == 1 { "1 call".to_owned() } else { format!("{} calls", attempt.calls) };
+    facts.push((Role::Text, calls));
+    if attempt.failures > 0 {
+        facts.push((Role::Failed, format!("{}{}", glyphs.row(RowKind::Tool, RowEnd::Failed), attempt.failures)));
+    }
+    if attempt.denials > 0 {
+        facts.push((Role::Denied, format!("{}{}", glyphs.row(RowKind::Tool, RowEnd::Denied), attempt.denials)));
+    }
+    facts.push((units::turns_role(attempt), format!("{} turns", units::turns(attempt))));
+    facts.push((Role::Text, dollars(attempt.cost_usd)));
+    if unit.status == UnitStatus::Running && attempt.ended_at.is_none() && scene.source.origin.has_times {
+        let silent = scene.model.time.since(attempt.last_at);
+        let role = if silent.0 >= 30_000 { Role::Warning } else { Role::Dim };
+        facts.push((role, format!("last line {silent} ago")));
+    }
+    if let Some(model) = &attempt.model {
+        let model = model.strip_prefix("claude-").unwrap_or(model);
+        facts.push((Role::Text, text::safe(model, 24).into_owned()));
+    }
+    for (role, fact) in facts {
+        title.push((Role::Dim, format!(" {} ", glyphs.dot)));
+        title.push((role, fact));
+    }
+    title
+}
+
+fn row(scene: &Scene<'_>, row: &Row, area: Rect, buf: &mut Buffer) {
+    let entries = scene.story.state.entries;
+    let (kind, end) = (row.kind, row.end(entries));
+    let unread = RowLine::default();
+    let line = scene.cache.row(RowId::of(row, entries)).unwrap_or(&unread);
+    let role = row_role(kind, end);
+    let mut pen = Pen::row(scene, buf, area);
+    if area.width >= TIMED && scene.source.origin.has_times {
+        pen.cell(Role::Dim, &clock(line.at), 6);
+    }
+    pen.skip(usize::from(row.depth.min(6)) * 2);
+    pen.cell(role, scene.theme.glyphs.row(kind, end), 2);
+
+    let timed = scene.source.origin.has_times && kind == RowKind::Tool;
+    let took = match (end, line.ended) {
+        _ if !timed => String::new(),
+        (RowEnd::Open, _) => format!("{} {}", scene.model.time.since(line.at), scene.theme.glyphs.cut),
+        (_, Some(ended)) => latency(ended.since(line.at)),
+        (_, None) => String::new(),
+    };
+    let fact_role = if matches!(end, RowEnd::Failed | RowEnd::Denied) { role } else { Role::Dim };
+    let took_width = if timed { 8 } else { 0 };
+    // The label has first call on the room, the fact gets what is left and never less than a third.
+    let room = pen.room().saturating_sub(took_width);
+    let fact_width = text::width(&line.fact);
+    let label_width = text::width(&line.label);
+    let fact_room =
+        if fact_width == 0 { 0 } else { fact_width.min((room / 3).max(room.saturating_sub(label_width + 2))) };
+    let label_room = room.saturating_sub(if fact_room == 0 { 0 } else { fact_room + 2 });
+    let label_role = match kind {
+        RowKind::Thinking => Role::Thinking,
+        RowKind::Text => Role::Said,
+        RowKind::Tool | RowKind::Denial | RowKind::Completed => Role::Text,
+        RowKind::Warning => Role::Warning,
+        RowKind::Notice | RowKind::Started | RowKind::Note => Role::Dim,
+    };
+    let label_role = if kind != RowKind::Tool && matches!(end, RowEnd::Failed) { Role::Failed } else { label_role };
+    pen.cell(label_role, &line.label, label_room);
+    if fact_room > 0 {
+        pen.skip(2);
+        pen.cell_right(fact_role, &line.fact, fact_room);
+    }
+    if timed {
+        pen.cell_right(if end == RowEnd::Open { Role::Running } else { Role::Dim }, &took, took_width);
+    }
+}

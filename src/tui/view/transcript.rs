@@ -1,0 +1,88 @@
+//! Every line of an attempt, in both directions, one row each; attempts as tabs.
+
+use ratatui::{buffer::Buffer, layout::Rect};
+
+use super::{Pen, Scene, clock, pane};
+use crate::{
+    tape::Seq,
+    tui::{
+        model::Transcript,
+        text,
+        theme::{Role, status_role},
+    },
+};
+
+/// Paints the transcript.
+pub fn draw(scene: &Scene<'_>, view: &Transcript, area: Rect, buf: &mut Buffer) {
+    let unit = scene.story.state.units.iter().find(|unit| unit.key == view.unit);
+    let lane = view.lane(scene.story);
+    let entries = lane.map_or(&[][..], |lane| scene.story.entries(lane));
+    let key = text::safe(&view.unit, 60);
+    let news = view.list.news(entries.len());
+    let right = match (view.list.follow, news) {
+        (true, _) => format!(" {} lines ", entries.len()),
+        (false, 0) => format!(" {}/{} ", view.list.selected + 1, entries.len()),
+        (false, news) => format!(" {}/{} · PAUSED, {news} new ", view.list.selected + 1, entries.len()),
+    };
+    let role = unit.map_or(Role::Text, |unit| status_role(unit.status));
+    let sign = unit.map_or("", |unit| scene.theme.glyphs.status(unit.status));
+    let title = [(role, sign), (Role::Text, " "), (Role::Strong, key.as_ref()), (Role::Dim, " transcript")];
+    let inside = pane(scene, area, true, &title, &[(Role::Dim, &right)], buf);
+    tabs(scene, view, Rect { height: inside.height.min(1), ..inside }, buf);
+    let rows = Rect { y: inside.y + 1, height: inside.height.saturating_sub(1), ..inside };
+    if entries.is_empty() {
+        Pen::row(scene, buf, rows).put(Role::Dim, "no lines yet");
+    }
+    let digits = entries.last().map_or(1, |last| last.to_string().len()).max(3);
+    for (y, (index, seq)) in (rows.y..rows.bottom()).zip(entries.iter().enumerate().skip(view.list.offset)) {
+        let line = Rect { y, height: 1, ..rows };
+        row(scene, Seq(u64::from(*seq)), digits, line, buf);
+        if index == view.list.selected {
+            buf.set_style(line, scene.theme.style(Role::Selected));
+        }
+    }
+}
+
+fn tabs(scene: &Scene<'_>, view: &Transcript, area: Rect, buf: &mut Buffer) {
+    let Some(unit) = scene.story.state.units.iter().find(|unit| unit.key == view.unit) else { return };
+    let mut pen = Pen::row(scene, buf, area);
+    let shown = view.attempt(scene.story).map(|(index, _)| index);
+    for (index, attempt) in unit.attempts.iter().enumerate() {
+        let here = Some(index) == shown;
+        let word = match (&attempt.verdict, attempt.ended_at) {
+            (Some(verdict), _) => format!("{:?}", verdict.outcome).to_lowercase(),
+            (None, Some(_)) if attempt.completed == Some(false) => "failed".to_owned(),
+            (None, Some(_)) => "completed".to_owned(),
+            (None, None) => "open".to_owned(),
+        };
+        let text = format!(" try {} {word} ", attempt.number);
+        pen.put(if here { Role::Badge } else { Role::Dim }, &text);
+        pen.skip(1);
+    }
+    let session = shown.and_then(|index| unit.attempts.get(index)).and_then(|attempt| attempt.session.as_deref());
+    if let Some(session) = session {
+        let session = text::safe(session, 40);
+        pen.right(&[(Role::Dim, "session "), (Role::Dim, &session)]);
+    }
+}
+
+fn row(scene: &Scene<'_>, seq: Seq, digits: usize, area: Rect, buf: &mut Buffer) {
+    let mut pen = Pen::row(scene, buf, area);
+    pen.cell_right(Role::Dim, &seq.to_string(), digits);
+    pen.skip(1);
+    let Some(line) = scene.cache.entry(seq) else { return };
+    if scene.source.origin.has_times {
+        let at = if line.stream == "?" { String::new() } else { clock(line.at) };
+        pen.cell_right(Role::Dim, &at, 7);
+        pen.skip(1);
+    }
+    let stream = if line.stream == "err" || line.stream == "raw" { Role::Warning } else { Role::Dim };
+    pen.cell(stream, line.stream, 5);
+    let kind = if area.width < 60 { 9 } else { 17 };
+    pen.cell(line.role, &line.kind, kind);
+    pen.skip(1);
+    if area.width >= 70 {
+        pen.right(&[(Role::Dim, &format!(" {:>9}", text::size(line.size)))]);
+    }
+    pen.put(Role::Text, &line.text);
+}

@@ -1,0 +1,67 @@
+//! The whole outside world of the screen, behind one small trait: a terminal in production, a script in tests.
+
+use std::{io, time::Duration};
+
+use jiff::Timestamp;
+use ratatui::buffer::Buffer;
+
+use super::key::Key;
+
+/// What time it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Since the screen came up.
+    pub now: Duration,
+    /// By the wall clock.
+    pub wall: Timestamp,
+}
+
+/// Something from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// A key.
+    Key(Key),
+    /// Pasted text.
+    Paste(String),
+    /// The left button at a cell.
+    Click(u16, u16),
+    /// The wheel over a cell; true towards the end.
+    Wheel(u16, u16, bool),
+    /// A new size.
+    Resize(u16, u16),
+    /// The program goes on after it was stopped.
+    Continued,
+    /// A signal that ends programs.
+    Signal(i32),
+    /// There is no more input.
+    Closed,
+    /// Nothing that concerns us.
+    Nothing,
+}
+
+/// A place to draw to, and keys.
+pub trait World {
+    /// What time it is.
+    fn moment(&self) -> Moment;
+
+    /// The next input. Dropping the future loses nothing.
+    fn input(&mut self) -> impl Future<Output = Input>;
+
+    /// Draws one frame in one write.
+    fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer)) -> io::Result<()>;
+
+    /// Sets the title with the next frame.
+    fn title(&mut self, title: &str);
+
+    /// Puts text on the clipboard with the next frame.
+    fn copy(&mut self, text: &str);
+
+    /// Takes the mouse, or leaves it to the terminal.
+    fn mouse(&mut self, ours: bool) -> io::Result<()>;
+
+    /// Forgets what is on the screen, so that the next frame is painted whole.
+    fn clear(&mut self) -> io::Result<()>;
+
+    /// Hands the terminal back, stops the program, and takes the terminal again when it goes on.
+    fn suspend(&mut self) -> io::Result<()>;
+}

@@ -1,0 +1,248 @@
+//! Run directories, their names and locks, and the index that is rebuilt from tapes.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use ingestdeck::{
+    replay::FileSource,
+    run::source::{Item, Recorder, Source},
+    store::{Db, NewRun, RunRows, Runs, Standing, rows::CallStatus, runs::RunsError},
+    tape::{
+        Body, FORMAT, Header, Note, RunId, UnitKey,
+        note::{AttemptEnded, Cause, Outcome, PlannedUnit, RunEnded, RunPlanned, StopReason, Verdict},
+    },
+};
+
+fn header(run: RunId) -> Header {
+    Header {
+        tape: FORMAT,
+        program: "ingestdeck test".into(),
+        run,
+        started_at: "2026-01-01T00:00:00Z".parse().unwrap(),
+        project: Some("orbit".into()),
+        scripted: true,
+    }
+}
+
+fn open(tape: &Path) -> Result<Box<dyn Source>, String> {
+    match FileSource::open(tape) {
+        Ok(source) => Ok(Box::new(source)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn note(run: &NewRun, lane: Option<(&UnitKey, u32)>, note: &Note) {
+    run.tape.record(&[Item { lane, body: Body::Note(&note.to_json()) }]).unwrap();
+}
+
+/// The first lines of a capture of the real CLI, as an attempt of `unit`.
+fn lines(run: &NewRun, unit: &str, capture: &str, most: usize) {
+    let unit = UnitKey::from(unit);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures").join(capture);
+    let text = fs::read(path).unwrap();
+    for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).take(most) {
+        run.tape.record(&[Item { lane: Some((&unit, 1)), body: Body::Out(line) }]).unwrap();
+    }
+}
+
+/// One unit that plays a whole capture.
+fn play(run: &NewRun, unit: &str, capture: &str, outcome: Outcome) {
+    lines(run, unit, capture, usize::MAX);
+    let unit = UnitKey::from(unit);
+    let verdict =
+        Verdict { outcome, stop: StopReason::Natural, cause: Cause::Completed, reason: "done".into(), remedy: None };
+    let ended = AttemptEnded {
+        verdict,
+        tool_failures: 0,
+        exit_code: Some(0),
+        signal: None,
+        stderr_tail: vec![],
+        wrote: vec![],
+        more: serde_json::Map::default(),
+    };
+    note(run, Some((&unit, 1)), &Note::AttemptEnded(Box::new(ended)));
+}
+
+fn plan(run: &NewRun, units: &[&str]) {
+    let units = units.iter().map(|unit| PlannedUnit {
+        unit: UnitKey::from(*unit),
+        connection: "warehouse".into(),
+        adapter: "dbt".into(),
+        ..PlannedUnit::default()
+    });
+    note(run, None, &Note::RunPlanned(RunPlanned { units: units.collect(), ..RunPlanned::default() }));
+}
+
+fn end(run: &NewRun) {
+    let ended = RunEnded { outcome: "done".into(), succeeded: 1, failed: 0, stopped: 0, not_run: 0 };
+    note(run, None, &Note::RunEnded(ended));
+}
+
+#[test]
+fn a_run_is_private_alive_and_then_over() {
+    let project = tempfile::tempdir().unwrap();
+    let runs = Runs::of_project(project.path());
+    assert!(matches!(runs.resolve("latest"), Err(RunsError::Empty)));
+
+    let run = runs.create(header).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&run.directory), mode(run.tape.path())), (0o700, 0o600));
+    assert_eq!(mode(runs.root()), 0o700);
+    assert_eq!(fs::read_to_string(runs.root().join(".gitignore")).unwrap(), "*\n");
+    let found = runs.resolve("latest").unwrap();
+    assert_eq!((found.id, found.tape.as_path()), (run.id, run.tape.path()));
+    assert_eq!(runs.standing(&found).unwrap(), Standing::Running);
+
+    drop(run);
+    assert_eq!(runs.standing(&found).unwrap(), Standing::Interrupted);
+
+    let run = runs.create(header).unwrap();
+    end(&run);
+    let (tape, lock) = run.into_parts();
+    tape.close().unwrap();
+    let found = runs.resolve("latest").unwrap();
+    assert_eq!(runs.standing(&found).unwrap(), Standing::Running, "the lock outlives the writer");
+    drop(lock);
+    assert_eq!(runs.standing(&found).unwrap(), Standing::Finished);
+    assert_eq!(fs::read_dir(runs.root().join("locks")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_lock_file_that_nobody_holds_is_litter() {
+    let project = tempfile::tempdir().unwrap();
+    let runs = Runs::of_project(project.path());
+    drop(runs.create(header).unwrap());
+    let found = runs.resolve("latest").unwrap();
+    fs::write(runs.root().join("locks").join(found.id.to_string()), "").unwrap();
+    assert_eq!(runs.standing(&found).unwrap(), Standing::Interrupted);
+}
+
+fn with_ids(ids: &[&str]) -> (tempfile::TempDir, Runs) {
+    let project = tempfile::tempdir().unwrap();
+    let runs = Runs::of_project(project.path());
+    for id in ids {
+        let directory = runs.root().join("runs").join(id);
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("tape.jsonl"), "").unwrap();
+    }
+    (project, runs)
+}
+
+#[test]
+fn a_few_letters_name_a_run() {
+    const OLD: &str = "01900000-0000-7000-8000-0000004a11c3";
+    const NEW: &str = "01900000-0001-7000-8000-0000004affff";
+    let (_project, runs) = with_ids(&[OLD, NEW]);
+    fs::create_dir_all(runs.root().join("runs/not-a-run")).unwrap();
+    fs::create_dir_all(runs.root().join("runs/01900000-0002-7000-8000-000000000000")).unwrap();
+    let resolve = |text: &str| runs.resolve(text).map(|run| run.id.to_string());
+    for text in [OLD, "4a11c3", "4A11", "019000000000", "01900000-0000"] {
+        assert_eq!(resolve(text).unwrap(), OLD, "{text}");
+    }
+    assert_eq!(resolve("latest").unwrap(), NEW);
+    assert_eq!(resolve("4aff").unwrap(), NEW);
+    for text in ["4a", "0190"] {
+        let error = resolve(text).unwrap_err();
+        let shown = error.to_string();
+        assert!(matches!(error, RunsError::Ambiguous { count: 2, .. }), "{shown}");
+        assert!(shown.contains(OLD) && shown.contains(NEW), "{shown}");
+    }
+    for text in ["", "zz", "4a11c4", "../..", "11c3"] {
+        assert!(matches!(resolve(text), Err(RunsError::NotFound(_))), "{text}");
+    }
+}
+
+#[test]
+fn the_six_digits_that_screens_show_win_over_a_prefix() {
+    let (_project, runs) = with_ids(&["01900000-0000-7000-8000-000000019000", "01900000-0001-7000-8000-00000000abcd"]);
+    let run = runs.resolve("019000").unwrap();
+    assert_eq!(run.id.short(), "019000");
+}
+
+#[test]
+fn the_index_is_rebuilt_from_the_tapes_alone() {
+    let project = tempfile::tempdir().unwrap();
+    let runs = Runs::of_project(project.path());
+    let mut db = Db::open(&{
+        fs::create_dir_all(runs.root()).unwrap();
+        runs.database()
+    })
+    .unwrap();
+
+    let first = runs.create(header).unwrap();
+    plan(&first, &["good", "never"]);
+    play(&first, "good", "success_tools.jsonl", Outcome::Succeeded);
+    assert_eq!(runs.refresh(&mut db, &open).unwrap().indexed, 1);
+    play(&first, "denied", "permission_denied_dontask.jsonl", Outcome::Failed);
+    end(&first);
+    drop(first);
+    let second = runs.create(header).unwrap();
+    play(&second, "cut", "killed_sigterm_tool.jsonl", Outcome::Stopped);
+    drop(second);
+
+    assert_eq!(runs.refresh(&mut db, &open).unwrap().indexed, 2);
+    assert_eq!(runs.refresh(&mut db, &open).unwrap().indexed, 0, "nothing has changed");
+    let grown = db.dump().unwrap();
+    assert!(grown.lines().count() > 6, "{grown}");
+    drop(db);
+
+    let mut db = Db::start_over(&runs.database()).unwrap();
+    assert_eq!(db.dump().unwrap(), "");
+    runs.refresh(&mut db, &open).unwrap();
+    assert_eq!(db.dump().unwrap(), grown);
+
+    let listed = db.list().unwrap();
+    assert_eq!(listed.len(), 2);
+    assert!(listed[0].id > listed[1].id, "newest first");
+    assert_eq!((listed[0].outcome.as_deref(), listed[1].outcome.as_deref()), (None, Some("done")));
+    assert_eq!((listed[1].units, listed[1].succeeded, listed[1].failed), (3, 1, 1));
+
+    // A run that was deleted leaves the index; a broken one is told and costs the others nothing.
+    fs::remove_dir_all(runs.root().join("runs").join(listed[0].id.to_string())).unwrap();
+    let broken = "01900000-0000-7000-8000-000000000001";
+    fs::create_dir_all(runs.root().join("runs").join(broken)).unwrap();
+    fs::write(runs.root().join("runs").join(broken).join("tape.jsonl"), "{\"tape\":7}\n").unwrap();
+    let refreshed = runs.refresh(&mut db, &open).unwrap();
+    assert_eq!((refreshed.indexed, refreshed.unreadable.len()), (0, 1));
+    assert!(refreshed.unreadable[0].1.contains("newer"), "{refreshed:?}");
+    assert_eq!(db.list().unwrap().len(), 1);
+}
+
+#[test]
+fn calls_are_audited_with_their_results() {
+    let project = tempfile::tempdir().unwrap();
+    let runs = Runs::of_project(project.path());
+    let run = runs.create(header).unwrap();
+    play(&run, "good", "parallel_readonly_tools.jsonl", Outcome::Succeeded);
+    play(&run, "failing", "rpc_error_result.jsonl", Outcome::Failed);
+    play(&run, "denied", "permission_denied_dontask.jsonl", Outcome::Failed);
+    lines(&run, "cut", "killed_sigterm_tool.jsonl", 2);
+    let tape: PathBuf = run.tape.path().to_owned();
+    drop(run);
+
+    let rows = RunRows::gather(open(&tape).unwrap()).unwrap();
+    assert_eq!(rows.run.tape_bytes, fs::metadata(&tape).unwrap().len());
+    let of = |unit: &str| rows.calls.iter().filter(|call| call.unit == unit).cloned().collect::<Vec<_>>();
+    let good = of("good");
+    assert!(!good.is_empty());
+    for (position, call) in good.iter().enumerate() {
+        assert_eq!(call.status, CallStatus::Complete, "{call:?}");
+        assert_eq!(call.turn_number as usize, position + 1);
+        assert!(call.result_seq.unwrap() > call.seq);
+        assert!(call.input.is_some() && call.output.is_some() && call.error.is_none(), "{call:?}");
+    }
+    let failing = of("failing");
+    assert_eq!(failing[0].status, CallStatus::Error);
+    assert!(failing[0].error.as_deref().is_some_and(|text| !text.is_empty()), "{failing:?}");
+    assert!(of("denied").iter().any(|call| call.status == CallStatus::Denied), "{:?}", of("denied"));
+    let cut = &of("cut")[0];
+    assert_eq!((cut.status, cut.result_seq), (CallStatus::Error, None));
+    assert_eq!(cut.error.as_deref(), Some("no result before the run ended"));
+    for unit in ["good", "failing", "denied"] {
+        let attempt = rows.attempts.iter().find(|attempt| attempt.unit == unit).unwrap();
+        assert_eq!(attempt.calls as usize, of(unit).len(), "{unit}");
+    }
+}
