@@ -13,3 +13,6 @@ mod title;
 
 pub use event::{Action, ActionKind, Completed, Event, EventLevel, Phase, Started};
 pub use translate::{Ended, Translator};
+
+#[cfg(test)]
+mod tests;

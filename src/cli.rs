@@ -1,6 +1,7 @@
 //! The composition root: commands, sinks and exit codes. The only layer that knows all the others.
 
 pub mod args;
+pub mod demo;
 pub mod drive;
 pub mod execute;
 pub mod exit;
@@ -64,6 +65,7 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
     let global = &cli.global;
     match &cli.command {
         Command::Plan(select) => plan::plan(global, select),
+        Command::Demo(args) => demo::demo(global, args),
         Command::Run(args) => run::run(global, args),
         Command::Replay(args) => replay::replay(global, args),
         Command::Runs { command } => runs::runs(global, command),

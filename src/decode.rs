@@ -18,3 +18,6 @@ pub use block::{Block, ToolResult, ToolUse, content_text};
 pub use line::{Body, Chat, Kind, Line, ResultLine};
 pub use raw::Raw;
 pub use read::{kind, line};
+
+#[cfg(test)]
+mod tests;

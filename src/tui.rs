@@ -20,6 +20,7 @@ pub mod model;
 pub mod msg;
 pub mod play;
 pub mod seek;
+pub mod still;
 pub mod terminal;
 pub mod text;
 pub mod theme;
@@ -72,6 +73,49 @@ pub struct Options {
     pub passed: Vec<String>,
     /// Leave by itself.
     pub until: Option<Until>,
+}
+
+/// What a user chose about looks and keys.
+#[derive(Clone, Debug, Default)]
+pub struct Look<'a> {
+    /// Theme; `None` for the dark one.
+    pub theme: Option<&'a str>,
+    /// Colour.
+    pub color: ColorChoice,
+    /// ASCII only; `None` to let the locale decide.
+    pub ascii: Option<bool>,
+    /// `[keys]` of the config.
+    pub keys: Overrides,
+}
+
+/// A look that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LookError {
+    /// The theme.
+    #[error(transparent)]
+    Theme(#[from] ThemeError),
+    /// The keys, every problem of them.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Keys(Vec<KeymapError>),
+}
+
+impl Options {
+    /// Options for a look, in an environment that `variable` reads.
+    ///
+    /// # Errors
+    /// When the theme is unknown, or keys conflict.
+    pub fn new(look: &Look<'_>, variable: impl Fn(&str) -> Option<String>) -> Result<Self, LookError> {
+        let ascii = look.ascii.unwrap_or_else(|| theme::wants_ascii(&variable));
+        Ok(Self {
+            theme: Theme::new(look.theme.unwrap_or("dark"), look.color.resolve(&variable), ascii)?,
+            keymap: Keymap::new(&look.keys).map_err(LookError::Keys)?,
+            mouse: true,
+            paused: false,
+            speed: None,
+            passed: Vec::new(),
+            until: None,
+        })
+    }
 }
 
 /// When the screen leaves by itself: for measurements.

@@ -213,7 +213,7 @@ impl Control {
 
     fn request(&mut self, request_id: &str, mut body: Value) -> Vec<Effect> {
         let effect = match body.get("subtype").and_then(Value::as_str) {
-            Some("mcp_message") => return self.to_server(request_id, body),
+            Some("mcp_message") => return self.tool_message(request_id, body),
             Some("hook_callback") => return self.hook(request_id, &mut body),
             Some("can_use_tool") => success(
                 request_id,
@@ -224,7 +224,7 @@ impl Control {
         vec![Effect::Write(effect)]
     }
 
-    fn to_server(&mut self, request_id: &str, mut body: Value) -> Vec<Effect> {
+    fn tool_message(&mut self, request_id: &str, mut body: Value) -> Vec<Effect> {
         if body.get("server_name").and_then(Value::as_str) != Some(mcp::SERVER) {
             return vec![Effect::Write(failure(request_id, "there is no such tool server"))];
         }

@@ -244,16 +244,20 @@ async fn conduct(
             Event::Out(filled) => {
                 note_broken(filled, "stdout");
                 let batch = stdout.take();
-                if let Err(error) = shell.tape.record(batch.lines().map(stdout_body)) {
-                    course.unrecorded(error.to_string())
-                } else {
-                    for line in batch.lines() {
-                        let steps = course.line(&decode::line(line));
+                match shell.tape.record(batch.lines().map(stdout_body)) {
+                    Ok(()) => {
+                        for line in batch.lines() {
+                            let steps = course.line(&decode::line(line));
+                            shell.carry_out(&mut course, steps);
+                        }
+                    }
+                    Err(error) => {
+                        let steps = course.unrecorded(error.to_string());
                         shell.carry_out(&mut course, steps);
                     }
-                    speaking = !stdout.is_over();
-                    if speaking { Vec::new() } else { course.silent() }
                 }
+                speaking = !stdout.is_over();
+                if speaking { Vec::new() } else { course.silent() }
             }
             Event::Err(filled) => {
                 note_broken(filled, "stderr");

@@ -51,7 +51,7 @@ pub fn screen(global: &Global, config: &Config) -> Result<tui::Options, Failure>
         Color::Never => tui::ColorChoice::Never,
     };
     let ascii = *config.ui.ascii || tui::theme::wants_ascii(variable);
-    let theme = tui::Theme::new(&config.ui.theme, choice.resolve(variable), ascii)
+    let theme = tui::Theme::new(theme_name(&config.ui.theme, variable), choice.resolve(variable), ascii)
         .map_err(|error| Failure::usage(error.to_string()))?;
     let overrides: tui::Overrides =
         config.chords().into_iter().map(|(action, chords)| (action, tui::keymap::Chords::Many(chords))).collect();
@@ -68,6 +68,19 @@ pub fn screen(global: &Global, config: &Config) -> Result<tui::Options, Failure>
         passed: config.claude.pass_env.value.clone(),
         until: None,
     })
+}
+
+/// `auto` follows the background that some terminals announce as `foreground;background` colour numbers.
+fn theme_name(set: &str, variable: impl Fn(&str) -> Option<String>) -> &str {
+    let is_light = || {
+        let colors = variable("COLORFGBG").unwrap_or_default();
+        matches!(colors.rsplit(';').next(), Some("7" | "15"))
+    };
+    match set {
+        "auto" if is_light() => "light",
+        "auto" => "dark",
+        named => named,
+    }
 }
 
 /// `config show`: every value with its origin.

@@ -110,11 +110,6 @@ impl<'a> Scan<'a> {
         if self.peek()? == b'}' {
             return Ok(false);
         }
-        self.seek_on(name)
-    }
-
-    /// As [`seek`](Self::seek), from a key inside the object.
-    fn seek_on(&mut self, name: &[u8]) -> Scanned<bool> {
         loop {
             if *self.key()? == *name {
                 return Ok(true);
@@ -125,18 +120,6 @@ impl<'a> Scan<'a> {
                 b'}' => return Ok(false),
                 _ => return Err(Broken),
             }
-        }
-    }
-
-    /// As [`seek`](Self::seek), after the value of an earlier field.
-    pub(super) fn seek_next(&mut self, name: &[u8]) -> Scanned<bool> {
-        match self.peek()? {
-            b',' => {
-                self.at += 1;
-                self.seek_on(name)
-            }
-            b'}' => Ok(false),
-            _ => Err(Broken),
         }
     }
 

@@ -119,6 +119,13 @@ impl Attempt {
     }
 }
 
+/// Whoever still holds the tools finds the workspace closed.
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.discard();
+    }
+}
+
 fn surroundings(project: &Project, workspace: &Workspace) -> io::Result<Surroundings> {
     // The index is the attempt's first look at every page: what changes after it, it has not seen.
     let mut wiki = Vec::new();

@@ -237,6 +237,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn hostile_paths_never_reach_a_neighbour(
             parts in prop::collection::vec(prop::sample::select(vec!["..", ".", "", "inside", "/", "neighbour", "a\0b", "link"]), 1..6),

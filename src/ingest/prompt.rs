@@ -2,7 +2,7 @@
 //!
 //! Owns the order and the wording of the parts; the longer texts are in `assets/prompts`. It must not read files.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, sync::Arc};
 
 use super::{attempt::Job, plan::WorkUnit, skill::Skill};
 
@@ -81,7 +81,7 @@ fn user(unit: &WorkUnit, around: &Surroundings) -> String {
     parts.join("\n\n")
 }
 
-fn peers(peers: &[String]) -> String {
+fn peers(peers: &[Arc<str>]) -> String {
     let mut text = bullets(peers.get(..PEERS).unwrap_or(peers));
     if let Some(omitted) = peers.len().checked_sub(PEERS).filter(|omitted| *omitted > 0) {
         let _ = write!(text, "\n{omitted} more peer files omitted");
@@ -89,8 +89,8 @@ fn peers(peers: &[String]) -> String {
     text
 }
 
-fn bullets(names: &[String]) -> String {
-    let lines: Vec<_> = names.iter().map(|name| format!("- {}", one_line(name))).collect();
+fn bullets<T: AsRef<str>>(names: &[T]) -> String {
+    let lines: Vec<_> = names.iter().map(|name| format!("- {}", one_line(name.as_ref()))).collect();
     or_none(&lines.join("\n"))
 }
 

@@ -24,7 +24,7 @@ mod skills;
 mod wiki_edit;
 mod wiki_read;
 
-pub use fallback::Fallback;
+pub use fallback::{Fallback, Instead, Reason};
 pub use ledger::LedgerEntry;
 
 /// Longest answer in characters; the agent's program cuts above 50,000.

@@ -236,6 +236,11 @@ mod tests {
         transcript.record(&call(Some("t3")), Timestamp::UNIX_EPOCH, took, &ToolReply::error("bad"));
         transcript.record(&call(None), Timestamp::UNIX_EPOCH, took, &ToolReply::text("x"));
         insta::assert_json_snapshot!(lines(&transcript));
+        let mode = |path: &Path| {
+            use std::os::unix::fs::PermissionsExt;
+            std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+        };
+        assert_eq!((mode(transcript.path()), mode(transcript.path().parent().unwrap())), (0o600, 0o700));
     }
 
     #[test]

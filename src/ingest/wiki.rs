@@ -106,11 +106,13 @@ impl Page {
             let front = front.map_err(|error| PageError::Front(error.to_string()))?;
             Ok(format!("---\n{}\n---\n\n{}\n", front.trim_end(), self.body.trim()))
         };
-        let text = render(serde_saphyr::ser_options! {})?;
+        let text = render(serde_saphyr::ser_options! { compact_list_indent: false, folded_wrap_chars: 1_000_000 })?;
         // Block text reads best but cannot hold every text, blank lines alone for one. Quotes can.
         match Self::parse(text.as_bytes()) {
             Ok(page) if page.front == self.front => Ok(text),
-            _ => render(serde_saphyr::ser_options! { prefer_block_scalars: false, quote_all: true }),
+            _ => render(serde_saphyr::ser_options! {
+                compact_list_indent: false, prefer_block_scalars: false, quote_all: true
+            }),
         }
     }
 }
@@ -177,7 +179,7 @@ mod tests {
     #[test]
     fn a_page_looks_as_ktx_writes_it() {
         let front = Front {
-            summary: "Annual recurring revenue: yes".into(),
+            summary: "Annual recurring revenue: yes. ".repeat(6),
             tags: vec!["revenue".into(), "no".into()],
             usage_mode: Some("auto".into()),
             sort_order: Some(0),
@@ -209,7 +211,7 @@ mod tests {
         leaf.prop_recursive(2, 12, 4, |inner| {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-                prop::collection::btree_map("[a-z]{1,4}", inner, 0..4).prop_map(|map| Value::from_iter(map)),
+                prop::collection::btree_map("[a-z]{1,4}", inner, 0..4).prop_map(Value::from_iter),
             ]
         })
     }

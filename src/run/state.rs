@@ -340,6 +340,11 @@ pub struct Story {
 }
 
 impl Story {
+    /// A story told by hand: for measurements and pictures.
+    pub fn new(state: RunState, lanes: Vec<Lane>, remarks: Vec<Remark>) -> Self {
+        Self { state, lanes, remarks }
+    }
+
     /// The rows of an attempt.
     pub fn lane(&self, id: LaneId) -> &Lane {
         const EMPTY: &Lane = &Lane { rows: Vec::new(), entries: Vec::new() };

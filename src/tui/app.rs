@@ -160,7 +160,9 @@ impl App {
     /// True while time passes without entries.
     fn runs(&self) -> bool {
         let state = &self.timeline.story().state;
-        self.model.live && state.ended.is_none() && state.units.iter().any(|unit| !unit.status.is_over())
+        let totals = &self.model.totals;
+        let queued = state.ended.is_none() && totals.count(UnitStatus::Queued) > 0;
+        self.model.live && (totals.active() > 0 || queued)
     }
 
     /// A message from outside.

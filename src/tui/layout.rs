@@ -46,7 +46,7 @@ pub fn plan((width, height): (u16, u16), deck: &Deck, units: usize) -> Plan {
             let top = wanted.min((body.height * 2 / 5).max(6));
             split(body, top, false)
         }
-        _ => split(body, (width * 2 / 5).clamp(46, 96), true),
+        _ => split(body, (width * 9 / 20).clamp(46, 100), true),
     };
     Plan { area, header, body, units, stream, footer }
 }

@@ -193,7 +193,7 @@ fn document(timeline: &mut Timeline, parts: &[Part], width: u16) -> Document {
             let raw = bytes(&arrived.body);
             let size = text::size(raw.len() as u64);
             let at = super::view::clock(arrived.at);
-            writer.line(Role::Strong, &format!("{} · entry {} · +{at} · {size}", part.title, part.seq));
+            writer.line(Role::Strong, &format!("{} · line {} · +{at} · {size}", part.title, part.seq));
             match &arrived.body {
                 Body::Out(json) | Body::In(json) | Body::Note(json) => writer.json(&head(json, SHOWN)),
                 Body::Raw(_) | Body::Err(_) => writer.plain(&head(raw, SHOWN)),

@@ -455,7 +455,7 @@ impl Model {
             Some(View::Entry(view)) => view.settle(story, body),
             Some(View::Log(list)) => list.settle(story.remarks().len(), body),
             Some(View::Help(list)) => {
-                let lines = super::view::help::lines(&self.keymap);
+                let lines = super::view::help::rows(&self.keymap, plan.body.width);
                 list.offset = list.offset.min(lines.saturating_sub(body));
             }
             None => {}
@@ -538,7 +538,7 @@ impl EntryView {
             Subject::Entry(index) => story
                 .entries(self.lane)
                 .get(index)
-                .map(|seq| Part { title: "entry", seq: Seq(u64::from(*seq)) })
+                .map(|seq| Part { title: "all of it", seq: Seq(u64::from(*seq)) })
                 .into_iter()
                 .collect(),
         };
@@ -549,8 +549,10 @@ impl EntryView {
 fn row_parts(story: &Story, lane: LaneId, index: usize) -> Vec<Part> {
     let entries = story.state.entries;
     let Some(row) = story.rows(lane).get(index) else { return Vec::new() };
-    let mut parts =
-        vec![Part { title: if row.last(entries) == Some(row.first()) { "entry" } else { "call" }, seq: row.first() }];
+    let mut parts = vec![Part {
+        title: if row.last(entries) == Some(row.first()) { "all of it" } else { "call" },
+        seq: row.first(),
+    }];
     if let Some(seq) = row.last(entries).filter(|seq| *seq != row.first()) {
         let title = match row.end(entries) {
             RowEnd::Failed => "result (failed)",

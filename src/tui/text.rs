@@ -7,6 +7,8 @@ use std::borrow::Cow;
 use unicode_segmentation::UnicodeSegmentation as _;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
+use crate::actions::label;
+
 /// Most code points that one cell may stack. Longer piles are cut, so that marks cannot climb over their neighbours.
 const MAX_STACK: usize = 6;
 
@@ -64,56 +66,63 @@ pub fn one_row(text: &str, limit: usize) -> String {
     out
 }
 
-/// Rows of at most `width` columns that show all of `text`, safe, broken at grapheme borders.
+/// Rows of at most `width` columns that show all of `text`, safe, broken between words where that is possible.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut rows = Vec::new();
     if width == 0 {
         return rows;
     }
     for line in text.split('\n') {
-        let (mut row, mut used) = (String::new(), 0);
+        let mut row = Row::default();
         for piece in pieces(line.strip_suffix('\r').unwrap_or(line)) {
-            let wide = piece.width();
-            if used + wide > width && used > 0 {
-                rows.push(std::mem::take(&mut row));
-                used = 0;
-            }
-            if wide <= width {
-                row.push_str(&piece);
-                used += wide;
-            } else {
-                // An escape that is longer than the row.
-                for char in piece.chars() {
-                    if used == width {
-                        rows.push(std::mem::take(&mut row));
-                        used = 0;
-                    }
-                    if char.width().unwrap_or(0) <= width - used {
-                        row.push(char);
-                        used += char.width().unwrap_or(0);
-                    }
+            // An escape that is longer than the row is split like a word that is.
+            let parts: Vec<&str> = if piece.width() > width { piece.graphemes(true).collect() } else { vec![&piece] };
+            for part in parts {
+                if part.width() > width {
+                    continue;
                 }
+                if row.used + part.width() > width {
+                    rows.push(row.end(width));
+                }
+                row.push(part);
             }
         }
-        rows.push(row);
+        rows.push(row.text);
     }
     rows
 }
 
+/// A row that is being filled.
+#[derive(Default)]
+struct Row {
+    text: String,
+    used: usize,
+    /// After the last space: bytes and columns.
+    word: Option<(usize, usize)>,
+}
+
+impl Row {
+    fn push(&mut self, part: &str) {
+        self.text.push_str(part);
+        self.used += part.width();
+        if part == " " {
+            self.word = Some((self.text.len(), self.used));
+        }
+    }
+
+    /// Ends the row before its last word, unless that would leave most of it empty, and goes on with that word.
+    fn end(&mut self, width: usize) -> String {
+        let (at, used) = self.word.filter(|(_, used)| used * 2 > width).unwrap_or((self.text.len(), self.used));
+        let rest = self.text.split_off(at);
+        let mut row = std::mem::replace(self, Self { used: self.used - used, text: rest, word: None }).text;
+        row.truncate(row.trim_end_matches(' ').len());
+        row
+    }
+}
+
 /// Bytes as people read sizes: `12 B`, `15.7 KB`, `2.0 MB`.
 pub fn size(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["KB", "MB", "GB", "TB"];
-    if bytes < 1000 {
-        return format!("{bytes} B");
-    }
-    #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
-    let mut value = bytes as f64 / 1000.0;
-    let mut unit = 0;
-    while value >= 999.95 && unit + 1 < UNITS.len() {
-        value /= 1000.0;
-        unit += 1;
-    }
-    format!("{value:.1} {}", UNITS[unit])
+    label::size(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 fn is_plain(text: &[u8]) -> bool {
@@ -246,11 +255,7 @@ mod tests {
         assert_eq!(wrap("abcdef\ng", 4), ["abcd", "ef", "g"]);
         assert_eq!(wrap("漢字漢", 4), ["漢字", "漢"]);
         assert_eq!(wrap("\u{202e}", 4), ["\\u{2", "02e}"]);
-    }
-
-    #[test]
-    fn sizes_read_well() {
-        assert_eq!([size(12), size(15_700), size(999_999), size(2_000_000)], ["12 B", "15.7 KB", "1.0 MB", "2.0 MB"]);
+        assert_eq!(wrap("one two three", 8), ["one two", "three"]);
     }
 
     proptest! {

@@ -55,7 +55,7 @@ pub struct Facts {
     pub tally: Tally,
     /// Wiki references without a page, as `page -> missing`.
     pub dangling: Vec<String>,
-    /// What it wrote and does not hold, each as `connection:source (errors)`.
+    /// What it wrote and does not hold, each with its subject (`wiki page orders: no summary`).
     pub invalid: Vec<String>,
     /// What it wrote could not be moved into the project.
     pub publish_error: Option<String>,
@@ -146,7 +146,7 @@ fn of_work(unit: &UnitKey, facts: &Facts, rule: FailureRule, stop: StopReason) -
         return Some(failure(stop, Cause::DanglingReferences, reason));
     }
     if !facts.invalid.is_empty() {
-        let reason = format!("sl_validate failed for: {}", quote(&facts.invalid.join(", ")));
+        let reason = format!("validation failed for: {}", quote(&facts.invalid.join(", ")));
         return Some(failure(stop, Cause::Validation, reason));
     }
     let error = facts.publish_error.as_deref()?;

@@ -5,8 +5,11 @@
 mod architecture;
 mod captures;
 mod config;
+mod demo;
+mod ingest;
 mod replay;
 mod scripted;
 mod store;
 mod support;
+mod tui;
 mod unit_protocol;

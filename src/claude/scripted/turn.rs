@@ -173,10 +173,11 @@ impl<'a> Turn<'a> {
         self.actor.wire.stamped(line).await
     }
 
-    async fn begin_message(&mut self) -> io::Result<()> {
+    async fn begin_message(&mut self) -> Result<(), Cut> {
         if self.message.is_some() {
             return Ok(());
         }
+        self.nap(self.actor.script.pace.message_ms).await?;
         let estimate =
             Tokens { input: 4, output: 1, cache_read: self.context, cache_write: std::mem::take(&mut self.fresh) };
         self.context += estimate.cache_write;
@@ -187,7 +188,8 @@ impl<'a> Turn<'a> {
         let start = json!({"id": id, "type": "message", "role": "assistant", "model": MODEL, "content": [],
             "stop_reason": null, "stop_sequence": null, "usage": wire::usage(tokens)});
         self.message = Some(Message { id, blocks: 0, letters: 0, tokens });
-        self.event(json!({"type": "message_start", "message": start})).await
+        self.event(json!({"type": "message_start", "message": start})).await?;
+        Ok(())
     }
 
     async fn end_message(&mut self, stop_reason: &str) -> io::Result<()> {

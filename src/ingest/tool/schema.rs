@@ -23,6 +23,8 @@ pub(super) fn of<T: JsonSchema>() -> Schema {
         Value::Object(schema) => schema,
         _ => Schema::new(),
     };
+    // The tool's own description says it better than that of its type.
+    schema.shift_remove("description");
     schema.entry("properties").or_insert_with(|| Value::Object(Map::new()));
     schema
 }
@@ -276,13 +278,13 @@ mod tests {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
                 prop::collection::btree_map("key|path|summary|startLine|limit|tags|.{0,4}", inner, 0..4)
-                    .prop_map(|map| Value::from_iter(map)),
+                    .prop_map(Value::from_iter),
             ]
         })
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(ProptestConfig::with_cases(32))]
         /// What passes the check is understood by the tool: no second, vaguer refusal follows.
         #[test]
         fn what_passes_is_understood(value in json()) {

@@ -304,7 +304,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(ProptestConfig::with_cases(32))]
         #[test]
         fn it_is_whole_or_not_at_all_wherever_it_stops(case in case()) {
             let (dir, done) = play(&case);

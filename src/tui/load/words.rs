@@ -3,46 +3,18 @@
 use serde_json::Value;
 
 use crate::{
+    actions::label,
     decode::{Block, Body, Kind, Raw, ToolResult, line::System},
     tape::{
         Note,
-        note::{Level, StopHow},
+        note::{Level, Outcome, StopHow},
     },
     tui::text::{one_row, size},
 };
 
-/// A call: the tool's own name and the argument that tells calls apart.
+/// A call.
 pub(super) fn call(name: &str, input: Option<Raw<'_>>) -> String {
-    let tool = name.rsplit("__").next().unwrap_or(name);
-    match input.map(|raw| argument(&raw.value())) {
-        Some(subject) if !subject.is_empty() => format!("{tool} {subject}"),
-        _ => tool.to_owned(),
-    }
-}
-
-/// Arguments that say what a call is about, the best first.
-const SUBJECTS: &[&str] = &[
-    "command",
-    "file_path",
-    "notebook_path",
-    "path",
-    "pattern",
-    "query",
-    "url",
-    "key",
-    "name",
-    "page",
-    "skill",
-    "subagent_type",
-    "description",
-    "prompt",
-    "id",
-];
-
-fn argument(input: &Value) -> String {
-    let Some(map) = input.as_object() else { return String::new() };
-    let texts = SUBJECTS.iter().filter_map(|key| map.get(*key)).chain(map.values());
-    texts.filter_map(Value::as_str).map(|text| one_row(text, 200)).find(|text| !text.is_empty()).unwrap_or_default()
+    label::call(name, input, None).text
 }
 
 /// A block that is not a call.
@@ -58,37 +30,9 @@ pub(super) fn block(block: &Block<'_>, most: usize) -> String {
     }
 }
 
-/// A result: the error if it failed, else its size.
+/// A result: the error if it failed, else how much it brought.
 pub(super) fn result(result: &ToolResult<'_>, most: usize) -> String {
-    let Some(content) = result.content else { return "empty".to_owned() };
-    if result.is_error == Some(true) {
-        return one_row(&content_text(&content.value()), most);
-    }
-    if content.len() > 64 * 1024 {
-        return size(content.len() as u64);
-    }
-    match content.value() {
-        Value::String(text) => size(text.len() as u64),
-        value @ Value::Array(_) => {
-            let text = content_text(&value);
-            let images = value.as_array().into_iter().flatten().filter(|block| block["type"] == "image").count();
-            match (text.len(), images) {
-                (len, 0) => size(len as u64),
-                (0, 1) => "image".to_owned(),
-                (0, count) => format!("{count} images"),
-                (len, _) => format!("{} + image", size(len as u64)),
-            }
-        }
-        _ => size(content.len() as u64),
-    }
-}
-
-fn content_text(content: &Value) -> String {
-    match content {
-        Value::String(text) => text.clone(),
-        Value::Array(blocks) => blocks.iter().filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n"),
-        other => other.to_string(),
-    }
+    if result.is_error == Some(true) { one_row(&result.text(), most) } else { label::result_fact(result.content) }
 }
 
 /// A whole line.
@@ -99,7 +43,7 @@ pub(super) fn line(body: &Body<'_>, json: &[u8], most: usize) -> String {
             let model = init.model.as_deref().unwrap_or("model not said");
             let servers: Vec<_> = init.mcp_servers.iter().map(|(name, status)| format!("{name} {status}")).collect();
             let servers = if servers.is_empty() { String::new() } else { format!(" · {}", servers.join(", ")) };
-            format!("session with {model} · {} tools{servers}", init.tools.len())
+            format!("session with {model} · {}{servers}", counted(init.tools.len(), "tool"))
         }
         Body::System(system) => self::system(system).unwrap_or_else(raw),
         Body::Assistant(chat) | Body::User(chat) => match chat.blocks.as_slice() {
@@ -131,6 +75,10 @@ pub(super) fn line(body: &Body<'_>, json: &[u8], most: usize) -> String {
         }
         Body::Control { .. } | Body::Other(_) | Body::Malformed => raw(),
     }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 fn system(system: &System<'_>) -> Option<String> {
@@ -196,7 +144,7 @@ pub(super) fn type_of(head: &str) -> String {
 /// A line that is too long to decode for a row.
 pub(super) fn huge(head: &str, len: usize) -> String {
     let name = head.split_once("\"name\":\"").and_then(|(_, rest)| rest.split_once('"'));
-    let what = name.map_or_else(|| type_of(head), |(name, _)| name.rsplit("__").next().unwrap_or(name).to_owned());
+    let what = name.map_or_else(|| type_of(head), |(name, _)| label::short_name(name).to_owned());
     format!("{what} (line of {})", size(len as u64))
 }
 
@@ -209,17 +157,26 @@ pub(super) fn note_kind(json: &[u8]) -> String {
 /// A note of ours.
 pub(super) fn note(note: &Note) -> String {
     match note {
-        Note::RunPlanned(plan) => format!("planned {} units, {} at once", plan.units.len(), plan.concurrency),
+        Note::RunPlanned(plan) => {
+            format!("planned {}, {} at once", counted(plan.units.len(), "unit"), plan.concurrency)
+        }
         Note::AttemptStarted(start) => {
             let model = start.model.as_deref().unwrap_or("default model");
             let pid = start.pid.map(|pid| format!(" · pid {pid}")).unwrap_or_default();
-            format!("attempt started · {model} · {} tools{pid}", start.tools.len())
+            format!("attempt started · {model} · {}{pid}", counted(start.tools.len(), "tool"))
         }
         Note::IsolationChecked(check) => match &check.breach {
             None => "isolation holds".to_owned(),
             Some(breach) => format!("isolation breach: {breach}"),
         },
-        Note::AttemptEnded(end) => format!("{:?}: {}", end.verdict.outcome, end.verdict.reason).to_lowercase(),
+        Note::AttemptEnded(end) => {
+            let outcome = match end.verdict.outcome {
+                Outcome::Succeeded => "succeeded",
+                Outcome::Failed => "failed",
+                Outcome::Stopped => "stopped",
+            };
+            format!("{outcome}: {}", end.verdict.reason)
+        }
         Note::RetryScheduled { next, delay_ms, .. } => format!("attempt {next} starts in {} ms", delay_ms),
         Note::RetryRequested { next } => format!("attempt {next} asked for"),
         Note::StopRequested { how } => match how {

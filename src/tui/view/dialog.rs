@@ -42,7 +42,8 @@ pub fn question(scene: &Scene<'_>, question: &Question, body: Rect, buf: &mut Bu
 
 /// Paints messages at the bottom of the body.
 pub fn toasts(scene: &Scene<'_>, body: Rect, buf: &mut Buffer) {
-    let rows = (body.y..body.bottom().saturating_sub(1)).rev();
+    // Over the border first: what stands in the panes stays readable.
+    let rows = (body.y..body.bottom()).rev();
     for (y, toast) in rows.zip(scene.model.toasts.iter().rev()) {
         let text = text::one_row(&toast.text, 400);
         let width = u16::try_from(text::width(&text) + 2).unwrap_or(u16::MAX).min(body.width.saturating_sub(4));

@@ -44,13 +44,15 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
     let mut actions = match model.views.last() {
         Some(View::Help(_)) => vec![Action::Back],
         Some(View::Log(_)) => vec![Action::Back, Action::Open, Action::Search, Action::NextFailure],
-        Some(View::Transcript(_)) => {
-            vec![Action::Back, Action::Open, Action::Right, Action::Search, Action::NextFailure, Action::Copy]
+        Some(View::Transcript(view)) => {
+            let unit = scene.story.state.units.iter().find(|unit| unit.key == view.unit);
+            let several = unit.is_some_and(|unit| unit.attempts.len() > 1);
+            let attempts = several.then_some(Action::Right);
+            let rest = [Action::Search, Action::NextFailure, Action::Copy];
+            [Action::Back, Action::Open].into_iter().chain(attempts).chain(rest).collect()
         }
         Some(View::Entry(_)) => vec![Action::Back, Action::Right, Action::Search, Action::Copy, Action::NextFailure],
-        None if !model.live => {
-            vec![Action::Open, Action::Play, Action::StepForward, Action::StepBack, Action::NextPane]
-        }
+        None if !model.live => vec![Action::Open, Action::Play, Action::StepForward, Action::NextPane],
         None if failed => vec![Action::Retry, Action::RetryFailed, Action::Open, Action::NextPane, Action::NextFailure],
         None => vec![Action::Open, Action::Stop, Action::NextPane],
     };
@@ -74,9 +76,9 @@ fn hints(model: &Model, pen: &mut Pen<'_>, actions: &[Action]) {
     let hint = |action: Action| model.keymap.first(action).map(|key| (key, action.hint()));
     let width = |(key, word): &(String, &str)| text::width(key) + text::width(word) + 3;
     let mut hints: Vec<_> = actions.iter().filter_map(|action| hint(*action)).collect();
-    // The last hints, help and quit, stay; what goes is what stands before them.
-    while hints.iter().map(width).sum::<usize>() > pen.room() + 2 && hints.len() > 1 {
-        let place = hints.len().saturating_sub(3);
+    // The first hint and the help stay longest, then leaving; what goes is what stands before them.
+    while hints.iter().map(width).sum::<usize>() > pen.room() + 1 && hints.len() > 1 {
+        let place = if hints.len() > 3 { hints.len() - 3 } else { hints.len() - 1 };
         hints.remove(place);
     }
     for (key, word) in hints {

@@ -185,7 +185,11 @@ fn numbers(scene: &Scene<'_>) -> Vec<Fact> {
         let used = limit.utilization.map(|used| format!(" {:.0} %", used * 100.0)).unwrap_or_default();
         let bad = limit.status != "allowed";
         let status = if bad { format!(" {}", limit.status.replace('_', " ")) } else { String::new() };
-        let name = limit.name.replace('_', " ");
+        let name = match limit.name.as_str() {
+            "five_hour" => "5h".to_owned(),
+            "seven_day" => "7d".to_owned(),
+            name => name.replace('_', " "),
+        };
         let role = if bad { Role::Warning } else { Role::Text };
         facts.push(Fact::new(
             if bad { 1 } else { 5 },

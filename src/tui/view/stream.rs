@@ -137,10 +137,6 @@ fn title(scene: &Scene<'_>, unit: &Unit, attempt: Option<(usize, &Attempt)>) -> 
     } else {
         facts.push((Role::Text, "try 1".to_owned()));
     }
-    if let Some(model) = &attempt.model {
-        let model = model.strip_prefix("claude-").unwrap_or(model);
-        facts.push((Role::Text, text::safe(model, 24).into_owned()));
-    }
     let calls = if attempt.calls == 1 { "1 call".to_owned() } else { format!("{} calls", attempt.calls) };
     facts.push((Role::Text, calls));
     if attempt.failures > 0 {
@@ -154,7 +150,11 @@ fn title(scene: &Scene<'_>, unit: &Unit, attempt: Option<(usize, &Attempt)>) -> 
     if unit.status == UnitStatus::Running && attempt.ended_at.is_none() && scene.source.origin.has_times {
         let silent = scene.model.time.since(attempt.last_at);
         let role = if silent.0 >= 30_000 { Role::Warning } else { Role::Dim };
-        facts.push((role, format!("{silent} ago")));
+        facts.push((role, format!("last line {silent} ago")));
+    }
+    if let Some(model) = &attempt.model {
+        let model = model.strip_prefix("claude-").unwrap_or(model);
+        facts.push((Role::Text, text::safe(model, 24).into_owned()));
     }
     for (role, fact) in facts {
         title.push((Role::Dim, format!(" {} ", glyphs.dot)));

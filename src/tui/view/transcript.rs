@@ -78,7 +78,9 @@ fn row(scene: &Scene<'_>, seq: Seq, digits: usize, area: Rect, buf: &mut Buffer)
     }
     let stream = if line.stream == "err" || line.stream == "raw" { Role::Warning } else { Role::Dim };
     pen.cell(stream, line.stream, 5);
-    pen.cell(line.role, &line.kind, if area.width < 60 { 10 } else { 18 });
+    let kind = if area.width < 60 { 9 } else { 17 };
+    pen.cell(line.role, &line.kind, kind);
+    pen.skip(1);
     if area.width >= 70 {
         pen.right(&[(Role::Dim, &format!(" {:>9}", text::size(line.size)))]);
     }

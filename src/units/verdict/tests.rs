@@ -92,7 +92,7 @@ fn checks_hit_in_order() {
         result: Some(result("error_during_execution", true, None)),
         tally,
         dangling: vec!["a -> b".into(), "c -> d".into()],
-        invalid: vec!["wh:orders (no grain)".into()],
+        invalid: vec!["wiki page orders: no summary".into()],
         publish_error: Some("permission denied".into()),
         ..Facts::default()
     };
@@ -128,7 +128,7 @@ fn checks_hit_in_order() {
     Claude Code query failed (error_during_execution)
     2 tool call(s) failed during WorkUnit dbt-all
     wiki references target missing page(s): a -> b, c -> d
-    sl_validate failed for: wh:orders (no grain)
+    validation failed for: wiki page orders: no summary
     what it wrote could not be moved into the project: permission denied
     completed
     ");

@@ -1,0 +1,5 @@
+//! The screen through its real loop: scripts of keys on a test terminal, with a clock that stands unless it is told.
+
+mod screens;
+mod script;
+mod tape;

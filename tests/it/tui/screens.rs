@@ -1,0 +1,198 @@
+//! What is on the screen: every view at three sizes, in the states that people meet.
+
+use std::{path::Path, time::Duration};
+
+use ingestdeck::{
+    replay::FileSource,
+    run::Timeline,
+    tape::note::Level,
+    tui::{ColorLevel, LiveHandle, Theme},
+};
+use ratatui::style::{Color, Modifier};
+use tokio::sync::{mpsc, watch};
+
+use super::{
+    script::{Script, options, play},
+    tape::{self, Tape},
+};
+
+const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), (120, 36)];
+
+/// The screen of a record after some keys.
+fn shown(timeline: Timeline, keys: &str, size: (u16, u16)) -> String {
+    play(timeline, None, options(), Script::new(keys, size)).0.text()
+}
+
+/// A run that goes on, seen 20 s after its start.
+fn live(tape: &Tape, keys: &str, size: (u16, u16)) -> Script {
+    let growing = tape.growing();
+    let (commands, _orders) = mpsc::channel(8);
+    let (_grows, changed) = watch::channel(0);
+    let script = Script::new(keys, size).after(Duration::from_secs(20));
+    play(growing.timeline, Some(LiveHandle { commands, changed }), options(), script).0
+}
+
+macro_rules! at_every_size {
+    ($name:literal, $draw:expr) => {
+        for size in SIZES {
+            let text: String = $draw(size);
+            insta::assert_snapshot!(format!("{}_{}x{}", $name, size.0, size.1), text);
+        }
+    };
+}
+
+#[test]
+fn nothing_yet() {
+    at_every_size!("empty", |size| shown(Tape::new("orbit", false).timeline(), "", size));
+}
+
+#[test]
+fn one_unit_runs() {
+    let mut tape = Tape::new("orbit", true);
+    tape.plan(&["dbt-all"]).start("dbt-all", 1).wait(2000);
+    tape.call("dbt-all", 1, "t", "read_raw_file", &serde_json::json!({"path": "models/schema.yml"}));
+    at_every_size!("one_running", |size| live(&tape, "", size).text());
+}
+
+#[test]
+fn a_run_in_the_middle() {
+    at_every_size!("running", |size| live(&tape::running(), "", size).text());
+}
+
+#[test]
+fn a_run_in_the_middle_on_a_wide_screen() {
+    insta::assert_snapshot!(live(&tape::running(), "", (200, 60)).text());
+}
+
+#[test]
+fn a_failure() {
+    at_every_size!("failed", |size| shown(tape::running().timeline(), "<tab>", size));
+}
+
+#[test]
+fn a_transcript() {
+    at_every_size!("transcript", |size| shown(tape::running().timeline(), "<enter>k", size));
+}
+
+#[test]
+fn a_call_with_its_result() {
+    // The failed call of the stream, opened.
+    at_every_size!("call", |size| shown(tape::running().timeline(), "<tab>[[<enter>", size));
+}
+
+#[test]
+fn help_and_log() {
+    at_every_size!("help", |size| shown(tape::running().timeline(), "?", size));
+    let mut tape = tape::running();
+    tape.said(None, Level::Warning, "ktx.yaml: unknown key `llm.modell`");
+    tape.said(Some("dbt-all"), Level::Error, "the disk is full\nsecond line");
+    at_every_size!("log", |size| shown(tape.timeline(), "L", size));
+}
+
+#[test]
+fn a_question() {
+    at_every_size!("question", |size| live(&tape::running(), "R", size).text());
+    at_every_size!("leaving", |size| live(&tape::running(), "q", size).text());
+}
+
+#[test]
+fn ten_thousand_units() {
+    let units: Vec<String> = (0..10_000).map(|unit| format!("docs-page-{unit}")).collect();
+    let mut tape = Tape::new("orbit", false);
+    tape.plan(&units);
+    for (index, unit) in units.iter().enumerate().take(900) {
+        tape.start(unit, 1).wait(10).end(unit, 1, u32::from(index % 100 == 99));
+    }
+    at_every_size!("many", |size| shown(tape.timeline(), "G", size));
+    at_every_size!("many_failed", |size| shown(tape.timeline(), "f]", size));
+}
+
+/// Everything that a hostile transcript may say.
+fn hostile() -> Tape {
+    let mut tape = Tape::new("o\u{1b}]0;pwned\u{7}rbit", false);
+    let unit = "漢字-👩‍🚀-\u{202e}gnp.exe\u{200b}\u{1b}[2J";
+    tape.plan(&[unit, "Zalgo\u{301}\u{302}\u{303}\u{304}\u{305}\u{306}\u{307}\u{308}"]).start(unit, 1);
+    tape.say(
+        unit,
+        1,
+        "\u{1b}[31mred\u{1b}[0m \u{9b}5A \u{202e}backwards\u{202c} \u{e0041}\u{e0042} tab\there \r\n next",
+    );
+    tape.say(unit, 1, &"広い".repeat(200));
+    tape.call(unit, 1, "t1", "read\u{7}_raw_file", &serde_json::json!({"path": "../\u{1b}]52;c;aGk=\u{7}etc"}));
+    tape.result(unit, 1, "t1", "\u{1b}P1;1|\u{1b}\\ \u{0} \u{7f} 👨‍👩‍👧‍👦 🏴󠁧󠁢󠁥󠁮󠁧󠁿 é e\u{301}", true);
+    tape.delta(unit, 1, "\u{1b}[?1049l leaving");
+    tape
+}
+
+#[test]
+fn hostile_text_is_shown_and_not_obeyed() {
+    at_every_size!("hostile", |size| live(&hostile(), "", size).text());
+    at_every_size!("hostile_call", |size| shown(hostile().timeline(), "<tab>]<enter>", size));
+    let script = live(&hostile(), "", (120, 36));
+    for cell in script.terminal.backend().buffer().content() {
+        assert!(!cell.symbol().chars().any(|char| char.is_control()), "{:?}", cell.symbol());
+    }
+    assert!(script.titles.iter().all(|title| !title.chars().any(char::is_control)), "{:?}", script.titles);
+}
+
+#[test]
+fn too_small_a_terminal_says_so() {
+    for size in [(39, 12), (20, 5), (10, 3)] {
+        let (width, height) = size;
+        insta::assert_snapshot!(format!("too_small_{width}x{height}"), shown(tape::running().timeline(), "", size));
+    }
+}
+
+#[test]
+fn no_size_is_too_small_to_draw() {
+    for size in [(1, 1), (2, 2), (3, 1), (1, 30), (300, 1), (300, 100)] {
+        for keys in ["", "<tab>", "<enter>", "?", "L", "R", "/x"] {
+            let _ = live(&tape::running(), keys, size);
+        }
+    }
+}
+
+#[test]
+fn a_state_has_its_own_colour() {
+    let script = live(&tape::running(), "", (120, 36));
+    assert_eq!(script.style_of("✗ 1 failed").fg, Some(Color::LightRed));
+    assert!(script.style_of("✗ 1 failed").add_modifier.contains(Modifier::BOLD));
+    assert_eq!(script.style_of("▶ 1 running").fg, Some(Color::LightCyan));
+    assert_eq!(script.style_of("✓ 1 succeeded").fg, Some(Color::Green));
+    assert_eq!(script.style_of("○ 1 queued").fg, Some(Color::DarkGray));
+    assert_eq!(script.style_of("● LIVE").fg, Some(Color::Green));
+}
+
+#[test]
+fn without_colour_and_without_unicode_everything_is_still_told() {
+    let mut options = options();
+    options.theme = Theme::new("dark", ColorLevel::Attributes, true).unwrap();
+    let (script, _) = play(tape::running().timeline(), None, options, Script::new("", (80, 24)));
+    insta::assert_snapshot!(script.text());
+    assert!(script.text().is_ascii(), "{}", script.text());
+    for cell in script.terminal.backend().buffer().content() {
+        assert_eq!((cell.fg, cell.bg), (Color::Reset, Color::Reset));
+    }
+    assert!(script.style_of("notion").add_modifier.contains(Modifier::REVERSED));
+}
+
+#[test]
+fn every_capture_has_a_screen_at_every_size() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures");
+    let mut seen = 0;
+    for folder in [folder.clone(), folder.join("versions")] {
+        for file in std::fs::read_dir(folder).unwrap() {
+            let path = file.unwrap().path();
+            if path.extension().is_none_or(|extension| extension != "jsonl") {
+                continue;
+            }
+            for size in SIZES {
+                let Ok(source) = FileSource::open(&path) else { continue };
+                let text = shown(Timeline::new(Box::new(source)), "<tab>gg<enter>lllG<esc><esc><enter>G<enter>", size);
+                assert!(!text.trim().is_empty(), "{}", path.display());
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 150, "only {seen} screens");
+}

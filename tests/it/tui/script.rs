@@ -1,0 +1,167 @@
+//! A world that plays a script of keys and keeps what is drawn.
+
+use std::{collections::VecDeque, io, time::Duration};
+
+use ingestdeck::{
+    run::Timeline,
+    tui::{
+        self, ColorLevel, Keymap, LiveHandle, Options, Overrides, Theme,
+        key::{self},
+        world::{Input, Moment, World},
+    },
+};
+use jiff::Timestamp;
+use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, style::Style};
+use tokio::time::Instant;
+
+/// When every script begins: the tapes of these tests start at the same moment.
+pub(crate) const EPOCH: &str = "2026-11-22T10:00:00Z";
+
+/// The world of a test.
+pub(crate) struct Script {
+    pub(crate) terminal: Terminal<TestBackend>,
+    inputs: VecDeque<Input>,
+    started: Instant,
+    epoch: Timestamp,
+    /// What went to the clipboard.
+    pub(crate) copied: Vec<String>,
+    /// Frames drawn.
+    pub(crate) frames: usize,
+    pub(crate) suspended: usize,
+    pub(crate) titles: Vec<String>,
+}
+
+impl Script {
+    pub(crate) fn new(keys: &str, (width, height): (u16, u16)) -> Self {
+        let keys = if keys.is_empty() { Vec::new() } else { key::parse(keys).unwrap() };
+        Self {
+            terminal: Terminal::new(TestBackend::new(width, height)).unwrap(),
+            inputs: keys.into_iter().map(Input::Key).collect(),
+            started: Instant::now(),
+            epoch: EPOCH.parse().unwrap(),
+            copied: Vec::new(),
+            frames: 0,
+            suspended: 0,
+            titles: Vec::new(),
+        }
+    }
+
+    /// The run began so long ago.
+    pub(crate) fn after(mut self, passed: Duration) -> Self {
+        self.epoch = self.epoch.checked_add(jiff::SignedDuration::try_from(passed).unwrap()).unwrap();
+        self
+    }
+
+    pub(crate) fn input(mut self, input: Input) -> Self {
+        self.inputs.push_back(input);
+        self
+    }
+
+    pub(crate) fn keys(mut self, keys: &str) -> Self {
+        self.inputs.extend(key::parse(keys).unwrap().into_iter().map(Input::Key));
+        self
+    }
+
+    /// The screen as text.
+    pub(crate) fn text(&self) -> String {
+        let buffer = self.terminal.backend().buffer();
+        let lines = buffer.content().chunks(usize::from(buffer.area.width.max(1)));
+        let text = lines.map(|line| {
+            let mut skip = 0;
+            let line = line.iter().filter_map(|cell| {
+                let shown = skip == 0;
+                skip = if shown { unicode_width(cell.symbol()).saturating_sub(1) } else { skip - 1 };
+                shown.then(|| cell.symbol())
+            });
+            line.collect::<String>().trim_end().to_owned()
+        });
+        text.collect::<Vec<_>>().join("\n")
+    }
+
+    /// The style of the first cell of the first occurrence of `text`.
+    pub(crate) fn style_of(&self, text: &str) -> Style {
+        let buffer = self.terminal.backend().buffer();
+        let wanted: Vec<String> = text.chars().map(String::from).collect();
+        let cells = buffer.content();
+        let place = (0..cells.len()).find(|at| {
+            cells
+                .get(*at..at + wanted.len())
+                .is_some_and(|part| part.iter().zip(&wanted).all(|(cell, char)| cell.symbol() == char))
+        });
+        cells[place.unwrap_or_else(|| panic!("`{text}` is not on the screen:\n{}", self.text()))].style()
+    }
+}
+
+fn unicode_width(symbol: &str) -> usize {
+    ratatui::text::Span::raw(symbol).width()
+}
+
+impl World for Script {
+    fn moment(&self) -> Moment {
+        let now = self.started.elapsed();
+        Moment { now, wall: self.epoch.checked_add(jiff::SignedDuration::try_from(now).unwrap()).unwrap() }
+    }
+
+    async fn input(&mut self) -> Input {
+        // Time passes only when the loop has nothing left to do, so a key comes when the last one is dealt with.
+        if self.inputs.is_empty() {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            return Input::Closed;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        self.inputs.pop_front().unwrap()
+    }
+
+    fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer)) -> io::Result<()> {
+        self.frames += 1;
+        self.terminal.draw(|frame| paint(frame.buffer_mut())).map(|_| ()).map_err(io::Error::other)
+    }
+
+    fn title(&mut self, title: &str) {
+        self.titles.push(title.to_owned());
+    }
+
+    fn copy(&mut self, text: &str) {
+        self.copied.push(text.to_owned());
+    }
+
+    fn mouse(&mut self, _ours: bool) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn clear(&mut self) -> io::Result<()> {
+        self.terminal.clear().map_err(io::Error::other)
+    }
+
+    fn suspend(&mut self) -> io::Result<()> {
+        self.suspended += 1;
+        Ok(())
+    }
+}
+
+pub(crate) fn options() -> Options {
+    Options {
+        theme: Theme::new("dark", ColorLevel::Full, false).unwrap(),
+        keymap: Keymap::new(&Overrides::new()).unwrap(),
+        mouse: true,
+        paused: false,
+        speed: None,
+        passed: Vec::new(),
+        until: None,
+    }
+}
+
+/// Plays `script` on `timeline` and gives back the script and how the screen was left.
+pub(crate) fn play(
+    timeline: Timeline,
+    live: Option<LiveHandle>,
+    options: Options,
+    mut script: Script,
+) -> (Script, tui::Exit) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let exit = runtime.block_on(async {
+        script.started = Instant::now();
+        tui::drive(timeline, live, options, &mut script).await.unwrap()
+    });
+    (script, exit)
+}
