@@ -3,7 +3,7 @@
 use std::{num::NonZero, path::Path, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
     args::{Global, Ui},
@@ -246,14 +246,17 @@ async fn plainly(
     let View { mut timeline, changed, finish } = view;
     let signals =
         signals::listen(inputs).map_err(|error| Failure::internal(format!("cannot listen to signals: {error}")))?;
+    let (complete, is_complete) = oneshot::channel();
     let driving = tokio::spawn(async move {
         let ended = drive.await;
         finish.finish();
+        // Nobody listens when stdout was closed before.
+        let _ = complete.send(());
         ended
     });
     let origin = timeline.source().origin().clone();
     let mut sink = Plain::new(ui, global, &origin);
-    let shown = show::follow(&mut timeline, &mut sink, changed).await;
+    let shown = show::follow(&mut timeline, &mut sink, changed, is_complete).await;
     // Nobody may be reading any more, but the run goes on: its record is what counts.
     let ended = driving.await.map_err(Failure::internal)?;
     timeline.seek(u64::MAX).map_err(Failure::internal)?;
