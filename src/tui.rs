@@ -203,7 +203,8 @@ pub async fn drive<W: World>(
             }
         }
         let busy = app.is_busy();
-        let wait = app.wake().map(|at| at.saturating_sub(world.moment().now));
+        // Work comes before timers: a timer that is due already would win every time.
+        let wait = app.wake().filter(|_| !busy).map(|at| at.saturating_sub(world.moment().now));
         let event = tokio::select! {
             biased;
             input = world.input() => Event::Input(input),

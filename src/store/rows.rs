@@ -265,10 +265,7 @@ impl Calls {
                     row.status = CallStatus::Denied;
                 }
             }
-            Detail::Empty
-            | Detail::Thinking { .. }
-            | Detail::Denial { tool_use_id: None, .. }
-            | Detail::Line(_) => {}
+            Detail::Empty | Detail::Thinking { .. } | Detail::Denial { tool_use_id: None, .. } | Detail::Line(_) => {}
         }
     }
 

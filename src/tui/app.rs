@@ -91,6 +91,7 @@ impl App {
             known: timeline.known(),
             position: timeline.source().position(),
             at_end: false,
+            ended: false,
             last: timeline.story().state.now,
             passed: options.passed,
             broken: None,
@@ -146,10 +147,12 @@ impl App {
                 let passed = self.shown.origin.started_at.and_then(|start| {
                     u64::try_from(self.moment.wall.duration_since(start).as_millis()).ok().map(Millis)
                 });
-                passed.unwrap_or_else(|| {
-                    let since = self.moment.now.saturating_sub(self.changed).as_millis();
-                    Millis(state.now.0.saturating_add(u64::try_from(since).unwrap_or_default()))
-                }).max(state.now)
+                passed
+                    .unwrap_or_else(|| {
+                        let since = self.moment.now.saturating_sub(self.changed).as_millis();
+                        Millis(state.now.0.saturating_add(u64::try_from(since).unwrap_or_default()))
+                    })
+                    .max(state.now)
             }
             _ => state.now,
         }
@@ -368,6 +371,7 @@ impl App {
         self.shown.known = self.timeline.known();
         self.shown.position = self.timeline.source().position();
         self.shown.at_end = self.progress != Progress::More;
+        self.shown.ended = self.progress == Progress::End;
         self.shown.last = self.shown.last.max(state.now);
         self.model.settle(self.timeline.story());
     }

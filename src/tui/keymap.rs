@@ -78,7 +78,8 @@ pub struct Keymap {
 impl Keymap {
     /// The built-in keys with `overrides`. Every problem is reported; a conflict is never resolved in silence.
     pub fn new(overrides: &Overrides) -> Result<Self, Vec<KeymapError>> {
-        let built_in: Overrides = toml::from_str(BUILT_IN).map_err(|error| vec![KeymapError::Toml(error.to_string())])?;
+        let built_in: Overrides =
+            toml::from_str(BUILT_IN).map_err(|error| vec![KeymapError::Toml(error.to_string())])?;
         let mut errors: Vec<_> = overrides
             .keys()
             .chain(built_in.keys())
@@ -223,7 +224,8 @@ pub(super) mod tests {
         let keymap = Keymap::new(&overrides("retry = 't'\nquit = ['Q', '<c-q>']")).unwrap();
         assert_eq!(keymap.first(Action::Retry).as_deref(), Some("t"));
         assert_eq!(keymap.lookup(Scope::View, &key::parse("r").unwrap()), Lookup::Nothing);
-        let errors = Keymap::new(&overrides("retry = 'j'\nzoom = 'g'\nfly = 'F'\nstop = '<no>'\nquit = []")).unwrap_err();
+        let errors =
+            Keymap::new(&overrides("retry = 'j'\nzoom = 'g'\nfly = 'F'\nstop = '<no>'\nquit = []")).unwrap_err();
         let words: Vec<_> = errors.iter().map(ToString::to_string).collect();
         insta::assert_snapshot!(words.join("\n"));
     }

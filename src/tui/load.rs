@@ -161,7 +161,9 @@ fn entry_line(arrived: &Arrived<'_>) -> EntryLine {
                     Kind::Result => Role::Strong,
                     Kind::Init => Role::Focus,
                     Kind::Malformed | Kind::Other => Role::Warning,
-                    Kind::System | Kind::StreamEvent | Kind::ToolProgress | Kind::RateLimit | Kind::Control => Role::Dim,
+                    Kind::System | Kind::StreamEvent | Kind::ToolProgress | Kind::RateLimit | Kind::Control => {
+                        Role::Dim
+                    }
                 };
                 (stream, words::kind(&line.body), role, text(words::line(&line.body, json, KEPT)))
             }

@@ -478,9 +478,11 @@ impl Model {
             return;
         }
         let over = state.units.iter().all(|unit| unit.status.is_over());
-        let place = state.units.iter().position(runs).or_else(|| {
-            over.then(|| state.units.iter().position(|unit| is_failure(unit.status))).flatten()
-        });
+        let place = state
+            .units
+            .iter()
+            .position(runs)
+            .or_else(|| over.then(|| state.units.iter().position(|unit| is_failure(unit.status))).flatten());
         if let Some(place) = place {
             self.deck.unit = place;
             self.deck.attempt = None;
@@ -547,7 +549,10 @@ impl EntryView {
 fn row_parts(story: &Story, lane: LaneId, index: usize) -> Vec<Part> {
     let entries = story.state.entries;
     let Some(row) = story.rows(lane).get(index) else { return Vec::new() };
-    let mut parts = vec![Part { title: if row.last(entries) == Some(row.first()) { "all of it" } else { "call" }, seq: row.first() }];
+    let mut parts = vec![Part {
+        title: if row.last(entries) == Some(row.first()) { "all of it" } else { "call" },
+        seq: row.first(),
+    }];
     if let Some(seq) = row.last(entries).filter(|seq| *seq != row.first()) {
         let title = match row.end(entries) {
             RowEnd::Failed => "result (failed)",

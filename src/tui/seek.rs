@@ -69,9 +69,7 @@ impl Search {
                 let last = row.last(story.state.entries).filter(|last| *last != row.first());
                 [Some(row.first()), last].into_iter().flatten().collect()
             }),
-            Over::Entries(lane) => {
-                story.entries(lane).get(place).map(|seq| Seq(u64::from(*seq))).into_iter().collect()
-            }
+            Over::Entries(lane) => story.entries(lane).get(place).map(|seq| Seq(u64::from(*seq))).into_iter().collect(),
             Over::Document => Vec::new(),
         }
     }

@@ -121,7 +121,9 @@ impl ColorChoice {
             Self::Always => ColorLevel::Full,
             Self::Never => without,
             Self::Auto if set("NO_COLOR") => without,
-            Self::Auto if variable("CLICOLOR_FORCE").is_some_and(|value| !value.is_empty() && value != "0") => ColorLevel::Full,
+            Self::Auto if variable("CLICOLOR_FORCE").is_some_and(|value| !value.is_empty() && value != "0") => {
+                ColorLevel::Full
+            }
             Self::Auto if dumb || variable("CLICOLOR").is_some_and(|value| value == "0") => without,
             Self::Auto => ColorLevel::Full,
         }
@@ -130,7 +132,8 @@ impl ColorChoice {
 
 /// True when the terminal's locale cannot show more than ASCII.
 pub fn wants_ascii(variable: impl Fn(&str) -> Option<String>) -> bool {
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| variable(name).filter(|value| !value.is_empty()));
+    let locale =
+        ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| variable(name).filter(|value| !value.is_empty()));
     let term = variable("TERM");
     matches!(term.as_deref(), Some("dumb" | "linux" | "vt100" | "vt220"))
         || locale.is_some_and(|locale| matches!(locale.as_str(), "C" | "POSIX"))
@@ -172,7 +175,8 @@ impl Theme {
         }
         let mut styles = Vec::with_capacity(Role::ALL.len());
         for role in Role::ALL {
-            let words = file.roles.get(role.name()).ok_or_else(|| invalid(format!("role `{}` is missing", role.name())))?;
+            let words =
+                file.roles.get(role.name()).ok_or_else(|| invalid(format!("role `{}` is missing", role.name())))?;
             styles.push(reduced(style(words).map_err(&invalid)?, color));
         }
         Ok(Self { styles, glyphs: if ascii { &ASCII } else { &UNICODE } })
@@ -199,7 +203,8 @@ fn style(words: &str) -> Result<Style, String> {
             "underlined" => Modifier::UNDERLINED,
             "reversed" => Modifier::REVERSED,
             colour => {
-                let colour: Color = colour.parse().map_err(|_| format!("`{colour}` is neither a colour nor an attribute"))?;
+                let colour: Color =
+                    colour.parse().map_err(|_| format!("`{colour}` is neither a colour nor an attribute"))?;
                 style = if ground { style.bg(colour) } else { style.fg(colour) };
                 continue;
             }
@@ -213,7 +218,9 @@ fn reduced(style: Style, color: ColorLevel) -> Style {
     match color {
         ColorLevel::Full => style,
         // A background says "selected"; without colour, reversing says it.
-        ColorLevel::Attributes if style.bg.is_some() => Style::new().add_modifier(style.add_modifier | Modifier::REVERSED),
+        ColorLevel::Attributes if style.bg.is_some() => {
+            Style::new().add_modifier(style.add_modifier | Modifier::REVERSED)
+        }
         ColorLevel::Attributes => Style::new().add_modifier(style.add_modifier),
         ColorLevel::Plain if style.bg.is_some() || style.add_modifier.contains(Modifier::REVERSED) => {
             Style::new().add_modifier(Modifier::REVERSED)
@@ -251,6 +258,11 @@ pub struct Glyphs {
 }
 
 impl Glyphs {
+    /// True when nothing but ASCII is wanted.
+    pub fn is_ascii(&self) -> bool {
+        self.cut.is_ascii()
+    }
+
     /// Sign of a status.
     pub fn status(&self, status: UnitStatus) -> &'static str {
         self.statuses[match status {
@@ -318,7 +330,7 @@ static ASCII: Glyphs = Glyphs {
     full: "#",
     empty: "-",
     frame: ["+", "+", "+", "+", "|", "-"],
-    arrow: "->",
+    arrow: ">",
 };
 
 /// The role of a status.

@@ -301,11 +301,9 @@ fn open(model: &mut Model, story: &Story) {
                 return;
             };
             match model.deck.focus {
-                Pane::Units => View::Transcript(Transcript {
-                    unit: unit.key.clone(),
-                    attempt: index,
-                    list: List::following(),
-                }),
+                Pane::Units => {
+                    View::Transcript(Transcript { unit: unit.key.clone(), attempt: index, list: List::following() })
+                }
                 Pane::Stream if story.rows(attempt.lane).is_empty() => return,
                 Pane::Stream => View::Entry(EntryView::new(
                     unit.key.clone(),
@@ -528,7 +526,9 @@ fn copy_name(model: &Model, story: &Story) -> Vec<Effect> {
         _ => None,
     };
     match session {
-        Some(session) => vec![Effect::Copy { text: format!("claude --resume {session}"), what: "resume line".to_owned() }],
+        Some(session) => {
+            vec![Effect::Copy { text: format!("claude --resume {session}"), what: "resume line".to_owned() }]
+        }
         None => vec![Effect::Copy { text: unit.key.as_str().to_owned(), what: "unit key".to_owned() }],
     }
 }
@@ -558,7 +558,9 @@ fn click(model: &mut Model, story: &Story, x: u16, y: u16) -> Vec<Effect> {
         None => {
             if let Some(pane) = plan.units.filter(|pane| pane.contains(at)) {
                 model.deck.focus = Pane::Units;
-                if let Some(row) = clicked(layout::unit_list(pane)).filter(|row| model.deck.offset + row < model.listed(story)) {
+                if let Some(row) =
+                    clicked(layout::unit_list(pane)).filter(|row| model.deck.offset + row < model.listed(story))
+                {
                     choose(model, story, model.deck.offset + row);
                 }
             } else if let Some(pane) = plan.stream.filter(|pane| pane.contains(at)) {

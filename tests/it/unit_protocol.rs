@@ -76,7 +76,9 @@ impl Memory {
 
     fn started(&self) -> AttemptStarted {
         let notes = self.notes();
-        let Some(Note::AttemptStarted(started)) = notes.first() else { panic!("the first note is {:?}", notes.first()) };
+        let Some(Note::AttemptStarted(started)) = notes.first() else {
+            panic!("the first note is {:?}", notes.first())
+        };
         started.as_ref().clone()
     }
 
@@ -370,7 +372,10 @@ async fn a_gate_edits_and_denies_calls() {
     assert_eq!(scene.wiki.called(), [("wiki_read".into(), json!("edited"))]);
     assert_eq!(gate.held.lock().unwrap()[1].tool, "wiki_write");
     let failures = failures(&facts);
-    assert!(failures.len() == 1 && failures[0].0 == "wiki_write" && failures[0].1.contains("not today"), "{failures:?}");
+    assert!(
+        failures.len() == 1 && failures[0].0 == "wiki_write" && failures[0].1.contains("not today"),
+        "{failures:?}"
+    );
     assert_eq!(stop_reason(facts.result.as_ref().unwrap()), StopReason::Natural);
 }
 
@@ -477,7 +482,8 @@ async fn a_session_is_resumed_under_its_id() {
     assert_eq!(facts.result.unwrap().text.as_deref(), Some("second answer"));
     let last = api.requests().pop().unwrap();
     assert!(last.body.contains("first answer") && last.body.contains("Continue."));
-    let (facts, ready) = scene.run(UnitLaunch { resume: Some(uuid::Uuid::nil().to_string()), ..scene.claude() }, Some(&api)).await;
+    let (facts, ready) =
+        scene.run(UnitLaunch { resume: Some(uuid::Uuid::nil().to_string()), ..scene.claude() }, Some(&api)).await;
     assert!(!ready);
     assert!(facts.result.unwrap().errors.unwrap().contains("No conversation found"));
 }
@@ -573,7 +579,8 @@ async fn a_program_that_writes_and_never_reads_locks_nobody() {
 async fn a_pipe_that_a_runaway_keeps_open_is_not_waited_for() {
     let scene = quick();
     // In a session of its own, so that the group's end does not reach it.
-    let script = "setsid sh -c 'echo $$ > runaway; exec sleep 600' & while [ ! -s runaway ]; do sleep 0.01; done; exit 0";
+    let script =
+        "setsid sh -c 'echo $$ > runaway; exec sleep 600' & while [ ! -s runaway ]; do sleep 0.01; done; exit 0";
     let (facts, _) = scene.run(shell(&scene, script), None).await;
     assert_eq!(facts.exit_code, Some(0));
     let runaway = std::fs::read_to_string(scene.home.project().join("runaway")).unwrap();

@@ -157,7 +157,9 @@ pub(super) fn note_kind(json: &[u8]) -> String {
 /// A note of ours.
 pub(super) fn note(note: &Note) -> String {
     match note {
-        Note::RunPlanned(plan) => format!("planned {}, {} at once", counted(plan.units.len(), "unit"), plan.concurrency),
+        Note::RunPlanned(plan) => {
+            format!("planned {}, {} at once", counted(plan.units.len(), "unit"), plan.concurrency)
+        }
         Note::AttemptStarted(start) => {
             let model = start.model.as_deref().unwrap_or("default model");
             let pid = start.pid.map(|pid| format!(" · pid {pid}")).unwrap_or_default();

@@ -47,7 +47,8 @@ fn go(model: &mut Model, story: &Story, forward: bool, here: bool) -> Vec<Effect
             let remarks = story.remarks();
             let from = before(list.selected, remarks.len());
             let hit = nearest(remarks.len(), from, forward, |row| {
-                matches(&remarks[row].text, &query) || remarks[row].unit.as_deref().is_some_and(|unit| matches(unit, &query))
+                matches(&remarks[row].text, &query)
+                    || remarks[row].unit.as_deref().is_some_and(|unit| matches(unit, &query))
             });
             found(model, story, hit);
             return Vec::new();
@@ -115,7 +116,9 @@ pub(super) fn failure(model: &mut Model, story: &Story, forward: bool) {
         Some(View::Help(_)) => return,
         Some(View::Log(list)) => {
             let remarks = story.remarks();
-            nearest(remarks.len(), list.selected, forward, |row| remarks[row].level >= crate::tape::note::Level::Warning)
+            nearest(remarks.len(), list.selected, forward, |row| {
+                remarks[row].level >= crate::tape::note::Level::Warning
+            })
         }
         Some(View::Transcript(view)) => {
             view.lane(story).and_then(|lane| bad_entry(story, lane, view.list.selected, forward))
@@ -139,7 +142,10 @@ pub(super) fn failure(model: &mut Model, story: &Story, forward: bool) {
             hit
         }
         None if model.deck.focus == Pane::Units => nearest(model.listed(story), model.unit_row(), forward, |row| {
-            model.listed_unit(row).and_then(|unit| story.state.units.get(unit)).is_some_and(|unit| is_failure(unit.status))
+            model
+                .listed_unit(row)
+                .and_then(|unit| story.state.units.get(unit))
+                .is_some_and(|unit| is_failure(unit.status))
         }),
         None => model.deck.lane.and_then(|lane| {
             let rows = story.rows(lane);
@@ -168,18 +174,12 @@ fn bad_entry(story: &Story, lane: LaneId, from: usize, forward: bool) -> Option<
 /// The first row after `from` (before it, if not `forward`) that passes; goes round the end; `from` itself last.
 pub(crate) fn nearest(len: usize, from: usize, forward: bool, passes: impl Fn(usize) -> bool) -> Option<usize> {
     let from = from.min(len.checked_sub(1)?);
-    (1..=len)
-        .map(|away| if forward { (from + away) % len } else { (from + len - away) % len })
-        .find(|row| passes(*row))
+    (1..=len).map(|away| if forward { (from + away) % len } else { (from + len - away) % len }).find(|row| passes(*row))
 }
 
 /// Case counts only when the query has capitals.
 pub(crate) fn matches(text: &str, query: &str) -> bool {
-    if query.chars().any(char::is_uppercase) {
-        text.contains(query)
-    } else {
-        text.to_lowercase().contains(query)
-    }
+    if query.chars().any(char::is_uppercase) { text.contains(query) } else { text.to_lowercase().contains(query) }
 }
 
 #[cfg(test)]
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn the_search_goes_round_and_takes_the_start_last() {
-        let even = |row: usize| row % 2 == 0;
+        let even = |row: usize| row.is_multiple_of(2);
         assert_eq!(nearest(5, 0, true, even), Some(2));
         assert_eq!(nearest(5, 4, true, even), Some(0));
         assert_eq!(nearest(5, 0, false, even), Some(4));

@@ -14,10 +14,12 @@ pub fn question(scene: &Scene<'_>, question: &Question, body: Rect, buf: &mut Bu
     let keymap = &scene.model.keymap;
     let key = |action| keymap.first(action).unwrap_or_default();
     let (yes, no) = (key(Action::Confirm), key(Action::Cancel));
-    let longest = question.details.iter().map(|line| text::width(line)).max().unwrap_or(0).max(text::width(&question.text));
+    let longest =
+        question.details.iter().map(|line| text::width(line)).max().unwrap_or(0).max(text::width(&question.text));
     let width = u16::try_from(longest).unwrap_or(u16::MAX).saturating_add(4).clamp(30, 76).min(body.width);
     let inside = usize::from(width.saturating_sub(4));
-    let rows = |role: Role, line: &str| text::wrap(line, inside).into_iter().map(move |row| (role, row)).collect::<Vec<_>>();
+    let rows =
+        |role: Role, line: &str| text::wrap(line, inside).into_iter().map(move |row| (role, row)).collect::<Vec<_>>();
     let mut lines = rows(Role::Strong, &question.text);
     for detail in &question.details {
         lines.extend(rows(Role::Text, detail));

@@ -46,7 +46,7 @@ fn line(scene: &Scene<'_>, area: Rect, mut facts: Vec<Fact>, buf: &mut Buffer) {
     let room = usize::from(area.width).saturating_sub(1);
     let total = |facts: &[Fact]| facts.iter().map(|fact| fact.width() + GAP).sum::<usize>().saturating_sub(GAP);
     while total(&facts) > room
-        && let Some(place) = (0..facts.len()).rev().max_by_key(|place| facts[*place].rank)
+        && let Some(place) = (0..facts.len()).max_by_key(|place| facts[*place].rank)
         && facts[place].rank > 0
     {
         facts.remove(place);
@@ -67,17 +67,12 @@ fn identity(scene: &Scene<'_>) -> Vec<Fact> {
     let (source, state) = (scene.source, &scene.story.state);
     let glyphs = scene.theme.glyphs;
     let mut facts = vec![Fact::new(5, Role::Dim, "ingestdeck")];
-    let mut name = match &source.origin.header {
-        Some(header) => {
-            let project = header.project.as_deref().unwrap_or("run");
-            vec![(Role::Strong, cut(project, 24)), (Role::Dim, format!(" {} run {}", glyphs.dot, header.run.short()))]
-        }
-        None => vec![(Role::Strong, cut(&source.origin.name, 40))],
+    let (name, detail) = match &source.origin.header {
+        Some(header) => (cut(header.project.as_deref().unwrap_or("run"), 24), format!("run {}", header.run.short())),
+        None => (cut(&source.origin.name, 40), source.origin.format.to_owned()),
     };
-    if source.origin.header.is_none() {
-        name.push((Role::Dim, format!(" {} {}", glyphs.dot, source.origin.format)));
-    }
-    facts.push(Fact { pieces: name, rank: 1 });
+    facts.push(Fact::new(1, Role::Strong, name));
+    facts.push(Fact::new(4, Role::Dim, detail));
     facts.push(state_word(scene));
     if let Some(fact) = limit_pause(state, scene.model.time) {
         facts.push(fact);
@@ -115,14 +110,25 @@ fn state_word(scene: &Scene<'_>) -> Fact {
     let (state, totals) = (&scene.story.state, &scene.model.totals);
     let glyphs = scene.theme.glyphs;
     let (role, glyph, word) = match &state.ended {
-        Some(end) if end.outcome == "done" && end.failed == 0 => (Role::Succeeded, glyphs.status(UnitStatus::Succeeded), "done"),
+        Some(end) if end.outcome == "done" && end.failed == 0 => {
+            (Role::Succeeded, glyphs.status(UnitStatus::Succeeded), "done")
+        }
         Some(end) => {
             let role = if end.failed > 0 { Role::Failed } else { Role::Stopped };
-            (role, glyphs.status(if end.failed > 0 { UnitStatus::Failed } else { UnitStatus::Stopped }), end.outcome.as_str())
+            (
+                role,
+                glyphs.status(if end.failed > 0 { UnitStatus::Failed } else { UnitStatus::Stopped }),
+                end.outcome.as_str(),
+            )
         }
-        None if totals.active() > 0 && state.stopping => (Role::Waiting, glyphs.status(UnitStatus::Waiting), "stopping"),
+        None if totals.active() > 0 && state.stopping => {
+            (Role::Waiting, glyphs.status(UnitStatus::Waiting), "stopping")
+        }
         None if totals.active() > 0 => (Role::Running, glyphs.status(UnitStatus::Running), "running"),
         None if totals.count(UnitStatus::Interrupted) > 0 => {
+            (Role::Interrupted, glyphs.status(UnitStatus::Interrupted), "interrupted")
+        }
+        None if totals.count(UnitStatus::Queued) > 0 && scene.source.ended => {
             (Role::Interrupted, glyphs.status(UnitStatus::Interrupted), "interrupted")
         }
         None if totals.count(UnitStatus::Queued) > 0 => (Role::Queued, glyphs.status(UnitStatus::Queued), "starting"),
@@ -149,18 +155,24 @@ fn limit_pause(state: &RunState, now: Millis) -> Option<Fact> {
 fn numbers(scene: &Scene<'_>) -> Vec<Fact> {
     let (state, totals) = (&scene.story.state, &scene.model.totals);
     let units = state.units.len();
-    let mut facts = vec![Fact::new(3, Role::Text, if units == 1 { "1 unit".to_owned() } else { format!("{units} units") })];
+    let mut facts =
+        vec![Fact::new(3, Role::Text, if units == 1 { "1 unit".to_owned() } else { format!("{units} units") })];
     for status in Totals::ORDER {
         let number = totals.count(status);
         if number > 0 {
             let glyph = scene.theme.glyphs.status(status);
             // The words of what needs a person go last.
-            let rank = if matches!(status, UnitStatus::Failed | UnitStatus::Running | UnitStatus::Interrupted) { 0 } else { 1 };
+            let rank = if matches!(status, UnitStatus::Failed | UnitStatus::Running | UnitStatus::Interrupted) {
+                0
+            } else {
+                1
+            };
             facts.push(Fact::new(rank, status_role(status), format!("{glyph} {number} {}", status.word())));
         }
     }
     if totals.turns > 0 {
-        facts.push(Fact::new(6, Role::Text, format!("{} turns", count(totals.turns))));
+        let word = if totals.turns == 1 { "turn" } else { "turns" };
+        facts.push(Fact::new(6, Role::Text, format!("{} {word}", count(totals.turns))));
     }
     if totals.attempts > 0 {
         // A sum that leaves attempts out says so.
@@ -178,14 +190,31 @@ fn numbers(scene: &Scene<'_>) -> Vec<Fact> {
             name => name.replace('_', " "),
         };
         let role = if bad { Role::Warning } else { Role::Text };
-        facts.push(Fact::new(if bad { 1 } else { 5 }, role, format!("{} limit{used}{}", cut(&name, 16), cut(&status, 16))));
+        facts.push(Fact::new(
+            if bad { 1 } else { 5 },
+            role,
+            format!("{} limit{used}{}", cut(&name, 16), cut(&status, 16)),
+        ));
     }
     let lost = state.lost;
-    let told = [(lost.malformed, "malformed"), (lost.torn, "torn"), (lost.unknown, "unknown"), (lost.unknown_notes, "unknown notes")];
-    let told: Vec<_> = told.iter().filter(|(number, _)| *number > 0).map(|(number, word)| format!("{} {word}", count(*number))).collect();
+    let told = [
+        (lost.malformed, "malformed"),
+        (lost.torn, "torn"),
+        (lost.unknown, "unknown"),
+        (lost.unknown_notes, "unknown notes"),
+    ];
+    let told: Vec<_> = told
+        .iter()
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, word)| format!("{} {word}", count(*number)))
+        .collect();
     if !told.is_empty() {
         let bad = lost.malformed + lost.torn > 0;
-        facts.push(Fact::new(if bad { 2 } else { 4 }, if bad { Role::Warning } else { Role::Dim }, format!("lines: {}", told.join(", "))));
+        facts.push(Fact::new(
+            if bad { 2 } else { 4 },
+            if bad { Role::Warning } else { Role::Dim },
+            format!("lines: {}", told.join(", ")),
+        ));
     }
     facts
 }

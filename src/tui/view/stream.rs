@@ -89,7 +89,9 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) {
         let mut pen = Pen::row(scene, buf, Rect { y, height: 1, ..below });
         let sign = match role {
             Role::Thinking => scene.theme.glyphs.row(RowKind::Text, RowEnd::Ok),
-            Role::Text if lines.get(index.wrapping_sub(1)).is_none_or(|(before, _)| *before != Role::Text) => scene.theme.glyphs.arrow,
+            Role::Text if lines.get(index.wrapping_sub(1)).is_none_or(|(before, _)| *before != Role::Text) => {
+                scene.theme.glyphs.arrow
+            }
             Role::Failed if index == 0 => scene.theme.glyphs.status(UnitStatus::Failed),
             Role::Stopped if index == 0 => scene.theme.glyphs.status(UnitStatus::Stopped),
             _ => "",
@@ -128,7 +130,10 @@ fn title(scene: &Scene<'_>, unit: &Unit, attempt: Option<(usize, &Attempt)>) -> 
     let mut facts = Vec::new();
     if unit.attempts.len() > 1 || attempt.number > 1 {
         let old = index + 1 < unit.attempts.len();
-        facts.push((if old { Role::Paused } else { Role::Text }, format!("try {} of {}", attempt.number, unit.attempts.len())));
+        facts.push((
+            if old { Role::Paused } else { Role::Text },
+            format!("try {} of {}", attempt.number, unit.attempts.len()),
+        ));
     } else {
         facts.push((Role::Text, "try 1".to_owned()));
     }
@@ -184,7 +189,8 @@ fn row(scene: &Scene<'_>, row: &Row, area: Rect, buf: &mut Buffer) {
     let room = pen.room().saturating_sub(took_width);
     let fact_width = text::width(&line.fact);
     let label_width = text::width(&line.label);
-    let fact_room = if fact_width == 0 { 0 } else { fact_width.min((room / 3).max(room.saturating_sub(label_width + 2))) };
+    let fact_room =
+        if fact_width == 0 { 0 } else { fact_width.min((room / 3).max(room.saturating_sub(label_width + 2))) };
     let label_room = room.saturating_sub(if fact_room == 0 { 0 } else { fact_room + 2 });
     let label_role = match kind {
         RowKind::Thinking => Role::Thinking,

@@ -122,7 +122,8 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) {
         return;
     }
     let visible = (0..usize::from(rows.height)).map(|row| model.deck.offset + row);
-    let visible: Vec<_> = visible.filter_map(|row| story.state.units.get(model.listed_unit(row)?).map(|unit| (row, unit))).collect();
+    let visible: Vec<_> =
+        visible.filter_map(|row| story.state.units.get(model.listed_unit(row)?).map(|unit| (row, unit))).collect();
     if visible.is_empty() {
         let empty = match model.deck.filter {
             _ if story.state.units.is_empty() && !scene.source.at_end => "reading…",
@@ -192,7 +193,6 @@ fn row(scene: &Scene<'_>, unit: &Unit, columns: &Columns, area: Rect, buf: &mut 
             (Column::Turns, Some(attempt)) => (turns_role(attempt), turns(attempt)),
             (Column::Cost, Some(attempt)) => (Role::Text, dollars(attempt.cost_usd)),
         };
-        let text = if scene.theme.glyphs.cut.is_ascii() { plain(&text) } else { text };
         pen.cell_right(role, &text, width);
     }
     if columns.last > 0 {
@@ -200,10 +200,6 @@ fn row(scene: &Scene<'_>, unit: &Unit, columns: &Columns, area: Rect, buf: &mut 
         let (role, text) = last(scene, unit);
         pen.cell(role, &text, columns.last.saturating_sub(1));
     }
-}
-
-fn plain(text: &str) -> String {
-    text.replace('·', "-").replace('▲', "!").replace('✗', "x")
 }
 
 /// `9/40`, or `9` when the budget is not known.
@@ -233,7 +229,9 @@ fn age(unit: &Unit, attempt: Option<&Attempt>, now: Millis) -> (Role, String) {
         (UnitStatus::Running, Some(attempt)) => {
             (Role::Text, attempt.ended_at.unwrap_or(now).since(attempt.started_at).to_string())
         }
-        (_, Some(attempt)) => (Role::Dim, attempt.ended_at.unwrap_or(attempt.last_at).since(attempt.started_at).to_string()),
+        (_, Some(attempt)) => {
+            (Role::Dim, attempt.ended_at.unwrap_or(attempt.last_at).since(attempt.started_at).to_string())
+        }
     }
 }
 
@@ -248,12 +246,12 @@ fn last(scene: &Scene<'_>, unit: &Unit) -> (Role, String) {
         let why = unit.planned.as_ref().map(|planned| planned.why.as_str()).unwrap_or_default();
         return (Role::Dim, text::one_row(why, 200));
     };
-    let silent = scene.model.time.since(attempt.last_at);
-    if unit.status == UnitStatus::Running && silent.0 >= SILENCE {
-        return (Role::Warning, format!("silent for {silent}"));
-    }
     let line = last_action(scene.story, attempt)
         .and_then(|row| scene.cache.row(RowId::of(&row, scene.story.state.entries)))
-        .map(|line| line.label.clone());
-    (Role::Dim, line.unwrap_or_default())
+        .map_or("", |line| line.label.as_str());
+    let silent = scene.model.time.since(attempt.last_at);
+    if unit.status == UnitStatus::Running && silent.0 >= SILENCE {
+        return (Role::Warning, format!("{silent} silent: {line}"));
+    }
+    (Role::Dim, line.to_owned())
 }

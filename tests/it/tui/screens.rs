@@ -77,7 +77,7 @@ fn a_transcript() {
 #[test]
 fn a_call_with_its_result() {
     // The failed call of the stream, opened.
-    at_every_size!("call", |size| shown(tape::running().timeline(), "<tab>[[<enter>", size));
+    at_every_size!("call", |size| shown(tape::running().timeline(), "<tab>[<enter>", size));
 }
 
 #[test]
@@ -112,7 +112,11 @@ fn hostile() -> Tape {
     let mut tape = Tape::new("o\u{1b}]0;pwned\u{7}rbit", false);
     let unit = "漢字-👩‍🚀-\u{202e}gnp.exe\u{200b}\u{1b}[2J";
     tape.plan(&[unit, "Zalgo\u{301}\u{302}\u{303}\u{304}\u{305}\u{306}\u{307}\u{308}"]).start(unit, 1);
-    tape.say(unit, 1, "\u{1b}[31mred\u{1b}[0m \u{9b}5A \u{202e}backwards\u{202c} \u{e0041}\u{e0042} tab\there \r\n next");
+    tape.say(
+        unit,
+        1,
+        "\u{1b}[31mred\u{1b}[0m \u{9b}5A \u{202e}backwards\u{202c} \u{e0041}\u{e0042} tab\there \r\n next",
+    );
     tape.say(unit, 1, &"広い".repeat(200));
     tape.call(unit, 1, "t1", "read\u{7}_raw_file", &serde_json::json!({"path": "../\u{1b}]52;c;aGk=\u{7}etc"}));
     tape.result(unit, 1, "t1", "\u{1b}P1;1|\u{1b}\\ \u{0} \u{7f} 👨‍👩‍👧‍👦 🏴󠁧󠁢󠁥󠁮󠁧󠁿 é e\u{301}", true);

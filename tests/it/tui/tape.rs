@@ -7,7 +7,9 @@ use ingestdeck::{
     run::Timeline,
     tape::{
         Body, Entry, FORMAT, Header, Millis, Note, RunId, Seq,
-        note::{AttemptEnded, AttemptStarted, Cause, Level, Outcome, PlannedUnit, RunEnded, RunPlanned, StopReason, Verdict},
+        note::{
+            AttemptEnded, AttemptStarted, Cause, Level, Outcome, PlannedUnit, RunEnded, RunPlanned, StopReason, Verdict,
+        },
     },
 };
 use serde_json::{Value, json};
@@ -150,7 +152,11 @@ impl Tape {
             outcome: if failed { Outcome::Failed } else { Outcome::Succeeded },
             stop: StopReason::Natural,
             cause: if failed { Cause::ToolFailures } else { Cause::Completed },
-            reason: if failed { format!("{failures} tool call(s) failed during WorkUnit {unit}") } else { "completed".into() },
+            reason: if failed {
+                format!("{failures} tool call(s) failed during WorkUnit {unit}")
+            } else {
+                "completed".into()
+            },
             remedy: failed.then(|| "press r to try again, or set tool_failures = \"recoverable\"".into()),
         };
         let ended = AttemptEnded {
@@ -171,7 +177,10 @@ impl Tape {
 
     pub(crate) fn run_ended(&mut self, succeeded: u32, failed: u32) -> &mut Self {
         let outcome = if failed > 0 { "partial" } else { "done" };
-        self.note(None, &Note::RunEnded(RunEnded { outcome: outcome.into(), succeeded, failed, stopped: 0, not_run: 0 }))
+        self.note(
+            None,
+            &Note::RunEnded(RunEnded { outcome: outcome.into(), succeeded, failed, stopped: 0, not_run: 0 }),
+        )
     }
 
     pub(crate) fn entries(&self) -> u64 {
@@ -213,8 +222,16 @@ pub(crate) fn running() -> Tape {
     tape.start("notion-revenue-policy", 1).wait(1200);
     tape.call("notion-revenue-policy", 1, "t1", "read_raw_file", &json!({"path": "policy.md"})).wait(100);
     tape.result("notion-revenue-policy", 1, "t1", &"x".repeat(15_700), false).wait(900);
-    tape.call("notion-revenue-policy", 1, "t2", "wiki_write", &json!({"key": "revenue", "content": "# Revenue"})).wait(50);
-    tape.result("notion-revenue-policy", 1, "t2", "wiki_write rejected: front matter is missing a title\nsecond line", true).wait(500);
+    tape.call("notion-revenue-policy", 1, "t2", "wiki_write", &json!({"key": "revenue", "content": "# Revenue"}))
+        .wait(50);
+    tape.result(
+        "notion-revenue-policy",
+        1,
+        "t2",
+        "wiki_write rejected: front matter is missing a title\nsecond line",
+        true,
+    )
+    .wait(500);
     tape.end("notion-revenue-policy", 1, 1).wait(200);
     tape.start("lookml-orphans", 1).wait(700);
     tape.say("lookml-orphans", 1, "Nothing refers to these views.").wait(2000);
@@ -227,7 +244,8 @@ pub(crate) fn running() -> Tape {
     tape.result("dbt-all", 1, "d2", "[]", false).wait(1200);
     tape.say("dbt-all", 1, "The wiki has no page about ARR yet, so I write one.\nIt covers both marts.").wait(400);
     tape.out("dbt-all", 1, &json!({"type": "system", "subtype": "permission_denied", "tool_name": "Bash", "tool_use_id": "d9", "message": "not allowed"}));
-    tape.call("dbt-all", 1, "d3", "sl_write_source", &json!({"sourceName": "mart_arr_daily", "yaml": "a: 1"})).wait(3000);
+    tape.call("dbt-all", 1, "d3", "sl_write_source", &json!({"sourceName": "mart_arr_daily", "yaml": "a: 1"}))
+        .wait(3000);
     tape.out("dbt-all", 1, &json!({"type": "rate_limit_event", "rate_limit_info": {"status": "allowed", "resetsAt": 1_795_345_200, "rateLimitType": "five_hour", "utilization": 0.62}}));
     tape.delta("dbt-all", 1, "While that runs: the daily mart is built from the ledger, ");
     tape.delta("dbt-all", 1, "not from invoices.");
