@@ -1,18 +1,26 @@
 //! The composition root: commands, sinks and exit codes. The only layer that knows all the others.
 
 pub mod args;
+pub mod demo;
 pub mod drive;
+pub mod execute;
 pub mod exit;
 pub mod json;
+pub mod launch;
 pub mod lines;
 pub mod plan;
 pub mod project;
 pub mod replay;
+pub mod run;
 pub mod runs;
 pub mod screen;
+pub mod settings;
 pub mod show;
 pub mod signals;
 pub mod summary;
+pub mod tap;
+
+use std::process::ExitCode;
 
 use clap::Parser as _;
 
@@ -20,9 +28,22 @@ use self::{
     args::{Cli, Command},
     exit::{Exit, Failure},
 };
+use crate::claude::scripted;
+
+/// The hidden subcommand that plays the model in the demo and the tests.
+const SCRIPTED_AGENT: &str = "scripted-agent";
 
 /// Runs the program.
-pub fn main() -> Exit {
+pub fn main() -> ExitCode {
+    let mut words = std::env::args();
+    // Its arguments are those of `claude`, which are not ours to parse.
+    if words.nth(1).as_deref() == Some(SCRIPTED_AGENT) {
+        return scripted::run(words);
+    }
+    front().into()
+}
+
+fn front() -> Exit {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -44,7 +65,11 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
     let global = &cli.global;
     match &cli.command {
         Command::Plan(select) => plan::plan(global, select),
+        Command::Demo(args) => demo::demo(global, args),
+        Command::Run(args) => run::run(global, args),
         Command::Replay(args) => replay::replay(global, args),
+        Command::Runs { command } => runs::runs(global, command),
+        Command::Config { command: args::ConfigCommand::Show } => settings::show(global),
         _ => Err(Failure::usage("later")),
     }
 }

@@ -1,1 +1,447 @@
-//! placeholder
+//! Settings in layers: flag > environment > project > user file > default. Every value knows where it comes from.
+//!
+//! One table ([`schema`]) names every key, its type, its default and who may set it; reading, checking, showing and
+//! the documentation follow from it. It must not know what a setting is used for.
+
+pub mod file;
+pub mod paths;
+pub mod schema;
+pub mod value;
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fmt,
+    path::{Path, PathBuf},
+};
+
+use self::{
+    schema::{KEYS, Key},
+    value::FromValue,
+};
+pub use self::{
+    schema::{Mismatch, ToolFailures},
+    value::Value,
+};
+
+/// The default settings as a commented file.
+pub const TEMPLATE: &str = include_str!("../assets/config.toml");
+
+/// Most warnings that are told one by one.
+const WARNINGS: usize = 20;
+
+/// Environment variables, as the composition root collected them.
+pub type Vars = BTreeMap<String, OsString>;
+
+/// Where a value comes from. Later ones win.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// Built in.
+    Default,
+    /// The user's settings file.
+    User {
+        /// File.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+    },
+    /// The project's settings.
+    Project {
+        /// File.
+        path: PathBuf,
+    },
+    /// An environment variable.
+    Environment {
+        /// Its name.
+        name: String,
+    },
+    /// A flag of the command line.
+    Flag {
+        /// Its name.
+        name: String,
+    },
+}
+
+impl Origin {
+    fn rank(&self) -> u8 {
+        match self {
+            Self::Default => 0,
+            Self::User { .. } => 1,
+            Self::Project { .. } => 2,
+            Self::Environment { .. } => 3,
+            Self::Flag { .. } => 4,
+        }
+    }
+
+    /// Where to look, for the head of a message.
+    fn place(&self) -> String {
+        match self {
+            Self::Default => "default".to_owned(),
+            Self::User { path, line } => format!("{}:{line}", path.display()),
+            Self::Project { path } => path.display().to_string(),
+            Self::Environment { name } => format!("${name}"),
+            Self::Flag { name } => name.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::User { path, line } => write!(f, "user {}:{line}", path.display()),
+            Self::Project { path } => write!(f, "project {}", path.display()),
+            Self::Environment { name } => write!(f, "environment {name}"),
+            Self::Flag { name } => write!(f, "flag {name}"),
+        }
+    }
+}
+
+/// A value and its origin.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setting<T> {
+    /// Value.
+    pub value: T,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+impl<T> std::ops::Deref for Setting<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+/// The settings in force.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// `[claude]`: plain sessions.
+    pub claude: Claude,
+    /// `[agent]`: sessions with the agent profile.
+    pub agent: Agent,
+    /// `[retry]`: retries that nobody asks for.
+    pub retry: Retry,
+    /// `[ingest]`: work units.
+    pub ingest: Ingest,
+    /// `[ui]`: the screen.
+    pub ui: Ui,
+    /// `[keys]`: chords by action. Neither is checked here.
+    pub keys: BTreeMap<String, Setting<Vec<String>>>,
+    /// What was ignored or will have no effect, one sentence each.
+    pub warnings: Vec<String>,
+    merged: BTreeMap<&'static str, Setting<Value>>,
+}
+
+/// `[claude]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claude {
+    /// Model; Claude Code's own choice if unset.
+    pub model: Setting<Option<String>>,
+    /// Tools that need no permission. Empty means that the flag is left out.
+    pub allowed_tools: Setting<Vec<String>>,
+    /// Pass `--dangerously-skip-permissions`. Never for work units.
+    pub dangerously_skip_permissions: Setting<bool>,
+    /// Keep `ANTHROPIC_API_KEY` in the environment.
+    pub use_api_billing: Setting<bool>,
+    /// What a resumed session with another id is.
+    pub session_mismatch: Setting<Mismatch>,
+    /// Names of variables that the deny list would withhold.
+    pub pass_env: Setting<Vec<String>>,
+}
+
+/// `[agent]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Agent {
+    /// Tools that it may call.
+    pub allowed_tools: Setting<Vec<String>>,
+    /// Turns, 1 to 100.
+    pub max_turns: Setting<u32>,
+    /// Model.
+    pub model: Setting<String>,
+    /// System prompt, instead of Claude Code's.
+    pub system_prompt: Setting<Option<String>>,
+    /// 0 to 1. Checked, but Claude Code has no such option.
+    pub temperature: Setting<Option<f64>>,
+}
+
+/// `[retry]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Retry {
+    /// Attempts after the first one.
+    pub max_retries: Setting<u32>,
+    /// First wait, in milliseconds.
+    pub initial_delay_ms: Setting<u64>,
+    /// Growth from wait to wait, at least 1.
+    pub factor: Setting<f64>,
+    /// Longest wait, in milliseconds.
+    pub max_delay_ms: Setting<u64>,
+}
+
+/// `[ingest]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ingest {
+    /// Which failed tool calls fail a unit.
+    pub tool_failures: Setting<ToolFailures>,
+    /// Ask for text while it is written.
+    pub partial_messages: Setting<bool>,
+}
+
+/// `[ui]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ui {
+    /// Name of a theme, or `auto`.
+    pub theme: Setting<String>,
+    /// Take the mouse.
+    pub mouse: Setting<bool>,
+    /// Draw with ASCII only.
+    pub ascii: Setting<bool>,
+    /// Most frames a second.
+    pub fps: Setting<u32>,
+}
+
+/// Settings that cannot be used: one sentence that names the place, the key and what is expected.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// A value does not fit its key.
+    #[error("{place}: {key} must be {expected}, not {found}")]
+    Unfit {
+        /// File with line, variable or flag.
+        place: String,
+        /// Dotted key.
+        key: String,
+        /// In words.
+        expected: String,
+        /// In words.
+        found: String,
+    },
+    /// The file is not TOML.
+    #[error("{place}: not valid TOML: {cause}; correct the line, or move the file away to use the defaults")]
+    Syntax {
+        /// File with line.
+        place: String,
+        /// The parser's words.
+        cause: String,
+    },
+    /// The file cannot be read.
+    #[error("cannot read the settings {}: {cause}; check the path and its permissions", path.display())]
+    Unreadable {
+        /// File.
+        path: PathBuf,
+        /// The system's words.
+        cause: String,
+    },
+    /// The file is larger than any settings.
+    #[error("the settings {} are larger than {} bytes; is it another file?", path.display(), file::MAX_BYTES)]
+    TooLarge {
+        /// File.
+        path: PathBuf,
+    },
+}
+
+/// Collects layers. The order of the calls does not matter: the origin decides who wins.
+#[derive(Clone, Debug)]
+pub struct Layers {
+    merged: BTreeMap<&'static str, Setting<Value>>,
+    keys: BTreeMap<String, Setting<Vec<String>>>,
+    warnings: Vec<String>,
+    unsaid: usize,
+}
+
+impl Default for Layers {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Layers {
+    /// The defaults alone.
+    pub fn new() -> Self {
+        let setting = |key: &Key| Setting { value: key.preset.value(), origin: Origin::Default };
+        let merged = KEYS.iter().map(|key| (key.name, setting(key))).collect();
+        Self { merged, keys: BTreeMap::new(), warnings: Vec::new(), unsaid: 0 }
+    }
+
+    /// Adds the user's file. A missing file is no file, unless it was `asked_for` by name.
+    pub fn user_file(mut self, path: &Path, asked_for: bool) -> Result<Self, ConfigError> {
+        let Some(text) = file::read(path, asked_for)? else { return Ok(self) };
+        let content = file::parse(path, &text)?;
+        for warning in content.warnings {
+            self.warn(|| warning);
+        }
+        for entry in content.entries {
+            let origin = Origin::User { path: path.to_owned(), line: entry.line };
+            self.set(&entry.key, entry.value, origin)?;
+        }
+        for (action, entry) in content.chords {
+            let origin = Origin::User { path: path.to_owned(), line: entry.line };
+            self.keys.insert(action, Setting { value: entry.chords, origin });
+        }
+        Ok(self)
+    }
+
+    /// Adds settings of a project. Only keys that a stranger's project may decide over are taken.
+    pub fn project(
+        mut self,
+        path: &Path,
+        values: impl IntoIterator<Item = (String, Value)>,
+    ) -> Result<Self, ConfigError> {
+        for (name, value) in values {
+            let origin = Origin::Project { path: path.to_owned() };
+            if schema::find(&name).is_some_and(|key| !key.project) {
+                self.warn(|| format!("{}: {name} is the user's to set, so it is ignored here", path.display()));
+            } else {
+                self.set(&name, value, origin)?;
+            }
+        }
+        Ok(self)
+    }
+
+    /// Adds variables: `INGESTDECK_` and the key in capitals (`INGESTDECK_UI_FPS`). Empty ones count as unset.
+    pub fn environment(mut self, vars: &Vars) -> Result<Self, ConfigError> {
+        for key in KEYS {
+            let name = key.variable();
+            let Some(text) = vars.get(&name).filter(|text| !text.is_empty()) else { continue };
+            let origin = Origin::Environment { name };
+            let value = text.to_str().and_then(|text| key.kind.read(text)).ok_or_else(|| ConfigError::Unfit {
+                place: origin.place(),
+                key: key.name.to_owned(),
+                expected: key.kind.expected(),
+                found: value::quote(&text.to_string_lossy()),
+            })?;
+            self.set(key.name, value, origin)?;
+        }
+        Ok(self)
+    }
+
+    /// Adds a flag of the command line.
+    pub fn flag(mut self, flag: &str, key: &str, value: Value) -> Result<Self, ConfigError> {
+        self.set(key, value, Origin::Flag { name: flag.to_owned() })?;
+        Ok(self)
+    }
+
+    /// The settings in force.
+    pub fn finish(mut self) -> Config {
+        let temperature = self.merged.get("agent.temperature").filter(|setting| setting.value != Value::Unset);
+        if let Some(origin) = temperature.map(|setting| setting.origin.clone()) {
+            self.warn(|| format!("agent.temperature ({origin}) is not supported by Claude Code and has no effect"));
+        }
+        if self.unsaid > 0 {
+            self.warnings.push(format!("{} more warnings about settings", self.unsaid));
+        }
+        Config::from_merged(self.merged, self.keys, self.warnings)
+    }
+
+    fn set(&mut self, name: &str, value: Value, origin: Origin) -> Result<(), ConfigError> {
+        let Some(key) = schema::find(name) else {
+            self.warn(|| {
+                let hint = schema::nearest(name).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+                format!("{}: unknown key {} is ignored{hint}", origin.place(), value::shown(name))
+            });
+            return Ok(());
+        };
+        let value = key.kind.admit(value).map_err(|found| ConfigError::Unfit {
+            place: origin.place(),
+            key: key.name.to_owned(),
+            expected: key.kind.expected(),
+            found,
+        })?;
+        let weaker = self.merged.get(key.name).is_none_or(|known| known.origin.rank() <= origin.rank());
+        if weaker {
+            self.merged.insert(key.name, Setting { value, origin });
+        }
+        Ok(())
+    }
+
+    /// Says no more than a screen of warnings; the rest is counted.
+    fn warn(&mut self, text: impl FnOnce() -> String) {
+        if self.warnings.len() < WARNINGS {
+            self.warnings.push(text());
+        } else {
+            self.unsaid += 1;
+        }
+    }
+}
+
+impl Config {
+    /// Every setting in the order of the table, then the chords, as lines of `key = value  # origin`. Lines are TOML:
+    /// what is not set is a comment.
+    pub fn lines(&self) -> Vec<String> {
+        let line = |key: &Key| {
+            let setting = self.merged.get(key.name)?;
+            Some(match setting.value.to_toml() {
+                Some(value) => format!("{} = {value}  # {}", key.name, setting.origin),
+                None => format!("# {} is not set  # {}", key.name, setting.origin),
+            })
+        };
+        let chord = |(action, setting): (&String, &Setting<Vec<String>>)| {
+            let chords = Value::List(setting.value.clone()).to_toml().unwrap_or_default();
+            format!("keys.{} = {chords}  # {}", value::toml_key(action), setting.origin)
+        };
+        KEYS.iter().filter_map(line).chain(self.keys.iter().map(chord)).collect()
+    }
+
+    /// Chords by action, for a keymap.
+    pub fn chords(&self) -> BTreeMap<String, Vec<String>> {
+        self.keys.iter().map(|(action, setting)| (action.clone(), setting.value.clone())).collect()
+    }
+
+    fn from_merged(
+        merged: BTreeMap<&'static str, Setting<Value>>,
+        keys: BTreeMap<String, Setting<Vec<String>>>,
+        warnings: Vec<String>,
+    ) -> Self {
+        fn get<T: FromValue>(merged: &BTreeMap<&'static str, Setting<Value>>, name: &str) -> Setting<T> {
+            let setting = merged.get(name);
+            // The table fits the fields: a test reads every key. So the fallback is never seen.
+            let value = setting.and_then(|setting| T::from_value(&setting.value)).unwrap_or_default();
+            Setting { value, origin: setting.map_or(Origin::Default, |setting| setting.origin.clone()) }
+        }
+        Self {
+            claude: Claude {
+                model: get(&merged, "claude.model"),
+                allowed_tools: get(&merged, "claude.allowed_tools"),
+                dangerously_skip_permissions: get(&merged, "claude.dangerously_skip_permissions"),
+                use_api_billing: get(&merged, "claude.use_api_billing"),
+                session_mismatch: get(&merged, "claude.session_mismatch"),
+                pass_env: get(&merged, "claude.pass_env"),
+            },
+            agent: Agent {
+                allowed_tools: get(&merged, "agent.allowed_tools"),
+                max_turns: get(&merged, "agent.max_turns"),
+                model: get(&merged, "agent.model"),
+                system_prompt: get(&merged, "agent.system_prompt"),
+                temperature: get(&merged, "agent.temperature"),
+            },
+            retry: Retry {
+                max_retries: get(&merged, "retry.max_retries"),
+                initial_delay_ms: get(&merged, "retry.initial_delay_ms"),
+                factor: get(&merged, "retry.factor"),
+                max_delay_ms: get(&merged, "retry.max_delay_ms"),
+            },
+            ingest: Ingest {
+                tool_failures: get(&merged, "ingest.tool_failures"),
+                partial_messages: get(&merged, "ingest.partial_messages"),
+            },
+            ui: Ui {
+                theme: get(&merged, "ui.theme"),
+                mouse: get(&merged, "ui.mouse"),
+                ascii: get(&merged, "ui.ascii"),
+                fps: get(&merged, "ui.fps"),
+            },
+            keys,
+            warnings,
+            merged,
+        }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Layers::new().finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,7 @@ pub mod block;
 pub mod line;
 pub mod raw;
 
+pub(crate) mod bits;
 mod chat;
 mod read;
 mod scan;
@@ -17,3 +18,6 @@ pub use block::{Block, ToolResult, ToolUse, content_text};
 pub use line::{Body, Chat, Kind, Line, ResultLine};
 pub use raw::Raw;
 pub use read::{kind, line};
+
+#[cfg(test)]
+mod tests;

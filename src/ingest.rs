@@ -7,8 +7,24 @@
 //! It must not know who runs the agent, nor that there is a tape or a screen.
 
 mod beneath;
+mod skill;
+mod wiki;
 mod yaml;
 
+pub mod attempt;
+pub mod check;
 pub mod plan;
 pub mod project;
+pub mod prompt;
 pub mod source;
+pub mod tool;
+pub mod transcript;
+pub mod workspace;
+
+pub use attempt::{Attempt, AttemptError, Job};
+pub use check::Checked;
+pub use plan::{PlanError, Planned, Selection, WorkUnit, plan};
+pub use project::{Project, ProjectError, Where, resolve};
+pub use prompt::Prompt;
+pub use transcript::{RejectedCall, Transcript};
+pub use workspace::{PublishError, Recovered, recover};

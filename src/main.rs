@@ -1,7 +1,7 @@
-//! The program: hands its arguments to [`ingestdeck::cli`] and its exit code to the system.
+//! The program: hands everything to [`ingestdeck::cli`].
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    ingestdeck::cli::main().into()
+    ingestdeck::cli::main()
 }

@@ -3,7 +3,7 @@
 //! A state machine without I/O: frames go in, [`Effect`]s come out, and somebody else carries them out. It must not
 //! know processes, tapes or tools.
 
-use std::collections::HashMap;
+use std::{borrow::Cow, collections::HashMap};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -28,11 +28,13 @@ impl From<Value> for Frame {
     }
 }
 
-/// The message that starts the work.
+/// The message that starts the work. The agent takes a text that begins with a slash as a command of its own and never
+/// shows it to the model; a newline in front prevents that.
 pub fn user_message(prompt: &str) -> Frame {
+    let content = if prompt.starts_with('/') { Cow::Owned(format!("\n{prompt}")) } else { Cow::Borrowed(prompt) };
     json!({
         "type": "user",
-        "message": {"role": "user", "content": prompt},
+        "message": {"role": "user", "content": content},
         "parent_tool_use_id": null,
         "session_id": "",
     })
@@ -211,7 +213,7 @@ impl Control {
 
     fn request(&mut self, request_id: &str, mut body: Value) -> Vec<Effect> {
         let effect = match body.get("subtype").and_then(Value::as_str) {
-            Some("mcp_message") => return self.to_server(request_id, body),
+            Some("mcp_message") => return self.tool_message(request_id, body),
             Some("hook_callback") => return self.hook(request_id, &mut body),
             Some("can_use_tool") => success(
                 request_id,
@@ -222,7 +224,7 @@ impl Control {
         vec![Effect::Write(effect)]
     }
 
-    fn to_server(&mut self, request_id: &str, mut body: Value) -> Vec<Effect> {
+    fn tool_message(&mut self, request_id: &str, mut body: Value) -> Vec<Effect> {
         if body.get("server_name").and_then(Value::as_str) != Some(mcp::SERVER) {
             return vec![Effect::Write(failure(request_id, "there is no such tool server"))];
         }

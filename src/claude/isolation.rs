@@ -152,6 +152,31 @@ mod tests {
         assert!(none.breach(&init(&[], &[("ktx", "connected")], &[])).is_some());
     }
 
+    /// The first `system/init` line of a recorded run.
+    fn recorded(capture: &str) -> Vec<u8> {
+        let path = format!("{}/tests/fixtures/captures/{capture}", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read(path).unwrap();
+        let init = |line: &&[u8]| crate::decode::line(line).body.kind() == crate::decode::Kind::Init;
+        text.split(|byte| *byte == b'\n').find(init).unwrap().to_vec()
+    }
+
+    fn judged(capture: &str) -> Option<String> {
+        let line = recorded(capture);
+        let crate::decode::Body::Init(init) = crate::decode::line(&line).body else { panic!("no init line") };
+        let own = init.tools.iter().filter(|name| name.starts_with("mcp__ktx__"));
+        Allowed::new(own.map(ToString::to_string), ["ktx"]).breach(&init)
+    }
+
+    #[test]
+    fn recorded_runs_are_judged_as_they_were() {
+        assert_eq!(judged("isolation_recommended_hostile.jsonl"), None);
+        let breach = judged("isolation_none_hostile.jsonl").unwrap();
+        assert!(breach.contains("tools=") && breach.contains("Bash") && breach.contains("mcp_servers="), "{breach}");
+        for broken in ["mcp_server_missing.jsonl", "mcp_server_never_ready.jsonl"] {
+            assert!(judged(broken).unwrap().contains("missing_mcp_servers=ktx"), "{broken}");
+        }
+    }
+
     #[test]
     fn settings_that_were_read_are_a_breach() {
         assert_eq!(settings_sources(&json!({"effective": {}, "sources": []})), Some(vec![]));

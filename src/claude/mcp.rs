@@ -237,7 +237,7 @@ pub(crate) mod tests {
     #[derive(Debug, Default)]
     pub(crate) struct Toys {
         pub(crate) calls: Mutex<Vec<ToolCall>>,
-        pub(crate) latch: Mutex<()>,
+        pub(crate) latch: Mutex<Option<std::sync::mpsc::Receiver<()>>>,
     }
 
     impl Toolset for Toys {
@@ -256,7 +256,8 @@ pub(crate) mod tests {
                     is_error: false,
                 },
                 "stick" => {
-                    drop(self.latch.lock().unwrap());
+                    let latch = self.latch.lock().unwrap().take();
+                    assert!(latch.unwrap().recv().is_err(), "the other end is dropped");
                     ToolReply::text("let go")
                 }
                 "break" => panic!("on purpose"),
@@ -356,11 +357,11 @@ pub(crate) mod tests {
 
     #[tokio::test]
     async fn a_stuck_call_is_left_behind() {
-        let toys = Arc::<Toys>::default();
+        let (held, latch) = std::sync::mpsc::channel();
+        let toys = Arc::new(Toys { latch: Mutex::new(Some(latch)), ..Toys::default() });
         let mut server = opened(Arc::clone(&toys)).await;
         server.feed(call(1, "echo", json!({}))).unwrap();
         message(&mut server).await;
-        let held = toys.latch.lock().unwrap();
         server.feed(call(2, "stick", json!({}))).unwrap();
         while toys.calls.lock().unwrap().len() < 2 {
             tokio::task::yield_now().await;

@@ -13,6 +13,7 @@ use std::{process::ExitCode, sync::Arc};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::mpsc,
+    task::JoinSet,
 };
 
 use self::{
@@ -110,20 +111,21 @@ pub async fn perform(
     let cues = Arc::new(Cues::default());
     // Unbounded, so that a queue of prompts never keeps back the reply that a running call waits for.
     let (sender, prompts) = mpsc::unbounded_channel();
-    let mut host = None;
-    if run.two_way {
-        let listening = host.insert(Arc::new(Host::new(Arc::clone(&wire), Arc::clone(&cues)))).clone();
-        tokio::spawn(listening.listen(stdin, sender));
+    let host = run.two_way.then(|| Arc::new(Host::new(Arc::clone(&wire), Arc::clone(&cues))));
+    // Dropped with this function, and the reader with it: else its half of the streams would stay open.
+    let mut reader = JoinSet::new();
+    if let Some(host) = host.clone() {
+        reader.spawn(host.listen(stdin, sender));
     }
     let totals = Totals::default().into();
-    let actor = Actor { script, attempt, unit, speed, run, wire, host, cues: Arc::clone(&cues), totals };
+    let actor = Actor { script, attempt, unit, speed, run, wire, host: host.clone(), cues: Arc::clone(&cues), totals };
     let mut performance = std::pin::pin!(actor.perform(prompts));
-    loop {
+    let code = loop {
         tokio::select! {
-            code = &mut performance => return code,
-            () = cues.dead.cancelled() => return 1,
+            code = &mut performance => break code,
+            () = cues.dead.cancelled() => break 1,
             Some(signal) = signals.recv() => match signal {
-                Signal::Terminate if !cues.ignores(Ignorable::Sigterm) => return 128 + 15,
+                Signal::Terminate if !cues.ignores(Ignorable::Sigterm) => break 128 + 15,
                 Signal::Interrupt if !cues.ignores(Ignorable::Sigint) => {
                     cues.quit.cancel();
                     cues.interrupt();
@@ -131,7 +133,11 @@ pub async fn perform(
                 Signal::Terminate | Signal::Interrupt => {}
             },
         }
+    };
+    if let Some(host) = host {
+        host.close();
     }
+    code
 }
 
 fn signals() -> std::io::Result<mpsc::Receiver<Signal>> {

@@ -4,23 +4,13 @@
 //! Owns the process, its pipes, the tool server and the private directory of the attempt. Whatever arrives is recorded
 //! before anything looks at it. It must not judge the attempt: it returns facts.
 
-use std::{
-    borrow::Cow,
-    collections::HashMap,
-    ffi::OsString,
-    fmt::Debug,
-    io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{borrow::Cow, collections::HashMap, ffi::OsString, fmt::Debug, io, path::PathBuf, sync::Arc};
 
 use futures_util::{
     StreamExt as _,
     future::{AbortHandle, Abortable, Aborted, BoxFuture},
     stream::FuturesUnordered,
 };
-use tempfile::TempDir;
 use tokio::{
     io::AsyncWriteExt as _,
     process::ChildStdin,
@@ -34,29 +24,31 @@ use tokio::{
 
 use crate::{
     decode,
-    run::source::{Item, RecordError, Recorder},
+    run::source::{RecordError, Recorder},
     tape::{
         Note, UnitKey,
         entry::{Body, stdout_body},
         note::{AttemptStarted, Level},
     },
-    units::{
-        Toolset,
-        verdict::{Facts, PROMPT_LIMIT},
-    },
+    units::{Toolset, verdict::Facts},
 };
 
+use self::{
+    start::{Begun, NotBegun, begin},
+    tape::Tape,
+};
 pub use super::control::{Decision, HeldCall};
 use super::{
-    argv::{self, Session, UnitArgs},
     control::Frame,
     course::{Alarm, Course, Step},
-    env,
     isolation::Allowed,
     mcp::{self, FromServer, Server},
-    process::{self, Child, Ended, Order, Patience},
+    process::{Child, Ended, Patience},
     reader::LineReader,
 };
+
+mod start;
+mod tape;
 
 /// The agent's program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,7 +143,7 @@ pub async fn run_unit_from(
         prompt_chars: launch.system_prompt.chars().count() + launch.prompt.chars().count(),
         ..Facts::default()
     };
-    let tape = Tape { recorder: Arc::clone(&launch.recorder), unit: launch.unit.clone(), attempt: launch.attempt };
+    let mut tape = Tape::new(Arc::clone(&launch.recorder), launch.unit.clone(), launch.attempt);
     let mut started = AttemptStarted {
         cwd: launch.cwd.to_string_lossy().into_owned(),
         model: launch.model.clone(),
@@ -162,7 +154,7 @@ pub async fn run_unit_from(
         ..AttemptStarted::default()
     };
     let begun = begin(&launch, environment, facts.prompt_chars, &mut started).await;
-    if let Err(error) = tape.note(Note::AttemptStarted(Box::new(started))) {
+    if let Err(error) = tape.note(&Note::AttemptStarted(Box::new(started))) {
         facts.record_error = Some(error.to_string());
         return facts;
     }
@@ -170,111 +162,6 @@ pub async fn run_unit_from(
         Ok(begun) => conduct(begun, &launch, facts, tape, patience, commands, ready).await,
         Err(NotBegun::TooLarge) => facts,
         Err(NotBegun::Failed(why)) => Facts { spawn_error: Some(why), ..facts },
-    }
-}
-
-/// A process that runs and has not said anything yet.
-struct Begun {
-    child: Child,
-    tool_ids: Vec<String>,
-    /// Deleted when the attempt is over.
-    private: TempDir,
-}
-
-enum NotBegun {
-    /// The prompt is beyond the limit; the facts say so by themselves.
-    TooLarge,
-    Failed(String),
-}
-
-impl NotBegun {
-    fn failed(why: impl ToString) -> Self {
-        Self::Failed(why.to_string())
-    }
-}
-
-/// Starts the process, and fills in `started` as far as it comes.
-async fn begin(
-    launch: &UnitLaunch,
-    environment: Vec<(OsString, OsString)>,
-    prompt_chars: usize,
-    started: &mut AttemptStarted,
-) -> Result<Begun, NotBegun> {
-    let specs = launch.tools.specs();
-    let tool_ids = mcp::tool_ids(&specs);
-    started.tools.clone_from(&tool_ids);
-    if prompt_chars > PROMPT_LIMIT {
-        return Err(NotBegun::TooLarge);
-    }
-    mcp::check(&specs).map_err(NotBegun::failed)?;
-    let private = tempfile::Builder::new()
-        .prefix("deck-")
-        .tempdir()
-        .map_err(|error| NotBegun::Failed(format!("no private directory for temporary files: {error}")))?;
-    let system_prompt = private.path().join("system.md");
-    write_private(&system_prompt, &launch.system_prompt)
-        .map_err(|error| NotBegun::Failed(format!("cannot write {}: {error}", system_prompt.display())))?;
-
-    let new_session = uuid::Uuid::new_v4().to_string();
-    let mut args = launch.program.prefix.clone();
-    args.extend(argv::unit(&UnitArgs {
-        tool_ids: &tool_ids,
-        system_prompt: &system_prompt,
-        model: launch.model.as_deref(),
-        max_turns: launch.step_budget,
-        max_budget_usd: launch.max_budget_usd,
-        partial_messages: launch.partial_messages,
-        session: launch.resume.as_deref().map_or(Session::New(&new_session), Session::Resume),
-    }));
-    let exe = launch.program.exe.as_os_str();
-    started.argv = argv::shown(std::iter::once(exe).chain(args.iter().map(OsString::as_os_str)));
-    let environment = env::unit(environment, &launch.pass_env, private.path());
-    started.env_set = environment.set;
-    started.env_stripped = environment.stripped;
-    started.env_passed = environment.passed;
-
-    let order =
-        Order { exe: launch.program.exe.clone(), args, cwd: launch.cwd.clone(), env: environment.vars, stdin: true };
-    let child = process::spawn(order).await.map_err(|error| NotBegun::Failed(unspawned(launch, &error)))?;
-    started.pid = Some(child.pid());
-    Ok(Begun { child, tool_ids, private })
-}
-
-/// The system says "not found" of a missing program and of a missing directory alike.
-fn unspawned(launch: &UnitLaunch, error: &io::Error) -> String {
-    if !launch.cwd.is_dir() {
-        return format!("the working directory {} does not exist", launch.cwd.display());
-    }
-    let exe = launch.program.exe.display();
-    match error.kind() {
-        io::ErrorKind::NotFound => format!("there is no program {exe}"),
-        io::ErrorKind::ArgumentListTooLong => format!("the environment is too large to start {exe}"),
-        _ => format!("{exe}: {error}"),
-    }
-}
-
-fn write_private(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())
-}
-
-/// The tape, as one attempt sees it.
-#[derive(Debug)]
-struct Tape {
-    recorder: Arc<dyn Recorder>,
-    unit: UnitKey,
-    attempt: u32,
-}
-
-impl Tape {
-    fn record<'a>(&'a self, bodies: impl Iterator<Item = Body<'a>>) -> Result<(), RecordError> {
-        let lane = Some((&self.unit, self.attempt));
-        let items: Vec<Item<'a>> = bodies.map(|body| Item { lane, body }).collect();
-        if items.is_empty() { Ok(()) } else { self.recorder.record(&items) }
-    }
-
-    fn note(&self, note: Note) -> Result<(), RecordError> {
-        self.record(std::iter::once(Body::Note(&note.to_json())))
     }
 }
 
@@ -357,16 +244,20 @@ async fn conduct(
             Event::Out(filled) => {
                 note_broken(filled, "stdout");
                 let batch = stdout.take();
-                if let Err(error) = shell.tape.record(batch.lines().map(stdout_body)) {
-                    course.unrecorded(error.to_string())
-                } else {
-                    for line in batch.lines() {
-                        let steps = course.line(&decode::line(line));
+                match shell.tape.record(batch.lines().map(stdout_body)) {
+                    Ok(()) => {
+                        for line in batch.lines() {
+                            let steps = course.line(&decode::line(line));
+                            shell.carry_out(&mut course, steps);
+                        }
+                    }
+                    Err(error) => {
+                        let steps = course.unrecorded(error.to_string());
                         shell.carry_out(&mut course, steps);
                     }
-                    speaking = !stdout.is_over();
-                    if speaking { Vec::new() } else { course.silent() }
                 }
+                speaking = !stdout.is_over();
+                if speaking { Vec::new() } else { course.silent() }
             }
             Event::Err(filled) => {
                 note_broken(filled, "stderr");
@@ -411,7 +302,7 @@ impl Shell {
         for step in steps {
             let done = match step {
                 Step::Write(frame) => self.write(frame),
-                Step::Record(note) => self.tape.note(note),
+                Step::Record(note) => self.tape.note(&note),
                 other => {
                     self.act(course, other);
                     Ok(())
@@ -478,12 +369,12 @@ impl Shell {
 
     /// Tools of an attempt that is over must not go on writing behind its back.
     async fn end(self) {
-        let Self { tape, child, server, patience, .. } = self;
+        let Self { mut tape, child, server, patience, .. } = self;
         drop(child);
         if !server.settle(patience.drain).await {
             let text = "a tool call was still running when the attempt ended, and was left behind".to_owned();
             // The tape may be what ended it.
-            let _ = tape.note(Note::Said { level: Level::Warning, text });
+            let _ = tape.note(&Note::Said { level: Level::Warning, text });
         }
     }
 }

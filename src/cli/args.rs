@@ -98,9 +98,6 @@ pub enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
-    /// The agent of the demo and the tests
-    #[command(hide = true)]
-    ScriptedAgent(ScriptedArgs),
 }
 
 /// `demo`.
@@ -232,14 +229,6 @@ pub struct DoctorArgs {
 pub enum ConfigCommand {
     /// Print every setting with its origin
     Show,
-}
-
-/// The scripted agent: its own flags, then whatever `claude` would be given.
-#[derive(Clone, Debug, Args)]
-pub struct ScriptedArgs {
-    /// Everything, unparsed.
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    pub rest: Vec<std::ffi::OsString>,
 }
 
 #[cfg(test)]

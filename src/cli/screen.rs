@@ -1,9 +1,110 @@
-//! The screen.
+//! The screen, for records and for runs that go on.
+
+use tokio::sync::{mpsc, watch};
+
 use super::{
-    args::{Global, ReplayArgs},
+    args::{Global, ReplayArgs, Until},
     exit::{Exit, Failure},
+    settings, show,
+    summary::Summary,
 };
-use crate::run::Timeline;
-pub fn recorded(_global: &Global, _args: &ReplayArgs, _timeline: Timeline) -> Result<Exit, Failure> {
-    Err(Failure::usage("later"))
+use crate::{
+    run::Timeline,
+    tui::{self, Command, Left, LiveHandle},
+    units::schedule::Input,
+};
+
+/// Orders of a person that may wait to be carried out.
+const ORDERS: usize = 64;
+
+/// Shows a record.
+///
+/// # Errors
+/// When the terminal cannot be used.
+pub fn recorded(global: &Global, args: &ReplayArgs, timeline: Timeline) -> Result<Exit, Failure> {
+    let config = settings::load(global)?;
+    let mut options = settings::screen(global, &config)?;
+    options.paused = args.paused;
+    options.speed = args.speed;
+    options.until = args.until.map(|until| match until {
+        Until::FirstFrame => tui::Until::FirstFrame,
+        Until::Indexed => tui::Until::Indexed,
+        Until::End => tui::Until::End,
+    });
+    let runtime = runtime(1)?;
+    let left = runtime.block_on(tui::run(timeline, None, options)).map_err(Failure::internal)?;
+    Ok(after(&left.how, Exit::Ok))
+}
+
+/// Shows a run while it goes on. Returns how the screen was left, and the timeline for a summary.
+///
+/// # Errors
+/// When the terminal cannot be used.
+pub async fn live(
+    options: tui::Options,
+    timeline: Timeline,
+    inputs: mpsc::Sender<Input>,
+    changed: watch::Receiver<u64>,
+) -> Result<tui::Exit, Failure> {
+    let (commands, mut orders) = mpsc::channel(ORDERS);
+    let translating = tokio::spawn(async move {
+        while let Some(command) = orders.recv().await {
+            for input in inputs_of(command) {
+                if inputs.send(input).await.is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    let left = tui::run(timeline, Some(LiveHandle { commands, changed }), options).await.map_err(Failure::internal);
+    // The screen's end of the channel is gone, so what it said last is passed on before this returns.
+    let _ = translating.await;
+    left
+}
+
+fn inputs_of(command: Command) -> Vec<Input> {
+    match command {
+        Command::Retry { unit } => vec![Input::RetryRequested { unit }],
+        Command::RetryFailed { units } => units.into_iter().map(|unit| Input::RetryRequested { unit }).collect(),
+        Command::Stop { unit } => vec![Input::StopRequested { unit }],
+        Command::Drain => vec![Input::Drain],
+        Command::StopAll => vec![Input::StopAll],
+        Command::KillAll => vec![Input::KillAll],
+    }
+}
+
+/// The exit code after the screen: a signal's, or that of the run.
+pub fn after(how: &Left, run: Exit) -> Exit {
+    match how {
+        Left::Quit | Left::Reached => run,
+        Left::Signal(number) => Exit::Signal(u8::try_from(*number).unwrap_or(0)),
+        // As if the terminal had hung up, which it has.
+        Left::Closed => Exit::Signal(1),
+    }
+}
+
+/// Leaves a summary of the whole record in the scrollback.
+///
+/// # Errors
+/// When the record cannot be read or stdout cannot be written.
+pub fn leave_summary(mut timeline: Timeline) -> Result<(Summary, Timeline), Failure> {
+    use std::io::Write as _;
+    timeline.seek(u64::MAX).map_err(Failure::internal)?;
+    let state = &timeline.story().state;
+    let summary = Summary::of(state);
+    let text = summary.to_text(timeline.source().origin(), state);
+    std::io::stdout().write_all(text.as_bytes()).map_err(|error| show::stdout_failed(&error))?;
+    Ok((summary, timeline))
+}
+
+/// A runtime with that many threads beside the caller's.
+///
+/// # Errors
+/// When the system gives no threads.
+pub fn runtime(workers: usize) -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(workers)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::internal(format!("cannot start threads: {error}")))
 }

@@ -34,6 +34,13 @@ pub(super) fn read<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>, role: Role) -> 
                 chat.refused.extend(refused(scan)?);
                 Ok(())
             })?,
+            b"tool_use_result" | b"toolUseResult" => {
+                let twin = chat.blocks.iter().find_map(|block| match block {
+                    Block::ToolResult(result) => result.content,
+                    _ => None,
+                });
+                scan.skip_twin(twin)?;
+            }
             b"toolDenialKind" => all_refused |= scan.word()?.is_some(),
             b"permissionDecision" => all_refused |= is_reject(scan)?,
             _ if role == Role::Block && fields.take(scan, key)? => {}

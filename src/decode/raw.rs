@@ -25,6 +25,11 @@ impl<'a> Raw<'a> {
         Scan::new(self.0.as_bytes()).text().ok().flatten()
     }
 
+    /// A count; `None` for any other type and for negative numbers.
+    pub fn as_u64(self) -> Option<u64> {
+        Scan::new(self.0.as_bytes()).count().ok().flatten()
+    }
+
     /// The values of the fields of these names of an object, in one pass; `None` for absent ones and nulls. Of
     /// several fields with one name the last counts.
     pub fn pick<const N: usize>(self, names: [&str; N]) -> [Option<Self>; N] {

@@ -33,16 +33,9 @@ pub fn kind(prefix: &[u8]) -> Option<Kind> {
     let mut scan = Scan::new(prefix);
     let kind = match &*scan.seek(b"type").ok()?.then(|| scan.text().ok().flatten())?? {
         "system" => {
-            // The subtype nearly always follows; if it came before the type, start again.
-            let found = scan.seek_next(b"subtype").ok()?;
-            if !found {
-                scan = Scan::new(prefix);
-                scan.seek(b"subtype").ok()?.then_some(())?;
-            }
-            match scan.text().ok()?.as_deref() {
-                Some("init") => Kind::Init,
-                _ => Kind::System,
-            }
+            let mut scan = Scan::new(prefix);
+            let subtype = if scan.seek(b"subtype").ok()? { scan.text().ok()? } else { None };
+            if subtype.as_deref() == Some("init") { Kind::Init } else { Kind::System }
         }
         "assistant" | "assistant_message" | "tool_use" => Kind::Assistant,
         "user" | "tool_result" => Kind::User,

@@ -7,9 +7,11 @@
 
 use std::borrow::Cow;
 
-use memchr::{memchr, memchr_iter};
-
-use super::{Raw, text};
+use super::{
+    Raw,
+    bits::{BLOCK, Bits},
+    text,
+};
 
 /// The bytes are not one JSON text. The whole line is then malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +32,7 @@ impl<'a> Scan<'a> {
     }
 
     /// The next byte that is not white space, not consumed.
-    #[inline]
+    #[inline(always)]
     pub(super) fn peek(&mut self) -> Scanned<u8> {
         loop {
             match self.bytes.get(self.at) {
@@ -108,11 +110,6 @@ impl<'a> Scan<'a> {
         if self.peek()? == b'}' {
             return Ok(false);
         }
-        self.seek_on(name)
-    }
-
-    /// As [`seek`](Self::seek), from a key inside the object.
-    fn seek_on(&mut self, name: &[u8]) -> Scanned<bool> {
         loop {
             if *self.key()? == *name {
                 return Ok(true);
@@ -126,25 +123,13 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// As [`seek`](Self::seek), after the value of an earlier field.
-    pub(super) fn seek_next(&mut self, name: &[u8]) -> Scanned<bool> {
-        match self.peek()? {
-            b',' => {
-                self.at += 1;
-                self.seek_on(name)
-            }
-            b'}' => Ok(false),
-            _ => Err(Broken),
-        }
-    }
-
     /// The next value as text; `None` for any other type.
     pub(super) fn text(&mut self) -> Scanned<Option<Cow<'a, str>>> {
         if self.peek()? != b'"' {
             self.skip()?;
             return Ok(None);
         }
-        Ok(Some(text::unescape(self.string()?)))
+        Ok(Some(self.string::<false>()?.text()))
     }
 
     /// The next value as text, the empty text counting as none.
@@ -194,7 +179,7 @@ impl<'a> Scan<'a> {
         if span == b"null" {
             return Ok(None);
         }
-        Ok(Some(match std::str::from_utf8(span) {
+        Ok(Some(match simdutf8::basic::from_utf8(span) {
             Ok(text) if clean => Raw(text),
             _ => Raw::UNREADABLE,
         }))
@@ -212,10 +197,7 @@ impl<'a> Scan<'a> {
         loop {
             match self.peek()? {
                 b'"' => {
-                    let inside = self.string()?;
-                    if CHECK {
-                        clean = clean && is_clean(inside);
-                    }
+                    clean &= self.string::<CHECK>()?.clean;
                 }
                 b'{' => {
                     self.at += 1;
@@ -263,16 +245,17 @@ impl<'a> Scan<'a> {
     }
 
     /// A key with its colon.
-    #[inline]
+    #[inline(always)]
     fn key(&mut self) -> Scanned<Cow<'a, [u8]>> {
         if self.peek()? != b'"' {
             return Err(Broken);
         }
-        let inside = self.string()?;
+        let inside = self.string::<false>()?;
         self.colon()?;
-        Ok(match memchr(b'\\', inside) {
-            None => Cow::Borrowed(inside),
-            Some(_) => Cow::Owned(text::unescape(inside).into_owned().into_bytes()),
+        Ok(if inside.is_escaped {
+            Cow::Owned(inside.text().into_owned().into_bytes())
+        } else {
+            Cow::Borrowed(inside.bytes)
         })
     }
 
@@ -280,9 +263,9 @@ impl<'a> Scan<'a> {
         if self.peek()? != b'"' {
             return Err(Broken);
         }
-        let inside = self.string()?;
+        let inside = self.string::<CHECK>()?;
         self.colon()?;
-        Ok(!CHECK || is_clean(inside))
+        Ok(inside.clean)
     }
 
     #[inline]
@@ -294,21 +277,76 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    /// The inside of the string whose quote is at the current position.
-    #[inline]
-    fn string(&mut self) -> Scanned<&'a [u8]> {
+    /// The string whose quote is at the current position. With `CHECK`, its inside is checked too.
+    #[inline(always)]
+    fn string<const CHECK: bool>(&mut self) -> Scanned<Inside<'a>> {
         let start = self.at + 1;
-        let mut from = start;
-        loop {
-            let end = from + memchr(b'"', self.bytes.get(from..).ok_or(Broken)?).ok_or(Broken)?;
-            // A quote ends the string unless an odd number of backslashes stands before it. A run of backslashes
-            // never reaches past the previous quote, so all counting together is linear.
-            let escapes = self.bytes[from..end].iter().rev().take_while(|byte| **byte == b'\\').count();
-            if escapes % 2 == 0 {
+        if let Some(lane) = self.bytes.get(start..).and_then(|rest| rest.first_chunk()) {
+            let bits = Bits::of_lane(lane);
+            if bits.quotes != 0 && bits.backslashes == 0 {
+                let length = bits.quotes.trailing_zeros();
+                let clean = !CHECK || bits.controls & ((1 << length) - 1) == 0;
+                let end = start + length as usize;
                 self.at = end + 1;
-                return Ok(&self.bytes[start..end]);
+                return Ok(Inside { bytes: &self.bytes[start..end], is_escaped: false, clean });
             }
-            from = end + 1;
+        }
+        self.long_string::<CHECK>(start)
+    }
+
+    #[inline(never)]
+    fn long_string<const CHECK: bool>(&mut self, start: usize) -> Scanned<Inside<'a>> {
+        let (mut at, mut carry, mut is_escaped, mut clean) = (start, false, false, true);
+        while at < self.bytes.len() {
+            let bits = Bits::at(self.bytes, at);
+            let escaped = bits.escaped(&mut carry);
+            is_escaped |= bits.backslashes != 0;
+            let quotes = bits.quotes & !escaped;
+            // All bits below the closing quote, or all.
+            let inside = (quotes & quotes.wrapping_neg()).wrapping_sub(1);
+            if CHECK {
+                clean = clean && bits.controls & inside == 0 && self.are_escapes(at, escaped & inside);
+            }
+            if quotes != 0 {
+                let end = at + quotes.trailing_zeros() as usize;
+                self.at = end + 1;
+                return Ok(Inside { bytes: &self.bytes[start..end], is_escaped, clean });
+            }
+            at += BLOCK;
+        }
+        Err(Broken)
+    }
+
+    /// Whether the characters at these bits of the block, each after a backslash, are ones that JSON knows.
+    #[inline]
+    fn are_escapes(&self, block: usize, mut escaped: u64) -> bool {
+        let mut valid = true;
+        while escaped != 0 {
+            let at = block + escaped.trailing_zeros() as usize;
+            let letter = self.bytes.get(at).copied().unwrap_or_default();
+            valid &= SIMPLE_ESCAPES[usize::from(letter)] || self.is_unicode_escape(at);
+            escaped &= escaped - 1;
+        }
+        valid
+    }
+
+    fn is_unicode_escape(&self, at: usize) -> bool {
+        let digits = self.bytes.get(at..at + 5).and_then(|escape| escape.strip_prefix(b"u"));
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    }
+
+    /// Skips the next value, most likely a copy of `twin`. Comparing is much faster than walking.
+    pub(super) fn skip_twin(&mut self, twin: Option<Raw<'_>>) -> Scanned<()> {
+        self.peek()?;
+        match twin {
+            // A number could go on after the copy; these cannot.
+            Some(Raw(twin))
+                if twin.starts_with(['"', '[', '{']) && self.bytes[self.at..].starts_with(twin.as_bytes()) =>
+            {
+                self.at += twin.len();
+                Ok(())
+            }
+            _ => self.skip(),
         }
     }
 
@@ -352,6 +390,16 @@ impl<'a> Scan<'a> {
     }
 }
 
+/// Letters that may follow a backslash by themselves.
+const SIMPLE_ESCAPES: [bool; 256] = {
+    let (letters, mut table, mut index) = (b"\"\\/bfnrt", [false; 256], 0);
+    while index < letters.len() {
+        table[letters[index] as usize] = true;
+        index += 1;
+    }
+    table
+};
+
 /// What encloses a position: a bit per level, set for objects. The innermost 64 levels cost no allocation.
 #[derive(Debug, Default)]
 struct Nest {
@@ -382,28 +430,18 @@ impl Nest {
     }
 }
 
-/// Whether the inside of a string is valid JSON: no control characters, no unknown escapes. UTF-8 is checked elsewhere.
-fn is_clean(inside: &[u8]) -> bool {
-    // No early exit: whole blocks without a branch are what the compiler turns into vector instructions.
-    let control = inside.chunks(1024).any(|block| block.iter().fold(false, |any, byte| any | (*byte < 0x20)));
-    !control && has_valid_escapes(inside)
+/// What stands between the quotes of a string.
+#[derive(Clone, Copy, Debug)]
+struct Inside<'a> {
+    bytes: &'a [u8],
+    /// There may be escapes.
+    is_escaped: bool,
+    /// No control characters and no unknown escapes, if that was checked. UTF-8 is checked elsewhere.
+    clean: bool,
 }
 
-fn has_valid_escapes(inside: &[u8]) -> bool {
-    let mut escaped = 0;
-    for at in memchr_iter(b'\\', inside) {
-        if at < escaped {
-            continue;
-        }
-        escaped = at + 2;
-        let valid = match inside.get(at + 1) {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => true,
-            Some(b'u') => inside.get(at + 2..at + 6).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)),
-            _ => false,
-        };
-        if !valid {
-            return false;
-        }
+impl<'a> Inside<'a> {
+    fn text(self) -> Cow<'a, str> {
+        if self.is_escaped { text::unescape(self.bytes) } else { text::plain(self.bytes) }
     }
-    true
 }

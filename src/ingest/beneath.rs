@@ -4,7 +4,7 @@
 //! check and its use, cannot lead out of the directory that was meant. It must not know what the files mean.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{self, Read, Write},
     os::fd::OwnedFd,
     path::Path,
@@ -57,15 +57,20 @@ impl Folder {
     /// The directory that holds `relative`, and its last name. With `make` missing directories are made.
     fn parent_of<'a>(&self, relative: &'a str, make: Option<u32>) -> io::Result<(Self, &'a str)> {
         check(relative)?;
+        let (parents, name) = relative.rsplit_once('/').unwrap_or(("", relative));
+        Ok((self.folder(parents, make)?, name))
+    }
+
+    /// The directory `relative`; the empty path is this one. With `make` missing directories are made.
+    fn folder(&self, relative: &str, make: Option<u32>) -> io::Result<Self> {
         let mut folder = Self(self.0.try_clone()?);
-        let (parents, name) = relative.rsplit_once('/').map_or(("", relative), |(parents, name)| (parents, name));
-        for part in parents.split('/').filter(|part| !part.is_empty()) {
+        for part in relative.split('/').filter(|part| !part.is_empty()) {
             folder = match make {
                 Some(mode) => folder.child_or_new(part, mode)?,
                 None => folder.child(part)?,
             };
         }
-        Ok((folder, name))
+        Ok(folder)
     }
 
     /// Bytes of the regular file `relative`; refused above `limit` bytes.
@@ -147,10 +152,14 @@ impl Folder {
     }
 }
 
-/// Makes `path` and its missing parents readable by the owner alone. Existing directories stay as they are.
-pub(crate) fn make_private(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    fs::DirBuilder::new().recursive(true).mode(PRIVATE).create(path)
+/// Makes `path`, which lies below the directory `root`, and its missing parents, for the owner alone. Existing
+/// directories stay as they are; a link among them is an error.
+pub(crate) fn make_private(root: &Path, path: &Path) -> io::Result<()> {
+    let stray =
+        || io::Error::new(io::ErrorKind::InvalidInput, format!("{} is not below {}", path.display(), root.display()));
+    let relative = path.strip_prefix(root).ok().and_then(Path::to_str).ok_or_else(stray)?;
+    check(relative)?;
+    Folder::open(root)?.folder(relative, Some(PRIVATE)).map(drop)
 }
 
 /// Refuses what is not a plain path of names: absolute, empty, climbing or with a NUL.
@@ -182,7 +191,7 @@ fn draft_name() -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::{fs, os::unix::fs::symlink};
 
     use proptest::prelude::*;
 
@@ -228,6 +237,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn hostile_paths_never_reach_a_neighbour(
             parts in prop::collection::vec(prop::sample::select(vec!["..", ".", "", "inside", "/", "neighbour", "a\0b", "link"]), 1..6),

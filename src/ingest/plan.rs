@@ -5,6 +5,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
+    sync::Arc,
 };
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
@@ -44,7 +45,7 @@ pub struct WorkUnit {
     /// What the tape keeps of it.
     pub planned: PlannedUnit,
     /// Names it is told but may not read.
-    pub peer_file_index: Vec<String>,
+    pub peer_file_index: Vec<Arc<str>>,
     /// What the adapter wants the agent to know.
     pub notes: Option<String>,
     /// Directory that the paths are relative to, absolute.

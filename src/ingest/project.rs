@@ -14,6 +14,7 @@ use super::yaml;
 mod reader;
 pub mod settings;
 
+pub(crate) use reader::nearest;
 pub use settings::{Backend, Connection, FailureMode, RateLimit, Retry, Role, Settings, SourceAt, WorkUnits};
 
 /// Name of the file that makes a directory a project.

@@ -6,6 +6,7 @@
 use std::{
     io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use super::project::{Connection, SourceAt};
@@ -53,7 +54,7 @@ pub struct Chunk {
     /// Files it may read beside its own.
     pub dependency_paths: Vec<String>,
     /// Names it is told but may not read.
-    pub peer_file_index: Vec<String>,
+    pub peer_file_index: Vec<Arc<str>>,
     /// What the agent should know about it.
     pub notes: Option<String>,
 }

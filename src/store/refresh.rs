@@ -12,6 +12,9 @@ use crate::{run::Source, tape::RunId};
 /// Runs that are written in one commit.
 const RUNS_A_COMMIT: usize = 16;
 
+/// Opens a tape as a source, or says in a sentence why it cannot. Reading tapes is not this layer's business.
+pub type OpenTape<'a> = dyn Fn(&Path) -> Result<Box<dyn Source>, String> + 'a;
+
 /// What was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refreshed {
@@ -33,13 +36,8 @@ pub enum RefreshError {
 }
 
 impl Runs {
-    /// Indexes every run whose tape is longer than it was, and forgets runs that are gone. `open` opens a tape as a
-    /// source, or says why it cannot. One bad tape does not keep the others out.
-    pub fn refresh(
-        &self,
-        db: &mut Db,
-        open: &dyn Fn(&Path) -> Result<Box<dyn Source>, String>,
-    ) -> Result<Refreshed, RefreshError> {
+    /// Indexes every run whose tape is longer than it was, and forgets runs that are gone. One bad tape does not keep the others out.
+    pub fn refresh(&self, db: &mut Db, open: &OpenTape<'_>) -> Result<Refreshed, RefreshError> {
         let found = self.list()?;
         let known: Vec<(RunId, u64)> = db.list()?.iter().map(|listed| (listed.id, listed.tape_bytes)).collect();
         let ids: Vec<RunId> = found.iter().map(|run| run.id).collect();

@@ -21,6 +21,8 @@ use nix::sys::signal::{self, Signal as Unix};
 use ratatui::{Terminal as Screen, backend::CrosstermBackend, buffer::Buffer};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal as listen},
+    sync::mpsc,
+    task::JoinHandle,
     time::Instant,
 };
 
@@ -31,6 +33,9 @@ use super::{
 
 /// Number of the signal that Ctrl-C stands for.
 pub const INTERRUPT: i32 = Unix::SIGINT as i32;
+
+/// Events that may wait while a frame is drawn.
+const EVENTS: usize = 1024;
 
 // Alternate screen, title kept aside, bracketed paste. The cursor is hidden by the first frame.
 const ENTER: &str = "\x1b[22;2t\x1b[?1049h\x1b[2J\x1b[?2004h";
@@ -139,7 +144,7 @@ impl Signals {
 pub struct Terminal {
     screen: Screen<CrosstermBackend<OneWrite>>,
     /// `None` while the terminal belongs to somebody else: a stream that exists eats its keys.
-    events: Option<EventStream>,
+    events: Option<Events>,
     signals: Signals,
     mouse: bool,
     started: Instant,
@@ -157,7 +162,7 @@ impl Terminal {
         let signals = Signals::new()?;
         take(mouse).inspect_err(|_| restore())?;
         let screen = Screen::new(CrosstermBackend::new(OneWrite::default())).inspect_err(|_| restore())?;
-        Ok(Self { screen, events: Some(EventStream::new()), signals, mouse, started: Instant::now() })
+        Ok(Self { screen, events: Some(Events::new()), signals, mouse, started: Instant::now() })
     }
 
     /// Starts over with an empty screen. Not `Terminal::clear`: that asks the terminal where its cursor is, and the
@@ -180,13 +185,41 @@ impl Drop for Terminal {
     }
 }
 
+/// Keys of the terminal, read by a task of their own. A crossterm stream wakes only the task that polled it first, so
+/// it must not be polled by a loop that looks without waiting; a channel may be.
+struct Events {
+    received: mpsc::Receiver<io::Result<Event>>,
+    reading: JoinHandle<()>,
+}
+
+impl Events {
+    fn new() -> Self {
+        let (send, received) = mpsc::channel(EVENTS);
+        let reading = tokio::spawn(async move {
+            let mut stream = EventStream::new();
+            while let Some(event) = stream.next().await {
+                if send.send(event).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Self { received, reading }
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        self.reading.abort();
+    }
+}
+
 impl World for Terminal {
     fn moment(&self) -> Moment {
         Moment { now: self.started.elapsed(), wall: Timestamp::now() }
     }
 
     async fn input(&mut self) -> Input {
-        let key = OptionFuture::from(self.events.as_mut().map(|events| events.next()));
+        let key = OptionFuture::from(self.events.as_mut().map(|events| events.received.recv()));
         tokio::select! {
             biased;
             signal = self.signals.next() => signal,
@@ -226,7 +259,7 @@ impl World for Terminal {
         // The whole job stops, or the shell would not get its prompt back.
         signal::kill(nix::unistd::Pid::from_raw(0), Unix::SIGTSTP).map_err(io::Error::from)?;
         take(self.mouse)?;
-        self.events = Some(EventStream::new());
+        self.events = Some(Events::new());
         self.blank()
     }
 }

@@ -55,7 +55,7 @@ pub struct Facts {
     pub tally: Tally,
     /// Wiki references without a page, as `page -> missing`.
     pub dangling: Vec<String>,
-    /// What it wrote and does not hold, each as `connection:source (errors)`.
+    /// What it wrote and does not hold, each with its subject (`wiki page orders: no summary`).
     pub invalid: Vec<String>,
     /// What it wrote could not be moved into the project.
     pub publish_error: Option<String>,
@@ -146,7 +146,7 @@ fn of_work(unit: &UnitKey, facts: &Facts, rule: FailureRule, stop: StopReason) -
         return Some(failure(stop, Cause::DanglingReferences, reason));
     }
     if !facts.invalid.is_empty() {
-        let reason = format!("sl_validate failed for: {}", quote(&facts.invalid.join(", ")));
+        let reason = format!("validation failed for: {}", quote(&facts.invalid.join(", ")));
         return Some(failure(stop, Cause::Validation, reason));
     }
     let error = facts.publish_error.as_deref()?;
@@ -170,14 +170,16 @@ fn failure(stop: StopReason, cause: Cause, reason: String) -> Verdict {
 
 fn loop_reason(facts: &Facts) -> String {
     let Some(result) = &facts.result else { return no_result(facts) };
-    let subtype = result.subtype.as_deref().filter(|subtype| *subtype != "success");
-    let label = subtype.or(result.terminal_reason.as_deref()).unwrap_or("no reason given");
-    let text =
-        [&result.errors, &result.text, &facts.last_text].into_iter().flatten().find(|text| !text.trim().is_empty());
-    match text {
-        Some(text) => format!("Claude Code query failed ({label}): {}", quote(text)),
-        None => format!("Claude Code query failed ({label})"),
+    let terminal = result.terminal_reason.as_deref().filter(|terminal| *terminal != "completed");
+    if let Some(aborted @ ("aborted_streaming" | "aborted_tools")) = terminal {
+        return format!("Claude Code was interrupted ({aborted})");
     }
+    let subtype = result.subtype.as_deref().filter(|subtype| *subtype != "success");
+    let label = subtype.or(terminal).map(|label| format!(" ({})", quote(label))).unwrap_or_default();
+    let texts = [&result.errors, &result.text, &facts.last_text].into_iter().flatten();
+    let text = texts.map(|text| quote(text)).find(|text| !text.is_empty());
+    let text = text.map(|text| format!(": {text}")).unwrap_or_default();
+    format!("Claude Code query failed{label}{text}")
 }
 
 /// A process that ended without a result line: its own last words, if it had any.

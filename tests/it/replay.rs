@@ -8,9 +8,10 @@ use std::{
 };
 
 use ingestdeck::{
+    decode::{self, Kind},
     replay::{self, Direction, FileSource, Format, Needle, OpenError, detect::Refusal},
     run::source::{Arrived, Lane, Progress, Source},
-    tape::{Body, Seq},
+    tape::{Body, Entry, Millis, Seq},
 };
 use proptest::prelude::*;
 
@@ -376,4 +377,80 @@ fn search_crosses_blocks_and_knows_escapes() {
     assert_eq!(find("needle", Direction::Backward), Some(Seq(0)));
     assert_eq!(find("needle", Direction::Forward), None);
     assert!(Needle::new("").is_none());
+}
+
+/// What a capture is, told by the name its recorder gave it.
+fn expected(name: &str, length: usize) -> Format {
+    if length == 0 {
+        Format::Empty
+    } else if name.starts_with("request_") {
+        Format::Document
+    } else if name.ends_with(".meta.json") {
+        Format::JsonLines
+    } else if name.starts_with("ondisk_") {
+        Format::SessionFile
+    } else if name.ends_with(".transcript.jsonl") || name.ends_with("_control.jsonl") {
+        Format::TwoWay
+    } else {
+        Format::Capture
+    }
+}
+
+#[test]
+fn every_capture_of_the_real_cli_opens_and_reads_both_ways() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures");
+    let mut seen = 0;
+    for folder in [root.clone(), root.join("versions")] {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            if !name.contains(".json") {
+                continue;
+            }
+            seen += 1;
+            let content = fs::read(&path).unwrap();
+            let mut source = FileSource::open(&path).unwrap();
+            assert_eq!(source.format(), expected(&name, content.len()), "{name}");
+            let (kept, progress) = drain(&mut source, 700);
+            assert_eq!(progress, Progress::End);
+            let lines = content.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count();
+            let entries = if source.format() == Format::Document { 1 } else { lines };
+            assert_eq!(kept.len(), entries, "{name}");
+            assert!(kept.iter().all(|entry| entry.intact && !entry.body.starts_with("raw")), "{name}");
+            if matches!(source.format(), Format::SessionFile | Format::TwoWay) {
+                assert!(source.origin().has_times && kept.iter().any(|entry| entry.at > 0), "{name}");
+            }
+            for entry in kept.iter().rev() {
+                assert_eq!(read(&mut source, entry.seq).as_ref(), Some(entry), "{name}");
+            }
+        }
+    }
+    assert!(seen > 120, "{seen} captures");
+}
+
+#[test]
+fn the_index_knows_the_kind_of_every_line_before_anything_is_folded() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures");
+    for name in
+        ["success_tools.jsonl", "partial_messages.jsonl", "ondisk_session.jsonl", "tool_progress_heartbeat.jsonl"]
+    {
+        let path = root.join(name);
+        let scratch = Scratch::new();
+        let content = fs::read(&path).unwrap();
+        let lines: Vec<&[u8]> = content.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
+        let expected: Vec<Kind> = lines.iter().map(|line| decode::line(line).body.kind()).collect();
+        let entries = (0..).zip(&lines).map(|(seq, line)| {
+            let body = Body::Out(line);
+            let mut text = Vec::new();
+            Entry { seq: Seq(seq), at: Millis(seq), lane: Some(("a unit".into(), 3)), body }.write(&mut text);
+            String::from_utf8(text).unwrap()
+        });
+        let tape = scratch.file("tape", format!("{HEADER}\n{}", entries.collect::<String>()));
+        for path in [path, tape] {
+            let index = FileSource::open(&path).unwrap().index();
+            while index.advance(1).unwrap() == Progress::More {}
+            let kinds: Vec<Kind> = (0..index.len()).map(|seq| index.kind(Seq(seq)).unwrap()).collect();
+            assert_eq!(kinds, expected, "{}", path.display());
+        }
+    }
 }

@@ -149,6 +149,11 @@ impl Host {
         servers.map(|(name, up)| json!({"name": name, "status": status(*up), "source": "sdk"})).collect()
     }
 
+    /// Nobody answers any more.
+    pub(super) fn close(&self) {
+        lock(&self.peer).pending = None;
+    }
+
     /// Waits until a handshake that has begun is over.
     pub(super) async fn ready(&self) {
         let _handshake = self.handshake.lock().await;
@@ -166,7 +171,7 @@ impl Host {
         loop {
             line.clear();
             if stdin.read_until(b'\n', &mut line).await? == 0 {
-                lock(&self.peer).pending = None;
+                self.close();
                 return Ok(());
             }
             if line.trim_ascii().is_empty() {

@@ -1,7 +1,8 @@
 //! The script of a scripted agent: TOML in, checked parts out. Knows no streams and plays nothing.
 //!
 //! ```toml
-//! [pace]                       # how text streams; all times are divided by --speed
+//! [pace]                       # how messages come; all times are divided by --speed
+//! message_ms = 600             # before each message
 //! chunk_chars = 24
 //! chunk_ms = 30
 //!
@@ -33,7 +34,7 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Script {
-    /// How text streams.
+    /// How messages come.
     #[serde(default)]
     pub pace: Pace,
     /// Price of tokens.
@@ -44,10 +45,12 @@ pub struct Script {
     pub parts: Vec<Part>,
 }
 
-/// How text streams.
+/// How messages come.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Pace {
+    /// Milliseconds before the first block of each message.
+    pub message_ms: u64,
     /// Characters of one delta.
     pub chunk_chars: usize,
     /// Milliseconds after each delta.
@@ -56,7 +59,7 @@ pub struct Pace {
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { chunk_chars: 24, chunk_ms: 30 }
+        Self { message_ms: 0, chunk_chars: 24, chunk_ms: 30 }
     }
 }
 
@@ -143,7 +146,7 @@ pub enum Step {
     Result(Ending),
     /// Silence until somebody interrupts or kills.
     Hang,
-    /// From now on these have no effect.
+    /// From now on these have no effect; as the first step, from before the first line.
     Ignore(Vec<Ignorable>),
     /// Exit at once with this code and no result.
     Exit(u8),

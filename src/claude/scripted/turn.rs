@@ -1,6 +1,6 @@
 //! One turn: plays the steps of a part, one after the other, until they end or somebody interrupts.
 
-use std::{io, time::Duration};
+use std::{collections::VecDeque, io, pin::pin, time::Duration};
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde_json::{Value, json};
@@ -91,6 +91,10 @@ impl<'a> Turn<'a> {
 
     /// From the init line to the result line.
     pub(super) async fn play(&mut self) -> Result<(), Cut> {
+        // What a part ignores from its start, it ignores before anybody can hear of it.
+        for step in self.part.steps.iter().take_while(|step| matches!(step, Step::Ignore(_))) {
+            self.step(step).await?;
+        }
         self.actor.wire.stamped(self.init()).await?;
         for step in &self.part.steps {
             if self.token.is_cancelled() {
@@ -173,10 +177,11 @@ impl<'a> Turn<'a> {
         self.actor.wire.stamped(line).await
     }
 
-    async fn begin_message(&mut self) -> io::Result<()> {
+    async fn begin_message(&mut self) -> Result<(), Cut> {
         if self.message.is_some() {
             return Ok(());
         }
+        self.nap(self.actor.script.pace.message_ms).await?;
         let estimate =
             Tokens { input: 4, output: 1, cache_read: self.context, cache_write: std::mem::take(&mut self.fresh) };
         self.context += estimate.cache_write;
@@ -187,7 +192,8 @@ impl<'a> Turn<'a> {
         let start = json!({"id": id, "type": "message", "role": "assistant", "model": MODEL, "content": [],
             "stop_reason": null, "stop_sequence": null, "usage": wire::usage(tokens)});
         self.message = Some(Message { id, blocks: 0, letters: 0, tokens });
-        self.event(json!({"type": "message_start", "message": start})).await
+        self.event(json!({"type": "message_start", "message": start})).await?;
+        Ok(())
     }
 
     async fn end_message(&mut self, stop_reason: &str) -> io::Result<()> {
@@ -265,6 +271,7 @@ impl<'a> Turn<'a> {
         let together = asked.iter().all(|call| call.read_only);
         let mut waiting = asked.into_iter();
         let mut running = FuturesUnordered::new();
+        let mut done = VecDeque::new();
         loop {
             while running.is_empty() || together {
                 match waiting.next() {
@@ -272,14 +279,26 @@ impl<'a> Turn<'a> {
                     None => break,
                 }
             }
-            let outcome = tokio::select! {
-                biased;
-                () = token.cancelled() => return Err(Cut::Interrupted),
-                outcome = running.next() => outcome,
+            let next = match done.pop_front() {
+                Some(outcome) => Some(outcome),
+                None => tokio::select! {
+                    biased;
+                    () = token.cancelled() => return Err(Cut::Interrupted),
+                    outcome = running.next() => outcome,
+                },
             };
-            match outcome {
-                Some(outcome) => self.settle(outcome?).await?,
-                None => break,
+            let Some(outcome) = next else { break };
+            let mut settling = pin!(self.settle(outcome?));
+            loop {
+                // The other calls go on meanwhile: one of them may be next in line for the stream that this one waits
+                // for, and would never let go of it unpolled.
+                tokio::select! {
+                    settled = &mut settling => {
+                        settled?;
+                        break;
+                    }
+                    Some(outcome) = running.next() => done.push_back(outcome),
+                }
             }
         }
         if self.actor.run.max_turns.is_some_and(|most| self.messages >= most) {

@@ -1,5 +1,7 @@
 //! The `dbt` adapter: the YAML of a dbt project, whole when it is small, else one unit per model file.
 
+use std::sync::Arc;
+
 use super::{
     Adapter, Chunk, Chunks, RawFile, Tree,
     slug::{stem, unique_keys},
@@ -49,6 +51,9 @@ impl Adapter for Dbt {
                 "{elsewhere} YAML files outside models/ are in no unit, as the project has more than {WHOLE} of them"
             ));
         }
+        // Shared, as every unit names nearly all of the others.
+        let peers = paths.iter().filter(|path| !manifest.iter().any(|name| name == *path));
+        let peers: Vec<Arc<str>> = peers.map(|path| Arc::from(*path)).collect();
         let units = unique_keys("dbt", &models, stem)
             .into_iter()
             .zip(&models)
@@ -57,12 +62,7 @@ impl Adapter for Dbt {
                 label: Some((*path).to_owned()),
                 raw_files: vec![(*path).to_owned()],
                 dependency_paths: manifest.clone(),
-                peer_file_index: paths
-                    .iter()
-                    .filter(|peer| *peer != path && !manifest.iter().any(|name| name == *peer))
-                    .take(PEERS)
-                    .map(|peer| (*peer).to_owned())
-                    .collect(),
+                peer_file_index: peers.iter().filter(|peer| &***peer != *path).take(PEERS).cloned().collect(),
                 ..Chunk::default()
             })
             .collect();

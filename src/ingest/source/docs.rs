@@ -1,5 +1,7 @@
 //! The `docs` adapter: one unit per Markdown or text file.
 
+use std::sync::Arc;
+
 use super::{
     Adapter, Chunk, Chunks, Tree,
     slug::{stem, unique_keys},
@@ -29,6 +31,8 @@ impl Adapter for Docs {
         let mut warnings = Vec::new();
         let files = tree.texts(tree.with_extension(EXTENSIONS), &mut warnings);
         let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+        // Shared, as every unit names nearly all of the others.
+        let peers: Vec<Arc<str>> = paths.iter().map(|path| Arc::from(*path)).collect();
         let units = unique_keys("docs", &paths, stem)
             .into_iter()
             .zip(&paths)
@@ -36,12 +40,7 @@ impl Adapter for Docs {
                 key,
                 label: Some((*path).to_owned()),
                 raw_files: vec![(*path).to_owned()],
-                peer_file_index: paths
-                    .iter()
-                    .filter(|peer| *peer != path)
-                    .take(PEERS)
-                    .map(|peer| (*peer).to_owned())
-                    .collect(),
+                peer_file_index: peers.iter().filter(|peer| &***peer != *path).take(PEERS).cloned().collect(),
                 ..Chunk::default()
             })
             .collect();

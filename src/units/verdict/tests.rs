@@ -92,7 +92,7 @@ fn checks_hit_in_order() {
         result: Some(result("error_during_execution", true, None)),
         tally,
         dangling: vec!["a -> b".into(), "c -> d".into()],
-        invalid: vec!["wh:orders (no grain)".into()],
+        invalid: vec!["wiki page orders: no summary".into()],
         publish_error: Some("permission denied".into()),
         ..Facts::default()
     };
@@ -128,7 +128,7 @@ fn checks_hit_in_order() {
     Claude Code query failed (error_during_execution)
     2 tool call(s) failed during WorkUnit dbt-all
     wiki references target missing page(s): a -> b, c -> d
-    sl_validate failed for: wh:orders (no grain)
+    validation failed for: wiki page orders: no summary
     what it wrote could not be moved into the project: permission denied
     completed
     ");
@@ -213,16 +213,16 @@ fn words_of_the_model_are_no_error() {
 
 #[test]
 fn terminal_reasons_name_cancelling_and_a_full_context() {
-    for (terminal, expected) in [
-        ("aborted_streaming", Cause::Cancelled),
-        ("aborted_tools", Cause::Cancelled),
-        ("prompt_too_long", Cause::ContextOverflow),
-        ("malformed_tool_use_exhausted", Cause::LoopError),
+    for (terminal, expected, reason) in [
+        ("aborted_streaming", Cause::Cancelled, "Claude Code was interrupted (aborted_streaming)"),
+        ("aborted_tools", Cause::Cancelled, "Claude Code was interrupted (aborted_tools)"),
+        ("prompt_too_long", Cause::ContextOverflow, "Claude Code query failed (prompt_too_long)"),
+        ("malformed_tool_use_exhausted", Cause::LoopError, "Claude Code query failed (malformed_tool_use_exhausted)"),
+        ("completed", Cause::LoopError, "Claude Code query failed"),
     ] {
         let facts = Facts { result: Some(result("success", true, Some(terminal))), ..Facts::default() };
         let verdict = strict(&facts);
-        assert_eq!((verdict.outcome, verdict.cause), (Outcome::Failed, expected));
-        assert_eq!(verdict.reason, format!("Claude Code query failed ({terminal})"));
+        assert_eq!((verdict.outcome, verdict.cause, verdict.reason.as_str()), (Outcome::Failed, expected, reason));
     }
 }
 

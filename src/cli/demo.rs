@@ -1,0 +1,169 @@
+//! `demo`: the bundled project, played by a scripted agent through the very path that a real run takes.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    args::{DemoArgs, Global, SelectArgs},
+    execute::{Agent, Terms},
+    exit::{Exit, Failure},
+    launch::{self, Launch},
+    project, settings,
+};
+use crate::{ingest::project::Project, units::tally::FailureRule};
+
+/// The project's files.
+const FILES: &[(&str, &str)] = &[
+    ("ktx.yaml", include_str!("../../assets/demo/project/ktx.yaml")),
+    ("sources/dbt/dbt_project.yml", include_str!("../../assets/demo/project/sources/dbt/dbt_project.yml")),
+    (
+        "sources/dbt/models/marts/fct_revenue_daily.sql",
+        include_str!("../../assets/demo/project/sources/dbt/models/marts/fct_revenue_daily.sql"),
+    ),
+    (
+        "sources/dbt/models/marts/fct_roast_yield.sql",
+        include_str!("../../assets/demo/project/sources/dbt/models/marts/fct_roast_yield.sql"),
+    ),
+    (
+        "sources/dbt/models/marts/schema.yml",
+        include_str!("../../assets/demo/project/sources/dbt/models/marts/schema.yml"),
+    ),
+    (
+        "sources/dbt/models/staging/sources.yml",
+        include_str!("../../assets/demo/project/sources/dbt/models/staging/sources.yml"),
+    ),
+    (
+        "sources/dbt/models/staging/stg_orders.sql",
+        include_str!("../../assets/demo/project/sources/dbt/models/staging/stg_orders.sql"),
+    ),
+    (
+        "sources/handbook/bean-contracts.md",
+        include_str!("../../assets/demo/project/sources/handbook/bean-contracts.md"),
+    ),
+    (
+        "sources/handbook/metric-changelog.md",
+        include_str!("../../assets/demo/project/sources/handbook/metric-changelog.md"),
+    ),
+    (
+        "sources/handbook/order-lifecycle.md",
+        include_str!("../../assets/demo/project/sources/handbook/order-lifecycle.md"),
+    ),
+    (
+        "sources/handbook/revenue-and-refunds.md",
+        include_str!("../../assets/demo/project/sources/handbook/revenue-and-refunds.md"),
+    ),
+    ("sources/handbook/roast-batches.md", include_str!("../../assets/demo/project/sources/handbook/roast-batches.md")),
+    (
+        "sources/handbook/subscription-terms.md",
+        include_str!("../../assets/demo/project/sources/handbook/subscription-terms.md"),
+    ),
+    (
+        "sources/handbook/wholesale-accounts.md",
+        include_str!("../../assets/demo/project/sources/handbook/wholesale-accounts.md"),
+    ),
+    ("wiki/global/lantern-glossary.md", include_str!("../../assets/demo/project/wiki/global/lantern-glossary.md")),
+];
+
+/// What the agent does.
+const SCRIPT: &str = include_str!("../../assets/demo/script.toml");
+
+/// Units that the story lets fail, so that there is something to retry.
+const FAILS: &[&str] = &["docs-bean-contracts"];
+
+/// Plays the demo.
+///
+/// # Errors
+/// When the project cannot be written or the run cannot be recorded.
+pub fn demo(global: &Global, args: &DemoArgs) -> Result<Exit, Failure> {
+    if !(args.speed.is_finite() && args.speed > 0.0) {
+        return Err(Failure::usage(format!("--speed {} is no pace; give a number above 0, such as 2", args.speed)));
+    }
+    let config = settings::load(global)?;
+    let temporary = match &args.keep {
+        Some(_) => None,
+        None => Some(tempfile::Builder::new().prefix("ingestdeck-demo-").tempdir().map_err(|error| cannot(&error))?),
+    };
+    let root = match (&args.keep, &temporary) {
+        (Some(keep), _) => kept(keep)?,
+        // A name of its own, because it is shown.
+        (None, Some(temporary)) => temporary.path().join("lantern"),
+        (None, None) => PathBuf::from("lantern"),
+    };
+    write(&root).map_err(|error| cannot(&error))?;
+    let script = root.join(".ktx/ingestdeck/demo-script.toml");
+    write_file(&script, SCRIPT).map_err(|error| cannot(&error))?;
+    let exe = std::env::current_exe()
+        .map_err(|error| Failure::internal(format!("cannot tell where this program is: {error}")))?;
+    let project = Project::open(&root).map_err(Failure::internal)?;
+    let planned = project::planned(&project, &SelectArgs { connections: Vec::new(), only: Vec::new() })?;
+    let terms = Terms {
+        model: None,
+        step_budget: project.settings.work_units.step_budget,
+        max_budget_usd: None,
+        partial_messages: true,
+        pass_env: Vec::new(),
+        rule: FailureRule::Strict,
+    };
+    let slots = project.settings.work_units.max_concurrency;
+    let agent = Agent::Scripted { exe, script, speed: args.speed };
+    let outcome = launch::launch(global, Launch { project, planned, agent, terms, slots, config })?;
+    // A signal is the user's word and stays; a unit that was meant to fail is no failure of the demo.
+    let as_scripted = outcome.summary.failed.iter().all(|(unit, ..)| FAILS.contains(&unit.as_str()));
+    Ok(match outcome.exit {
+        Exit::UnitFailed if as_scripted => Exit::Ok,
+        exit => exit,
+    })
+}
+
+/// The directory to keep, which must be new or empty: nothing of the user's is overwritten.
+fn kept(keep: &Path) -> Result<PathBuf, Failure> {
+    let is_free = match fs::read_dir(keep) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    };
+    if !is_free {
+        return Err(Failure::usage(format!("{} is not empty; name a new directory for the demo", keep.display())));
+    }
+    std::path::absolute(keep).map_err(|error| cannot(&error))
+}
+
+fn write(root: &Path) -> io::Result<()> {
+    FILES.iter().try_for_each(|(path, text)| write_file(&root.join(path), text))
+}
+
+fn write_file(path: &Path, text: &str) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    fs::write(path, text)
+}
+
+fn cannot(error: &io::Error) -> Failure {
+    Failure::internal(format!("cannot write the demo project: {error}; name another directory with --keep"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_of_the_project_is_embedded() {
+        fn collect(dir: &Path, root: &Path, found: &mut Vec<String>) {
+            for entry in fs::read_dir(dir).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    collect(&path, root, found);
+                } else {
+                    found.push(path.strip_prefix(root).unwrap().to_str().unwrap().to_owned());
+                }
+            }
+        }
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/demo/project");
+        let mut found = Vec::new();
+        collect(&root, &root, &mut found);
+        found.sort();
+        assert_eq!(found, FILES.iter().map(|(path, _)| (*path).to_owned()).collect::<Vec<_>>());
+    }
+}

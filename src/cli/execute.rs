@@ -1,0 +1,269 @@
+//! One attempt, from its workspace to its verdict: the place where the ingest stage and the Claude backend meet.
+
+use std::{
+    collections::HashMap,
+    ffi::OsString,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use tokio::{
+    sync::{mpsc, oneshot},
+    task,
+};
+
+use super::drive::{Executor, unprepared};
+use crate::{
+    claude::unit::{self, Command, OpenGate, Program, UnitLaunch},
+    ingest::{
+        attempt::{Attempt, Job},
+        plan::WorkUnit,
+        project::Project,
+        transcript::RejectedCall,
+    },
+    run::{Item, Recorder},
+    tape::{
+        Body, Note, UnitKey,
+        note::{AttemptEnded, Outcome, StopHow, Verdict},
+    },
+    units::{
+        tally::FailureRule,
+        verdict::{self, Facts},
+    },
+};
+
+/// Who plays the model.
+#[derive(Clone, Debug)]
+pub enum Agent {
+    /// The user's Claude Code.
+    Claude(PathBuf),
+    /// A script.
+    Scripted {
+        /// This program.
+        exe: PathBuf,
+        /// The script file.
+        script: PathBuf,
+        /// Times as fast.
+        speed: f64,
+    },
+}
+
+impl Agent {
+    /// True for a script.
+    pub fn is_scripted(&self) -> bool {
+        matches!(self, Self::Scripted { .. })
+    }
+
+    fn program(&self, unit: &UnitKey, attempt: u32) -> Program {
+        match self {
+            Self::Claude(exe) => Program { exe: exe.clone(), prefix: Vec::new(), scripted: false },
+            Self::Scripted { exe, script, speed } => {
+                let mut prefix: Vec<OsString> = vec!["scripted-agent".into(), "--script".into(), script.into()];
+                prefix.extend(["--attempt".into(), attempt.to_string().into()]);
+                prefix.extend(["--unit".into(), unit.as_str().into()]);
+                prefix.extend(["--speed".into(), speed.to_string().into(), "--".into()]);
+                Program { exe: exe.clone(), prefix, scripted: true }
+            }
+        }
+    }
+}
+
+/// What is the same for every attempt of a run.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// Model, or the agent's default.
+    pub model: Option<String>,
+    /// Turns of an attempt.
+    pub step_budget: u32,
+    /// Cost of an attempt.
+    pub max_budget_usd: Option<f64>,
+    /// Stream text while it is written.
+    pub partial_messages: bool,
+    /// Variables kept although they would be withheld.
+    pub pass_env: Vec<String>,
+    /// Which failed calls fail a unit.
+    pub rule: FailureRule,
+}
+
+/// Runs the attempts of one run.
+#[derive(Debug)]
+pub struct Attempts {
+    project: Arc<Project>,
+    units: HashMap<UnitKey, WorkUnit>,
+    job: Job,
+    work: PathBuf,
+    agent: Agent,
+    terms: Terms,
+    recorder: Arc<dyn Recorder>,
+}
+
+impl Attempts {
+    /// Attempts at `units`, each in a directory of its own below `work`.
+    pub fn new(
+        project: Arc<Project>,
+        units: &[WorkUnit],
+        job: Job,
+        work: &Path,
+        agent: Agent,
+        terms: Terms,
+        recorder: Arc<dyn Recorder>,
+    ) -> Self {
+        let units = units.iter().map(|unit| (unit.planned.unit.clone(), unit.clone())).collect();
+        Self { project, units, job, work: work.to_owned(), agent, terms, recorder }
+    }
+
+    async fn attempt(
+        &self,
+        unit: &UnitKey,
+        attempt: u32,
+        stop: mpsc::Receiver<StopHow>,
+        ready: oneshot::Sender<()>,
+    ) -> (Verdict, Facts) {
+        let opened = match self.open(unit, attempt).await {
+            Ok(opened) => Arc::new(opened),
+            Err(reason) => return (unprepared(reason), Facts::default()),
+        };
+        let launch = self.launch(unit, attempt, &opened);
+        let (forward, commands) = mpsc::channel(4);
+        let forwarding = task::spawn(pass_on(stop, forward));
+        let mut facts = unit::run_unit(launch, commands, ready).await;
+        forwarding.abort();
+        file_rejected(&opened, &facts);
+        let (key, rule) = (unit.clone(), self.terms.rule);
+        let closing = Arc::clone(&opened);
+        let closed = task::spawn_blocking(move || {
+            let (verdict, published) = close(&closing, &key, &mut facts, rule);
+            (verdict, published, facts)
+        });
+        let (verdict, published, facts) = match closed.await {
+            Ok(closed) => closed,
+            Err(error) => {
+                (unprepared(format!("checking what {unit} wrote failed: {error}")), Vec::new(), Facts::default())
+            }
+        };
+        if !published.is_empty() {
+            self.note(unit, attempt, &Note::Published { paths: published });
+        }
+        (verdict, facts)
+    }
+
+    async fn open(&self, unit: &UnitKey, attempt: u32) -> Result<Attempt, String> {
+        let Some(work_unit) = self.units.get(unit).cloned() else {
+            return Err(format!("unit {unit} is not part of the plan"));
+        };
+        let (project, job) = (Arc::clone(&self.project), self.job.clone());
+        let dir = self.work.join(format!("{attempt:02}-{}", folder_name(unit)));
+        task::spawn_blocking(move || Attempt::open(&project, &work_unit, &job, attempt, &dir))
+            .await
+            .map_err(|error| error.to_string())?
+            .map_err(|error| error.to_string())
+    }
+
+    fn launch(&self, unit: &UnitKey, attempt: u32, opened: &Attempt) -> UnitLaunch {
+        UnitLaunch {
+            program: self.agent.program(unit, attempt),
+            cwd: self.project.root.clone(),
+            unit: unit.clone(),
+            attempt,
+            system_prompt: opened.prompt().system.clone(),
+            prompt: opened.prompt().user.clone(),
+            model: self.terms.model.clone(),
+            step_budget: self.terms.step_budget,
+            max_budget_usd: self.terms.max_budget_usd,
+            partial_messages: self.terms.partial_messages,
+            pass_env: self.terms.pass_env.clone(),
+            tools: opened.tools(),
+            recorder: Arc::clone(&self.recorder),
+            gate: Arc::new(OpenGate),
+            resume: None,
+        }
+    }
+
+    /// A note that cannot be written is no verdict's business: the next record of the attempt fails the same way.
+    fn note(&self, unit: &UnitKey, attempt: u32, note: &Note) {
+        let json = note.to_json();
+        let item = Item { lane: Some((unit, attempt)), body: Body::Note(&json) };
+        if let Err(error) = self.recorder.record(&[item]) {
+            tracing::error!(%error, "a note is lost");
+        }
+    }
+}
+
+impl Executor for Attempts {
+    async fn run(
+        &self,
+        unit: UnitKey,
+        attempt: u32,
+        stop: mpsc::Receiver<StopHow>,
+        ready: oneshot::Sender<()>,
+    ) -> Verdict {
+        let (verdict, facts) = self.attempt(&unit, attempt, stop, ready).await;
+        let ended = AttemptEnded {
+            verdict: verdict.clone(),
+            tool_failures: u32::try_from(facts.tally.calls().len()).unwrap_or(u32::MAX),
+            exit_code: facts.exit_code,
+            signal: facts.signal,
+            stderr_tail: facts.stderr_tail,
+            wrote: Vec::new(),
+            more: serde_json::Map::default(),
+        };
+        self.note(&unit, attempt, &Note::AttemptEnded(Box::new(ended)));
+        verdict
+    }
+}
+
+async fn pass_on(mut stop: mpsc::Receiver<StopHow>, commands: mpsc::Sender<Command>) {
+    while let Some(how) = stop.recv().await {
+        let command = match how {
+            StopHow::Drain => continue,
+            StopHow::Stop => Command::Interrupt,
+            StopHow::Kill => Command::Kill,
+        };
+        if commands.send(command).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Judges; checks and publishes what a good attempt wrote, and throws away what another one did.
+fn close(attempt: &Attempt, unit: &UnitKey, facts: &mut Facts, rule: FailureRule) -> (Verdict, Vec<String>) {
+    let mut verdict = verdict::decide(unit, facts, rule);
+    let mut published = Vec::new();
+    if verdict.outcome == Outcome::Succeeded {
+        let checked = attempt.check();
+        facts.dangling = checked.dangling;
+        facts.invalid = checked.invalid;
+        verdict = verdict::decide(unit, facts, rule);
+    }
+    if verdict.outcome == Outcome::Succeeded {
+        match attempt.publish() {
+            Ok(paths) => published = paths,
+            Err(error) => {
+                facts.publish_error = Some(error.to_string());
+                verdict = verdict::decide(unit, facts, rule);
+            }
+        }
+    }
+    if verdict.outcome != Outcome::Succeeded {
+        attempt.discard();
+    }
+    (verdict, published)
+}
+
+/// Puts calls that failed before they reached the tools on the transcript, each once.
+fn file_rejected(attempt: &Attempt, facts: &Facts) {
+    for call in facts.tally.calls() {
+        attempt.transcript().record_failure(&RejectedCall {
+            tool: &call.tool,
+            tool_use_id: call.tool_use_id.as_deref(),
+            input: &serde_json::Value::Null,
+            message: &call.message,
+            duration_ms: 0,
+        });
+    }
+}
+
+/// A directory name for a unit: readable where the key is, and never more than one component.
+fn folder_name(unit: &UnitKey) -> String {
+    unit.chars().take(80).map(|c| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '_' }).collect()
+}

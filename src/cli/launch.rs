@@ -1,0 +1,257 @@
+//! A run, from its plan to its exit code: the tape, the schedule, the agents, and whatever shows them.
+
+use std::{num::NonZero, path::Path, sync::Arc};
+
+use jiff::Timestamp;
+use tokio::sync::{mpsc, watch};
+
+use super::{
+    args::{Global, Ui},
+    drive::Drive,
+    execute::{Agent, Attempts, Terms},
+    exit::{Exit, Failure},
+    project, replay, runs, screen, show,
+    show::Plain,
+    signals,
+    summary::Summary,
+    tap::Tap,
+};
+use crate::{
+    claude::process,
+    config::Config,
+    ingest::{attempt::Job, plan::Planned, project::Project, workspace},
+    replay::{FileSource, file::Finish},
+    run::{Item, Recorder, Timeline, source::RecordError},
+    store::{Runs, TapeWriter},
+    tape::{Body, FORMAT, Header, Note, note::RunEnded, note::RunPlanned},
+    tui,
+    units::{
+        retry::RetryPolicy,
+        schedule::{FailureMode, Input, Schedule, Settings},
+    },
+};
+
+/// Inputs of a person, of signals and of the service that may wait for the schedule.
+const INPUTS: usize = 256;
+
+/// What is to be run, and how.
+#[derive(Debug)]
+pub struct Launch {
+    /// The project.
+    pub project: Project,
+    /// Its units.
+    pub planned: Planned,
+    /// Who plays the model.
+    pub agent: Agent,
+    /// What holds for every attempt.
+    pub terms: Terms,
+    /// Units at once.
+    pub slots: u32,
+    /// Settings in force.
+    pub config: Config,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Exit code.
+    pub exit: Exit,
+    /// Totals.
+    pub summary: Summary,
+}
+
+impl Launch {
+    fn failure_mode(&self) -> FailureMode {
+        FailureMode::parse(self.project.settings.work_units.failure_mode.as_str()).unwrap_or_default()
+    }
+
+    fn schedule(&self) -> Schedule {
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let retry = &self.config.retry;
+        let settings = Settings {
+            failure_mode: self.failure_mode(),
+            retry: RetryPolicy {
+                max_retries: *retry.max_retries,
+                initial_delay_ms: *retry.initial_delay_ms,
+                factor: *retry.factor,
+                max_delay_ms: *retry.max_delay_ms,
+            },
+            max_limit_wait_ms: self.project.settings.rate_limit.max_wait_ms.map(u64::from),
+            ..Settings::new(self.slots, u32::try_from(cores).unwrap_or(u32::MAX))
+        };
+        Schedule::new(self.planned.units.iter().map(|unit| unit.planned.unit.clone()).collect(), settings)
+    }
+
+    fn plan_note(&self, job: &Job) -> Note {
+        Note::RunPlanned(RunPlanned {
+            job: job.id.clone(),
+            units: self.planned.units.iter().map(|unit| unit.planned.clone()).collect(),
+            skipped: self.planned.skipped.clone(),
+            concurrency: self.slots,
+            step_budget: self.terms.step_budget,
+            failure_mode: self.failure_mode().word().to_owned(),
+            tool_failures: self.terms.rule.word().to_owned(),
+            model: self.terms.model.clone(),
+            scripted: self.agent.is_scripted(),
+        })
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When the run cannot be recorded or shown. What runs has been ended by then.
+pub fn launch(global: &Global, launch: Launch) -> Result<Outcome, Failure> {
+    let recovered = workspace::recover(&launch.project.root)
+        .map_err(|error| Failure::internal(format!("cannot undo what a crash left half done: {error}")))?;
+    project::warn(&told(&recovered));
+    let runtime = screen::runtime(2)?;
+    let result = runtime.block_on(run(global, launch));
+    // Nobody may outlive us, whatever went wrong.
+    process::kill_all();
+    result
+}
+
+async fn run(global: &Global, launch: Launch) -> Result<Outcome, Failure> {
+    let ui = show::resolve(global.ui);
+    let options = if ui == Ui::Tui { Some(super::settings::screen(global, &launch.config)?) } else { None };
+    let runs = Runs::of_project(&launch.project.root);
+    let now = Timestamp::now();
+    let name = launch.project.root.file_name().map(|name| name.to_string_lossy().into_owned());
+    let new = runs
+        .create(|run| Header {
+            tape: FORMAT,
+            program: concat!("ingestdeck ", env!("CARGO_PKG_VERSION")).into(),
+            run,
+            started_at: now,
+            project: name,
+            scripted: launch.agent.is_scripted(),
+        })
+        .map_err(Failure::internal)?;
+    let work = new.directory.join("work");
+    let (tape, lock) = new.into_parts();
+    let tape = Arc::new(tape);
+    let job = Job::at(now);
+    note(&*tape, &launch.plan_note(&job)).map_err(Failure::internal)?;
+    let (source, finish) = FileSource::follow(tape.path()).map_err(|error| replay::failure(&error))?;
+    let timeline = Timeline::new(Box::new(source));
+
+    let (inputs, received) = mpsc::channel(INPUTS);
+    let recorder: Arc<dyn Recorder> = Arc::clone(&tape) as _;
+    let tap = Arc::new(Tap::new(Arc::clone(&recorder), inputs.downgrade()));
+    let schedule = launch.schedule();
+    let Launch { project, planned, agent, terms, .. } = launch;
+    let attempts = Attempts::new(Arc::new(project), &planned.units, job, &work, agent, terms, tap);
+    let drive = Drive::new(schedule, Arc::new(attempts), recorder).run(received, options.is_some());
+    let view = View { timeline, changed: tape.subscribe(), finish };
+    let outcome = match options {
+        Some(options) => on_screen(options, view, drive, inputs).await,
+        None => plainly(global, ui, view, drive, inputs).await,
+    };
+    let _ = std::fs::remove_dir(&work);
+    drop(lock);
+    runs::index_quietly(&runs);
+    outcome
+}
+
+struct View {
+    timeline: Timeline,
+    changed: watch::Receiver<u64>,
+    finish: Finish,
+}
+
+type Ended = Result<RunEnded, RecordError>;
+
+/// The run and the screen side by side. Leaving the screen ends the run.
+async fn on_screen(
+    options: tui::Options,
+    view: View,
+    drive: impl Future<Output = Ended> + Send + 'static,
+    inputs: mpsc::Sender<Input>,
+) -> Result<Outcome, Failure> {
+    let View { timeline, changed, finish } = view;
+    let driving = tokio::spawn(drive);
+    let left = screen::live(options, timeline, inputs.clone(), changed).await;
+    // A screen that broke must not leave agents running behind nobody's back.
+    let last = if matches!(&left, Ok(left) if left.how == tui::Left::Quit) { Input::StopAll } else { Input::KillAll };
+    let _ = inputs.send(last).await;
+    drop(inputs);
+    let ended = driving.await.map_err(Failure::internal)?;
+    finish.finish();
+    let left = left?;
+    let (summary, _) = screen::leave_summary(left.timeline)?;
+    ended.map_err(Failure::internal)?;
+    Ok(Outcome { exit: screen::after(&left.how, summary.exit()), summary })
+}
+
+/// The run, with lines, JSON or nothing about it.
+async fn plainly(
+    global: &Global,
+    ui: Ui,
+    view: View,
+    drive: impl Future<Output = Ended> + Send + 'static,
+    inputs: mpsc::Sender<Input>,
+) -> Result<Outcome, Failure> {
+    let View { mut timeline, changed, finish } = view;
+    let signals =
+        signals::listen(inputs).map_err(|error| Failure::internal(format!("cannot listen to signals: {error}")))?;
+    let driving = tokio::spawn(async move {
+        let ended = drive.await;
+        finish.finish();
+        ended
+    });
+    let origin = timeline.source().origin().clone();
+    let mut sink = Plain::new(ui, global, &origin);
+    let shown = show::follow(&mut timeline, &mut sink, changed).await;
+    // Nobody may be reading any more, but the run goes on: its record is what counts.
+    let ended = driving.await.map_err(Failure::internal)?;
+    timeline.seek(u64::MAX).map_err(Failure::internal)?;
+    let state = &timeline.story().state;
+    let summary = Summary::of(state);
+    shown?;
+    sink.end(&origin, state)?;
+    ended.map_err(Failure::internal)?;
+    let signalled = signals.await.ok().flatten();
+    Ok(Outcome { exit: signalled.unwrap_or_else(|| summary.exit()), summary })
+}
+
+fn note(recorder: &TapeWriter, note: &Note) -> Result<(), RecordError> {
+    let json = note.to_json();
+    recorder.record(&[Item { lane: None, body: Body::Note(&json) }])
+}
+
+fn told(recovered: &workspace::Recovered) -> Vec<String> {
+    let mut sentences = Vec::new();
+    if !recovered.restored.is_empty() {
+        let paths = recovered.restored.join(", ");
+        sentences.push(format!("an earlier run died while it published; put back as they were: {paths}"));
+    }
+    if !recovered.kept.is_empty() {
+        let paths = recovered.kept.join(", ");
+        sentences.push(format!("changed since an earlier run died while it published, so left as they are: {paths}"));
+    }
+    sentences
+}
+
+/// The step that finds the agent of a run.
+///
+/// # Errors
+/// When there is no such program.
+pub fn find_claude(global: &Global) -> Result<std::path::PathBuf, Failure> {
+    const INSTALL: &str = "install it with `npm install -g @anthropic-ai/claude-code` and run `claude` once to sign in, or name it with --claude-bin";
+    if let Some(given) = &global.claude_bin {
+        return is_program(given)
+            .then(|| given.clone())
+            .ok_or_else(|| Failure::new(Exit::Setup, format!("there is no program {}; {INSTALL}", given.display())));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .map(|dir| dir.join("claude"))
+        .find(|candidate| is_program(candidate))
+        .ok_or_else(|| Failure::new(Exit::Setup, format!("claude is not on the PATH; {INSTALL}")))
+}
+
+fn is_program(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}

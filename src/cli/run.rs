@@ -1,0 +1,50 @@
+//! `run`: the work units of a project, through the user's own Claude Code.
+
+use super::{
+    args::{Global, RunArgs},
+    execute::{Agent, Terms},
+    exit::{Exit, Failure},
+    launch::{self, Launch},
+    project, settings,
+};
+use crate::{config::schema::ToolFailures, ingest::project::Role, units::tally::FailureRule};
+
+/// Runs what was asked for.
+///
+/// # Errors
+/// When the project, the settings or the agent cannot be used, or the run cannot be recorded.
+pub fn run(global: &Global, args: &RunArgs) -> Result<Exit, Failure> {
+    let config = settings::load(global)?;
+    let project = project::open(global)?;
+    project.runnable().map_err(|error| Failure::usage(error.to_string()))?;
+    let planned = project::planned(&project, &args.select)?;
+    project::warn(&planned.warnings);
+    let model = args.model.clone().or_else(|| project.settings.model(Role::CandidateExtraction).map(str::to_owned));
+    let terms = Terms {
+        model,
+        step_budget: positive("--step-budget", args.step_budget)?.unwrap_or(project.settings.work_units.step_budget),
+        max_budget_usd: args.max_budget_usd,
+        partial_messages: *config.ingest.partial_messages,
+        pass_env: config.claude.pass_env.value.clone(),
+        rule: match *config.ingest.tool_failures {
+            ToolFailures::Strict => FailureRule::Strict,
+            ToolFailures::Recoverable => FailureRule::Recoverable,
+        },
+    };
+    if let Some(budget) = terms.max_budget_usd
+        && !(budget.is_finite() && budget > 0.0)
+    {
+        return Err(Failure::usage(format!("--max-budget-usd {budget} is no budget; give a number above 0")));
+    }
+    let slots = positive("--concurrency", args.concurrency)?.unwrap_or(project.settings.work_units.max_concurrency);
+    let agent = Agent::Claude(launch::find_claude(global)?);
+    let outcome = launch::launch(global, Launch { project, planned, agent, terms, slots, config })?;
+    Ok(outcome.exit)
+}
+
+fn positive(flag: &str, value: Option<u32>) -> Result<Option<u32>, Failure> {
+    match value {
+        Some(0) => Err(Failure::usage(format!("{flag} 0 would run nothing; give 1 or more"))),
+        value => Ok(value),
+    }
+}

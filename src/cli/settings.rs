@@ -1,0 +1,98 @@
+//! The settings in force, and the screen's options that follow from them.
+
+use crate::{
+    config::{Config, Layers, Value, Vars, paths::UserDirs},
+    tui,
+};
+
+use super::{
+    args::{Color, Global},
+    exit::{Exit, Failure},
+    project, show,
+};
+
+/// Reads every layer and says what was ignored.
+///
+/// # Errors
+/// When a layer cannot be read or holds something that does not fit.
+pub fn load(global: &Global) -> Result<Config, Failure> {
+    let config = layers(global)?.finish();
+    project::warn(&config.warnings);
+    Ok(config)
+}
+
+fn layers(global: &Global) -> Result<Layers, Failure> {
+    let wrong = |error: crate::config::ConfigError| Failure::usage(error.to_string());
+    let vars: Vars = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value))).collect();
+    let file = global.config.clone().or_else(|| UserDirs::from_vars(&vars).config_file());
+    let mut layers = Layers::new();
+    if let Some(file) = file {
+        layers = layers.user_file(&file, global.config.is_some()).map_err(wrong)?;
+    }
+    layers = layers.environment(&vars).map_err(wrong)?;
+    if global.ascii {
+        layers = layers.flag("--ascii", "ui.ascii", Value::Switch(true)).map_err(wrong)?;
+    }
+    if global.no_mouse {
+        layers = layers.flag("--no-mouse", "ui.mouse", Value::Switch(false)).map_err(wrong)?;
+    }
+    Ok(layers)
+}
+
+/// How the screen looks.
+///
+/// # Errors
+/// When the theme or a key binding does not exist.
+pub fn screen(global: &Global, config: &Config) -> Result<tui::Options, Failure> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let choice = match global.color {
+        Color::Auto => tui::ColorChoice::Auto,
+        Color::Always => tui::ColorChoice::Always,
+        Color::Never => tui::ColorChoice::Never,
+    };
+    let ascii = *config.ui.ascii || tui::theme::wants_ascii(variable);
+    let theme = tui::Theme::new(theme_name(&config.ui.theme, variable), choice.resolve(variable), ascii)
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    let overrides: tui::Overrides =
+        config.chords().into_iter().map(|(action, chords)| (action, tui::keymap::Chords::Many(chords))).collect();
+    let keymap = tui::Keymap::new(&overrides).map_err(|errors| {
+        let sentences: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        Failure::usage(sentences.join("; "))
+    })?;
+    Ok(tui::Options {
+        theme,
+        keymap,
+        mouse: *config.ui.mouse,
+        paused: false,
+        speed: None,
+        passed: config.claude.pass_env.value.clone(),
+        until: None,
+    })
+}
+
+/// `auto` follows the background that some terminals announce as `foreground;background` colour numbers.
+fn theme_name(set: &str, variable: impl Fn(&str) -> Option<String>) -> &str {
+    let is_light = || {
+        let colors = variable("COLORFGBG").unwrap_or_default();
+        matches!(colors.rsplit(';').next(), Some("7" | "15"))
+    };
+    match set {
+        "auto" if is_light() => "light",
+        "auto" => "dark",
+        named => named,
+    }
+}
+
+/// `config show`: every value with its origin.
+///
+/// # Errors
+/// When the settings cannot be read.
+pub fn show(global: &Global) -> Result<Exit, Failure> {
+    use std::io::Write as _;
+    let config = load(global)?;
+    let mut out = std::io::stdout().lock();
+    for line in config.lines() {
+        writeln!(out, "{line}").map_err(|error| show::stdout_failed(&error))?;
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,121 @@
+//! Where files live: the user's directories, and the folder of a project that is ours. Creates and reads nothing.
+
+use std::path::{Path, PathBuf};
+
+use super::Vars;
+
+/// Our name in the user's directories.
+const PROGRAM: &str = "ingestdeck";
+
+/// The user's directories. `None` where neither the variable nor `HOME` says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserDirs {
+    /// Settings.
+    pub config: Option<PathBuf>,
+    /// What should survive: locks over sessions, history.
+    pub state: Option<PathBuf>,
+    /// What can be made again.
+    pub cache: Option<PathBuf>,
+}
+
+impl UserDirs {
+    /// As the XDG specification has it; relative values are ignored as it demands.
+    pub fn from_vars(vars: &Vars) -> Self {
+        let absolute = |name: &str| vars.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let home = absolute("HOME");
+        let dir = |name, below_home| {
+            let base = absolute(name).or_else(|| home.as_ref().map(|home| home.join(below_home)));
+            base.map(|base| base.join(PROGRAM))
+        };
+        Self {
+            config: dir("XDG_CONFIG_HOME", ".config"),
+            state: dir("XDG_STATE_HOME", ".local/state"),
+            cache: dir("XDG_CACHE_HOME", ".cache"),
+        }
+    }
+
+    /// The settings file.
+    pub fn config_file(&self) -> Option<PathBuf> {
+        self.config.as_ref().map(|dir| dir.join("config.toml"))
+    }
+}
+
+/// Our folder in a project: `<project>/.ktx/ingestdeck`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProjectDirs {
+    root: PathBuf,
+}
+
+impl ProjectDirs {
+    /// The folder of the project at `project`.
+    pub fn new(project: &Path) -> Self {
+        Self { root: project.join(".ktx").join(PROGRAM) }
+    }
+
+    /// The folder itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// All runs, one directory each.
+    pub fn runs(&self) -> PathBuf {
+        self.root.join("runs")
+    }
+
+    /// One run. `run` is its full id, which is never a path.
+    pub fn run(&self, run: &str) -> PathBuf {
+        self.runs().join(run)
+    }
+
+    /// The tape of a run.
+    pub fn tape(&self, run: &str) -> PathBuf {
+        self.run(run).join("tape.jsonl")
+    }
+
+    /// The index over the runs.
+    pub fn database(&self) -> PathBuf {
+        self.root.join("db.sqlite")
+    }
+
+    /// Locks between processes.
+    pub fn locks(&self) -> PathBuf {
+        self.root.join("locks")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vars(pairs: &[(&str, &str)]) -> Vars {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect()
+    }
+
+    #[test]
+    fn user_directories_follow_xdg() {
+        let table = [
+            (vec![("HOME", "/home/a")], Some("/home/a/.config/ingestdeck/config.toml")),
+            (vec![("HOME", "/home/a"), ("XDG_CONFIG_HOME", "/etc/a")], Some("/etc/a/ingestdeck/config.toml")),
+            (vec![("XDG_CONFIG_HOME", "/etc/a")], Some("/etc/a/ingestdeck/config.toml")),
+            (vec![("HOME", "/home/a"), ("XDG_CONFIG_HOME", "a/b")], Some("/home/a/.config/ingestdeck/config.toml")),
+            (vec![("HOME", "/home/a"), ("XDG_CONFIG_HOME", "")], Some("/home/a/.config/ingestdeck/config.toml")),
+            (vec![("HOME", "")], None),
+            (vec![], None),
+        ];
+        for (pairs, expected) in table {
+            let dirs = UserDirs::from_vars(&vars(&pairs));
+            assert_eq!(dirs.config_file(), expected.map(PathBuf::from), "{pairs:?}");
+        }
+        let dirs = UserDirs::from_vars(&vars(&[("HOME", "/h"), ("XDG_CACHE_HOME", "/c")]));
+        assert_eq!(dirs.state, Some("/h/.local/state/ingestdeck".into()));
+        assert_eq!(dirs.cache, Some("/c/ingestdeck".into()));
+    }
+
+    #[test]
+    fn everything_of_a_project_hangs_off_its_folder() {
+        let dirs = ProjectDirs::new(Path::new("/p"));
+        assert_eq!(dirs.tape("0199"), PathBuf::from("/p/.ktx/ingestdeck/runs/0199/tape.jsonl"));
+        assert_eq!(dirs.database(), PathBuf::from("/p/.ktx/ingestdeck/db.sqlite"));
+        assert_eq!(dirs.locks().parent(), Some(dirs.root()));
+    }
+}

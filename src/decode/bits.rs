@@ -1,0 +1,80 @@
+//! Text in blocks of 64 bytes: which bytes of a block mean something to JSON strings, as bit masks.
+//!
+//! The only place that knows vector instructions. It must not know what a string is good for.
+
+use wide::u8x16;
+
+/// Bytes in a block.
+pub(crate) const BLOCK: usize = 64;
+
+/// Bytes that one vector instruction takes.
+pub(crate) const LANE: usize = 16;
+
+/// What one block holds: bit `n` speaks of byte `n`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bits {
+    pub(crate) quotes: u64,
+    pub(crate) backslashes: u64,
+    /// Bytes below 0x20.
+    pub(crate) controls: u64,
+}
+
+impl Bits {
+    /// Bits of the block that starts at `at`. Beyond the end of `bytes` there is nothing.
+    #[inline]
+    pub(crate) fn at(bytes: &[u8], at: usize) -> Self {
+        let rest = bytes.get(at..).unwrap_or_default();
+        match rest.first_chunk() {
+            Some(block) => Self::of(block),
+            None => {
+                let mut block = [b' '; BLOCK];
+                block[..rest.len()].copy_from_slice(rest);
+                Self::of(&block)
+            }
+        }
+    }
+
+    #[inline]
+    fn of(block: &[u8; BLOCK]) -> Self {
+        let mut bits = Self::default();
+        let (lanes, _) = block.as_chunks::<LANE>();
+        for (index, lane) in lanes.iter().enumerate() {
+            let lane = Self::of_lane(lane);
+            bits.quotes |= lane.quotes << (index * LANE);
+            bits.backslashes |= lane.backslashes << (index * LANE);
+            bits.controls |= lane.controls << (index * LANE);
+        }
+        bits
+    }
+
+    /// Bits of 16 bytes: enough for most keys and words.
+    #[inline]
+    pub(crate) fn of_lane(lane: &[u8; LANE]) -> Self {
+        let lane = u8x16::new(*lane);
+        Self {
+            quotes: lane.simd_eq(u8x16::splat(b'"')).to_bitmask().into(),
+            backslashes: lane.simd_eq(u8x16::splat(b'\\')).to_bitmask().into(),
+            controls: lane.min(u8x16::splat(0x1F)).simd_eq(lane).to_bitmask().into(),
+        }
+    }
+
+    /// The bytes that a backslash escapes. `carry` says whether the block before ended in an open escape, and is set
+    /// for the block after.
+    #[inline]
+    pub(crate) fn escaped(self, carry: &mut bool) -> u64 {
+        const EVEN: u64 = 0x5555_5555_5555_5555;
+        let first = u64::from(*carry);
+        if self.backslashes == 0 {
+            *carry = false;
+            return first;
+        }
+        // A run of backslashes escapes the byte after it if it is of odd length. Adding the runs that start at odd
+        // places to themselves carries a bit out of the end of each; comparing that with even places tells the parity.
+        let backslashes = self.backslashes & !first;
+        let follows = backslashes << 1 | first;
+        let odd_starts = backslashes & !EVEN & !follows;
+        let (even_runs, overflow) = odd_starts.overflowing_add(backslashes);
+        *carry = overflow;
+        (EVEN ^ (even_runs << 1)) & follows
+    }
+}

@@ -1,0 +1,181 @@
+//! One try at a unit, from the ingest side: prompt and tools for whoever runs it, then check, publish or discard.
+//!
+//! It must not know how the agent runs, nor decide whether the attempt was good.
+
+use std::{io, path::Path, sync::Arc};
+
+use jiff::{Timestamp, tz::TimeZone};
+use serde::Deserialize;
+
+use super::{
+    beneath::Folder,
+    check::{self, Checked},
+    plan::WorkUnit,
+    project::Project,
+    prompt::{self, Prompt, Surroundings},
+    skill, source,
+    tool::{Bench, Kept, Tools},
+    transcript::Transcript,
+    wiki::{Page, Wiki},
+    workspace::{LARGEST, PublishError, Workspace},
+    yaml,
+};
+use crate::units::Toolset;
+
+/// Names of a run in KTX's places.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Job id: folder of the transcripts.
+    pub id: String,
+    /// Sync id: `YYYY-MM-DD-HHMMSS-<job id>`, in UTC.
+    pub sync_id: String,
+}
+
+impl Job {
+    /// The job that starts at `now`.
+    pub fn at(now: Timestamp) -> Self {
+        let id = format!("local-{}", base36(now.as_millisecond().unsigned_abs()));
+        let date = now.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d-%H%M%S");
+        Self { sync_id: format!("{date}-{id}"), id }
+    }
+}
+
+/// One try at a unit. Dropped without [`publish`](Self::publish) it leaves nothing behind but its transcript.
+#[derive(Debug)]
+pub struct Attempt {
+    prompt: Prompt,
+    bench: Arc<Bench>,
+    tools: Arc<Tools>,
+    transcript: Arc<Transcript>,
+}
+
+/// An attempt cannot start.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot prepare {what}: {cause}")]
+pub struct AttemptError {
+    what: String,
+    cause: io::Error,
+}
+
+impl Attempt {
+    /// Prepares try number `attempt` (from 1) at `unit`. It works in `dir`, which lies below the project and must not
+    /// exist yet.
+    pub fn open(project: &Project, unit: &WorkUnit, job: &Job, attempt: u32, dir: &Path) -> Result<Self, AttemptError> {
+        let failed = |what: &str| {
+            let what = format!("{what} of {}", unit.planned.unit);
+            move |cause| AttemptError { what, cause }
+        };
+        let workspace = Workspace::create(&project.root, dir).map_err(failed("the workspace"))?;
+        let transcript = Transcript::open(&project.root, &job.id, &unit.planned.unit, attempt);
+        let transcript = Arc::new(transcript.map_err(failed("the transcript"))?);
+        let extra = source::adapter(&unit.planned.adapter).map_or(&[][..], |adapter| adapter.skills());
+        let skills = skill::offered(extra);
+        let around = surroundings(project, &workspace).map_err(failed("the prompt"))?;
+        let prompt = prompt::write(unit, job, &skills, &around);
+        let bench = Arc::new(Bench { unit: unit.clone(), workspace, skills, kept: Default::default() });
+        let tools = Arc::new(Tools::new(Arc::clone(&bench), Arc::clone(&transcript)));
+        Ok(Self { prompt, bench, tools, transcript })
+    }
+
+    /// What the agent is told.
+    pub fn prompt(&self) -> &Prompt {
+        &self.prompt
+    }
+
+    /// What the agent may call.
+    pub fn tools(&self) -> Arc<dyn Toolset> {
+        Arc::clone(&self.tools) as _
+    }
+
+    /// The transcript, for calls that failed before they reached the tools.
+    pub fn transcript(&self) -> &Arc<Transcript> {
+        &self.transcript
+    }
+
+    /// What must hold of what was written so far.
+    pub fn check(&self) -> Checked {
+        check::check(&self.bench.workspace)
+    }
+
+    /// Project-relative paths changed so far, sorted.
+    pub fn changed(&self) -> Vec<String> {
+        self.bench.workspace.changes().into_keys().collect()
+    }
+
+    /// Ledger and fallbacks so far.
+    pub fn kept(&self) -> Kept {
+        self.bench.kept().clone()
+    }
+
+    /// Moves what was written into the project, whole or not at all. Sorted project-relative paths. Blocks while
+    /// another attempt publishes. Late tool calls find the workspace closed.
+    pub fn publish(&self) -> Result<Vec<String>, PublishError> {
+        self.bench.workspace.publish()
+    }
+
+    /// Throws away what was written.
+    pub fn discard(&self) {
+        self.bench.workspace.discard();
+    }
+}
+
+/// Whoever still holds the tools finds the workspace closed.
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.discard();
+    }
+}
+
+fn surroundings(project: &Project, workspace: &Workspace) -> io::Result<Surroundings> {
+    // The index is the attempt's first look at every page: what changes after it, it has not seen.
+    let mut wiki = Vec::new();
+    for key in Wiki(workspace).keys()? {
+        let page = Wiki(workspace).text(&key).ok().flatten().and_then(|bytes| Page::parse(&bytes).ok());
+        wiki.push((key, page.map_or_else(|| "(cannot be read)".into(), |page| page.front.summary)));
+    }
+    let mut semantic_layer = Vec::new();
+    for connection in &project.settings.connections {
+        let folder = format!("semantic-layer/{}", connection.id);
+        let names = workspace.names(&folder, ".yaml")?;
+        if !names.is_empty() {
+            let sources = names.iter().map(|name| source_name(&project.root, &folder, name)).collect();
+            semantic_layer.push((connection.id.clone(), sources));
+        }
+    }
+    Ok(Surroundings { wiki, semantic_layer })
+}
+
+/// The name that a semantic layer source gives itself; that of its file if it gives none.
+fn source_name(root: &Path, folder: &str, file: &str) -> String {
+    #[derive(Deserialize)]
+    struct Named {
+        name: String,
+    }
+    let text = Folder::open(root).and_then(|root| root.read(&format!("{folder}/{file}"), LARGEST));
+    let named = text.ok().and_then(|bytes| yaml::from_str::<Named>(std::str::from_utf8(&bytes).ok()?).ok());
+    named.map_or_else(|| file.trim_end_matches(".yaml").to_owned(), |named| named.name)
+}
+
+fn base36(mut number: u64) -> String {
+    let mut digits = Vec::new();
+    loop {
+        digits.push(char::from_digit((number % 36) as u32, 36).unwrap_or('0'));
+        number /= 36;
+        if number == 0 {
+            return digits.into_iter().rev().collect();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_are_named_by_their_time() {
+        let job = Job::at("2026-03-17T15:30:01.5Z".parse().unwrap());
+        assert_eq!(job.id, "local-mmurqopo");
+        assert_eq!(job.sync_id, "2026-03-17-153001-local-mmurqopo");
+        assert_eq!((base36(0), base36(35), base36(36)), ("0".into(), "z".into(), "10".into()));
+    }
+}

@@ -1,0 +1,116 @@
+//! The two prompts of an attempt, in KTX's structure. Contents of files are never inlined.
+//!
+//! Owns the order and the wording of the parts; the longer texts are in `assets/prompts`. It must not read files.
+
+use std::{fmt::Write as _, sync::Arc};
+
+use super::{attempt::Job, plan::WorkUnit, skill::Skill};
+
+/// Most names that `peerFileIndex` lists.
+const PEERS: usize = 100;
+/// Longest summary in the wiki index, in characters.
+const SUMMARY: usize = 200;
+
+const WORK_UNIT: &str = include_str!("../../assets/prompts/work_unit.md");
+const VERIFICATION: &str = include_str!("../../assets/prompts/verification.md");
+
+/// What an attempt is told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prompt {
+    /// System prompt.
+    pub system: String,
+    /// User prompt.
+    pub user: String,
+}
+
+impl Prompt {
+    /// Characters of both, which the limit on prompts counts.
+    pub fn chars(&self) -> usize {
+        self.system.chars().count() + self.user.chars().count()
+    }
+}
+
+/// What is known of the project when an attempt starts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Surroundings {
+    /// Key and summary of every wiki page.
+    pub(crate) wiki: Vec<(String, String)>,
+    /// Connection and names of its semantic layer sources.
+    pub(crate) semantic_layer: Vec<(String, Vec<String>)>,
+}
+
+/// Writes the prompts for `unit`.
+pub(crate) fn write(unit: &WorkUnit, job: &Job, skills: &[&Skill], around: &Surroundings) -> Prompt {
+    Prompt { system: system(unit, job, skills), user: user(unit, around) }
+}
+
+fn system(unit: &WorkUnit, job: &Job, skills: &[&Skill]) -> String {
+    let skills: Vec<_> = skills.iter().map(|skill| format!("- {}: {}", skill.name, skill.description)).collect();
+    [
+        WORK_UNIT.trim_end().to_owned(),
+        VERIFICATION.trim_end().to_owned(),
+        format!("## Skills\nLoad a body with load_skill when it fits.\n{}", skills.join("\n")),
+        format!(
+            "<context>\nsyncId: {}\nsource: {}\nconnection: {}\n</context>",
+            job.sync_id, unit.planned.adapter, unit.planned.connection
+        ),
+    ]
+    .join("\n")
+}
+
+fn user(unit: &WorkUnit, around: &Surroundings) -> String {
+    let planned = &unit.planned;
+    let pages: Vec<_> =
+        around.wiki.iter().map(|(key, summary)| format!("- {key}: {}", short(&one_line(summary)))).collect();
+    let mut layer = String::new();
+    for (connection, sources) in &around.semantic_layer {
+        // Writing to a String cannot fail.
+        let _ = write!(layer, "## {connection}\n{}\n", bullets(sources));
+    }
+    let parts = [
+        format!("# Wiki Index\n{}", or_empty(&pages.join("\n"))),
+        format!("# Semantic Layer Sources\n{}", or_empty(layer.trim_end())),
+        "---".to_owned(),
+        format!("## WorkUnit: {}", planned.unit),
+        format!("### rawFiles\n{}", bullets(&planned.raw_files)),
+        format!("### dependencyPaths\n{}", bullets(&planned.dependency_paths)),
+        format!("### peerFileIndex\n{}", peers(&unit.peer_file_index)),
+        "### priorProvenance\n(none)".to_owned(),
+        format!("### notes\n{}", unit.notes.as_deref().map_or("(none)", str::trim)),
+    ];
+    parts.join("\n\n")
+}
+
+fn peers(peers: &[Arc<str>]) -> String {
+    let mut text = bullets(peers.get(..PEERS).unwrap_or(peers));
+    if let Some(omitted) = peers.len().checked_sub(PEERS).filter(|omitted| *omitted > 0) {
+        let _ = write!(text, "\n{omitted} more peer files omitted");
+    }
+    text
+}
+
+fn bullets<T: AsRef<str>>(names: &[T]) -> String {
+    let lines: Vec<_> = names.iter().map(|name| format!("- {}", one_line(name.as_ref()))).collect();
+    or_none(&lines.join("\n"))
+}
+
+fn or_none(text: &str) -> String {
+    if text.is_empty() { "(none)".into() } else { text.into() }
+}
+
+fn or_empty(text: &str) -> String {
+    if text.is_empty() { "(empty)".into() } else { text.into() }
+}
+
+/// Foreign text must not be able to open a section of its own. Space inside file names counts, so only breaks go.
+fn one_line(text: &str) -> String {
+    text.split(['\n', '\r']).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// The first [`SUMMARY`] characters.
+fn short(text: &str) -> String {
+    match text.char_indices().nth(SUMMARY) {
+        Some((cut, _)) => format!("{}…", text.get(..cut).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}

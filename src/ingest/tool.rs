@@ -1,0 +1,214 @@
+//! The tools of an attempt, with KTX's names, limits and answers.
+//!
+//! Owns the way of every call: look-up, arguments against the schema, verification ledger, the tool, the size of its
+//! answer, the transcript. What the single tools do is in the files below. It must not know who calls.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{plan::WorkUnit, skill::Skill, transcript::Transcript, workspace::Workspace};
+use crate::units::{ToolCall, ToolReply, ToolSpec, Toolset};
+
+mod fallback;
+mod ledger;
+mod raw;
+mod schema;
+mod skills;
+mod wiki_edit;
+mod wiki_read;
+
+pub use fallback::{Fallback, Instead, Reason};
+pub use ledger::LedgerEntry;
+
+/// Longest answer in characters; the agent's program cuts above 50,000.
+const LONGEST: usize = 45_000;
+
+/// What the tools of one attempt work on.
+#[derive(Debug)]
+pub(crate) struct Bench {
+    pub(crate) unit: WorkUnit,
+    pub(crate) workspace: Workspace,
+    pub(crate) skills: Vec<&'static Skill>,
+    pub(crate) kept: Mutex<Kept>,
+}
+
+/// What the agent put on record beside its writes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Entries of the verification ledger.
+    pub ledger: Vec<LedgerEntry>,
+    /// Raw files that could not be mapped.
+    pub fallbacks: Vec<Fallback>,
+}
+
+impl Bench {
+    pub(crate) fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The paths among `raw_paths` that are not raw files of the unit.
+    fn foreign<'a>(&self, raw_paths: &'a [String]) -> Vec<&'a str> {
+        let is_own = |path: &String| self.unit.planned.raw_files.contains(path);
+        raw_paths.iter().filter(|path| !is_own(path)).map(String::as_str).collect()
+    }
+}
+
+/// One tool.
+trait Tool {
+    /// Name without server prefix.
+    const NAME: &'static str;
+    /// What the model is told.
+    const ABOUT: &'static str;
+    /// Calls may run side by side.
+    const READ_ONLY: bool;
+    /// Locked until the verification ledger has an entry.
+    const GUARDED: bool = false;
+    /// Its arguments.
+    type Input: DeserializeOwned + JsonSchema;
+
+    /// Does the work.
+    fn run(bench: &Bench, input: Self::Input) -> ToolReply;
+}
+
+/// A tool whose type is forgotten.
+struct Entry {
+    name: &'static str,
+    about: &'static str,
+    read_only: bool,
+    guarded: bool,
+    schema: fn() -> schema::Schema,
+    run: fn(&Bench, Value) -> ToolReply,
+}
+
+const fn entry<T: Tool>() -> Entry {
+    Entry {
+        name: T::NAME,
+        about: T::ABOUT,
+        read_only: T::READ_ONLY,
+        guarded: T::GUARDED,
+        schema: schema::of::<T::Input>,
+        run: |bench, arguments| match serde_json::from_value(arguments) {
+            Ok(input) => T::run(bench, input),
+            Err(error) => ToolReply::error(format!("{} was not called: {error}", T::NAME)),
+        },
+    }
+}
+
+static TOOLS: [Entry; 10] = [
+    entry::<raw::ReadRawFile>(),
+    entry::<raw::ReadRawSpan>(),
+    entry::<skills::LoadSkill>(),
+    entry::<wiki_read::WikiRead>(),
+    entry::<wiki_read::WikiSearch>(),
+    entry::<wiki_read::WikiListTags>(),
+    entry::<ledger::RecordVerificationLedger>(),
+    entry::<wiki_edit::WikiWrite>(),
+    entry::<wiki_edit::WikiRemove>(),
+    entry::<fallback::EmitUnmappedFallback>(),
+];
+
+/// The tools of one attempt.
+#[derive(Debug)]
+pub(crate) struct Tools {
+    bench: Arc<Bench>,
+    transcript: Arc<Transcript>,
+    schemas: Vec<schema::Schema>,
+}
+
+impl Tools {
+    pub(crate) fn new(bench: Arc<Bench>, transcript: Arc<Transcript>) -> Self {
+        Self { bench, transcript, schemas: TOOLS.iter().map(|tool| (tool.schema)()).collect() }
+    }
+
+    fn answer(&self, call: &ToolCall) -> ToolReply {
+        let Some((tool, schema)) = TOOLS.iter().zip(&self.schemas).find(|(tool, _)| tool.name == call.name) else {
+            let names: Vec<_> = TOOLS.iter().map(|tool| tool.name).collect();
+            return ToolReply::error(format!(
+                "there is no tool `{}`; there are {}",
+                shown(&call.name),
+                names.join(", ")
+            ));
+        };
+        let arguments = match schema::check(schema, &call.arguments) {
+            Ok(arguments) => arguments,
+            Err(problems) => {
+                return ToolReply::error(format!(
+                    "{} was not called: {}. Its fields are: {}. Correct the arguments and call it again.",
+                    tool.name,
+                    problems.join("; "),
+                    schema::fields(schema),
+                ));
+            }
+        };
+        if tool.guarded && self.bench.kept().ledger.is_empty() {
+            let text = format!(
+                "{} is locked: call record_verification_ledger first, then call it again with the same arguments.",
+                tool.name
+            );
+            let detail = json!({"reason": "verification_ledger_required", "toolName": tool.name});
+            return refusal(tool.name, text, detail);
+        }
+        bounded((tool.run)(&self.bench, arguments))
+    }
+}
+
+impl Toolset for Tools {
+    fn specs(&self) -> Vec<ToolSpec> {
+        let spec = |(tool, schema): (&Entry, &schema::Schema)| ToolSpec {
+            name: tool.name,
+            description: tool.about.to_owned(),
+            input_schema: schema.clone(),
+            read_only: tool.read_only,
+        };
+        TOOLS.iter().zip(&self.schemas).map(spec).collect()
+    }
+
+    fn call(&self, call: &ToolCall) -> ToolReply {
+        let (began, clock) = (Timestamp::now(), Instant::now());
+        let reply = self.answer(call);
+        self.transcript.record(call, began, clock.elapsed(), &reply);
+        reply
+    }
+}
+
+/// The tool understood the call and declines it: `structured.success` is false, as KTX has it.
+///
+/// KTX counts that as a failed call for writes and removals of pages only, so only there is it an error. That others
+/// changed the page meanwhile is nobody's failure.
+fn refusal(tool: &str, text: String, mut detail: Value) -> ToolReply {
+    if let Some(detail) = detail.as_object_mut() {
+        detail.shift_insert(0, "success".into(), false.into());
+    }
+    let counts = matches!(tool, "wiki_write" | "wiki_remove") && detail["reason"] != "page_changed";
+    ToolReply { markdown: text, structured: Some(detail), is_error: counts }
+}
+
+/// What a read tool answers when there is nothing to read: a text, not a failed call, as KTX has it.
+fn miss(text: impl std::fmt::Display) -> ToolReply {
+    ToolReply::text(format!("Error: {text}"))
+}
+
+/// Declares an answer large that no tool has paged.
+fn bounded(mut reply: ToolReply) -> ToolReply {
+    if let Some((cut, _)) = reply.markdown.char_indices().nth(LONGEST) {
+        let all = reply.markdown.chars().count();
+        reply.markdown.truncate(cut);
+        reply.markdown.push_str(&format!("\n\n[cut: the first {LONGEST} of {all} characters are shown]"));
+    }
+    reply
+}
+
+/// Foreign text, short and on one line.
+fn shown(text: &str) -> String {
+    text.chars().take(80).collect::<String>().escape_debug().to_string()
+}
+
+#[cfg(test)]
+mod tests;

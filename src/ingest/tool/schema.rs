@@ -1,0 +1,300 @@
+//! JSON schemas of tool arguments, and arguments held against them.
+//!
+//! The agent's program passes arguments on unchecked, so this is the only check there is. What the model was told and
+//! what is checked are one document. It must not know any tool.
+
+use schemars::{JsonSchema, generate::SchemaSettings};
+use serde_json::{Map, Value};
+
+use crate::ingest::project::nearest;
+
+/// A schema of type object.
+pub(super) type Schema = Map<String, Value>;
+
+/// The schema of `T`, with everything in place rather than by reference.
+pub(super) fn of<T: JsonSchema>() -> Schema {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+    tidy(&mut schema);
+    let mut schema = match schema {
+        Value::Object(schema) => schema,
+        _ => Schema::new(),
+    };
+    // The tool's own description says it better than that of its type.
+    schema.shift_remove("description");
+    schema.entry("properties").or_insert_with(|| Value::Object(Map::new()));
+    schema
+}
+
+/// Drops what no model needs: titles, number formats, and `null` beside the type of an optional field.
+fn tidy(schema: &mut Value) {
+    match schema {
+        Value::Object(map) => {
+            map.remove("title");
+            map.remove("format");
+            if map.get("default").is_some_and(Value::is_null) {
+                map.remove("default");
+            }
+            if let Some(Value::Array(types)) = map.get_mut("type") {
+                types.retain(|name| name != "null");
+                if let [only] = types.as_slice() {
+                    let only = only.clone();
+                    map.insert("type".into(), only);
+                }
+            }
+            for (key, value) in map.iter_mut() {
+                match value {
+                    // Names of fields are not keywords: a field may well be called `title`.
+                    Value::Object(fields) if key == "properties" => fields.values_mut().for_each(tidy),
+                    other => tidy(other),
+                }
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(tidy),
+        _ => {}
+    }
+}
+
+/// `value` as the tool may take it, or every way in which it breaks `schema`, each naming its field.
+pub(super) fn check(schema: &Schema, value: &Value) -> Result<Value, Vec<String>> {
+    // Some programs send nothing at all for a tool without required fields, and null for fields that are left out.
+    let mut value = if value.is_null() { Value::Object(Map::new()) } else { value.clone() };
+    if let Value::Object(fields) = &mut value {
+        fields.retain(|_, value| !value.is_null());
+    }
+    let mut problems = Vec::new();
+    walk(schema, &value, "the arguments", &mut problems);
+    if problems.is_empty() { Ok(value) } else { Err(problems) }
+}
+
+fn walk(schema: &Schema, value: &Value, at: &str, problems: &mut Vec<String>) {
+    if let Some(expected) = schema.get("type").and_then(Value::as_str)
+        && !has_type(value, expected)
+    {
+        problems.push(format!("{at} must be {}, not {}", in_words(expected), kind(value)));
+        return;
+    }
+    if let Some(choices) = schema.get("enum").and_then(Value::as_array)
+        && !choices.contains(value)
+    {
+        let choices: Vec<_> = choices.iter().map(|choice| choice.as_str().unwrap_or("?")).collect();
+        problems.push(format!("{at} must be one of {}", choices.join(", ")));
+    }
+    let limit = |keyword: &str| schema.get(keyword).and_then(Value::as_u64);
+    match value {
+        Value::String(text) => {
+            bounds(text.chars().count(), limit("minLength"), limit("maxLength"), at, "characters", problems)
+        }
+        Value::Array(items) => {
+            bounds(items.len(), limit("minItems"), limit("maxItems"), at, "items", problems);
+            if let Some(Value::Object(schema)) = schema.get("items") {
+                for (index, item) in items.iter().enumerate() {
+                    walk(schema, item, &format!("`{}[{index}]`", at.trim_matches('`')), problems);
+                }
+            }
+        }
+        Value::Number(number) => {
+            let bound = |keyword: &str| schema.get(keyword).and_then(Value::as_f64);
+            let number = number.as_f64().unwrap_or(f64::NAN);
+            if bound("minimum").is_some_and(|least| number < least)
+                || bound("maximum").is_some_and(|most| number > most)
+            {
+                let side = |keyword| bound(keyword).map_or_else(|| "any".into(), |bound: f64| bound.to_string());
+                problems.push(format!(
+                    "{at} must be between {} and {}, not {number}",
+                    side("minimum"),
+                    side("maximum")
+                ));
+            }
+        }
+        Value::Object(fields) => object(schema, fields, at, problems),
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+fn object(schema: &Schema, fields: &Map<String, Value>, at: &str, problems: &mut Vec<String>) {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let known: Vec<&str> = properties.into_iter().flat_map(Map::keys).map(String::as_str).collect();
+    let prefix = if at.starts_with("the ") { String::new() } else { format!("{}.", at.trim_matches('`')) };
+    let required = required(schema);
+    for name in required.iter().filter(|name| !fields.contains_key(**name)) {
+        problems.push(format!("`{prefix}{name}` is missing"));
+    }
+    for (name, value) in fields {
+        match properties.and_then(|properties| properties.get(name)) {
+            Some(Value::Object(schema)) => walk(schema, value, &format!("`{prefix}{name}`"), problems),
+            Some(_) => {}
+            None if schema.get("additionalProperties") == Some(&Value::Bool(false)) => {
+                let hint = nearest(name, &known).map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"));
+                problems.push(format!("`{prefix}{}` is not a field{hint}", super::shown(name)));
+            }
+            None => {}
+        }
+    }
+}
+
+/// The fields of a schema in words: `key (text, required), limit (whole number)`.
+pub(super) fn fields(schema: &Schema) -> String {
+    let required = required(schema);
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let words = properties.into_iter().flatten().map(|(name, schema)| {
+        let kind = schema.get("type").and_then(Value::as_str).map_or("value", in_words);
+        let must = if required.contains(&name.as_str()) { ", required" } else { "" };
+        format!("{name} ({kind}{must})")
+    });
+    let words: Vec<_> = words.collect();
+    if words.is_empty() { "none".into() } else { words.join(", ") }
+}
+
+fn required(schema: &Schema) -> Vec<&str> {
+    schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+fn bounds(size: usize, least: Option<u64>, most: Option<u64>, at: &str, what: &str, problems: &mut Vec<String>) {
+    let size = size as u64;
+    if least.is_some_and(|least| size < least) {
+        problems.push(format!("{at} must not be empty"));
+    }
+    if let Some(most) = most.filter(|most| size > *most) {
+        problems.push(format!("{at} has {size} {what}, at most {most} are allowed"));
+    }
+}
+
+fn has_type(value: &Value, expected: &str) -> bool {
+    match expected {
+        "string" => value.is_string(),
+        "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        "boolean" => value.is_boolean(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        _ => true,
+    }
+}
+
+fn in_words(kind: &str) -> &str {
+    match kind {
+        "string" => "text",
+        "integer" => "a whole number",
+        "number" => "a number",
+        "boolean" => "true or false",
+        "array" => "a list",
+        "object" => "an object",
+        other => other,
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::ingest::tool::TOOLS;
+
+    /// Whatever schemars may write some day, a keyword that is not checked must not slip in unseen.
+    #[test]
+    fn every_keyword_in_use_is_one_that_is_checked() {
+        const CHECKED: &[&str] = &[
+            "type",
+            "properties",
+            "required",
+            "additionalProperties",
+            "items",
+            "enum",
+            "minLength",
+            "maxLength",
+            "minItems",
+            "maxItems",
+            "minimum",
+            "maximum",
+            "description",
+            "default",
+        ];
+        fn visit(schema: &Value, at: &str) {
+            let Value::Object(map) = schema else { return };
+            for (keyword, value) in map {
+                assert!(CHECKED.contains(&keyword.as_str()), "{at}: {keyword}");
+                match value {
+                    Value::Object(fields) if keyword == "properties" => {
+                        fields.iter().for_each(|(name, schema)| visit(schema, &format!("{at}.{name}")));
+                    }
+                    other => visit(other, at),
+                }
+            }
+        }
+        for tool in &TOOLS {
+            let schema = (tool.schema)();
+            assert_eq!(schema["type"], "object", "{}", tool.name);
+            assert_eq!(schema["additionalProperties"], false, "{}", tool.name);
+            visit(&Value::Object(schema), tool.name);
+        }
+    }
+
+    #[test]
+    fn every_problem_is_told_at_once_by_its_field() {
+        let schema = (TOOLS.iter().find(|tool| tool.name == "wiki_write").unwrap().schema)();
+        let arguments = json!({
+            "key": 3, "sumary": "x", "tags": ["a", 1], "replacements": [{"oldText": "a"}], "content": "x".repeat(4001),
+            "refs": null,
+        });
+        insta::assert_snapshot!(check(&schema, &arguments).unwrap_err().join("\n"));
+        assert!(check(&schema, &json!("text")).is_err());
+        assert!(check(&schema, &json!({"key": "a", "summary": "b", "tags": null})).is_ok());
+    }
+
+    #[test]
+    fn whole_numbers_are_whole() {
+        let schema = (TOOLS.iter().find(|tool| tool.name == "read_raw_span").unwrap().schema)();
+        assert!(check(&schema, &json!({"path": "a", "startLine": 1, "endLine": 2})).is_ok());
+        assert!(check(&schema, &json!({"path": "a", "startLine": 0, "endLine": 2})).is_err());
+        assert!(check(&schema, &json!({"path": "a", "startLine": 1.5, "endLine": 2})).is_err());
+        assert!(check(&schema, &json!({"path": "a", "startLine": "1", "endLine": 2})).is_err());
+    }
+
+    fn json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            ".{0,6}".prop_map(Value::from)
+        ];
+        leaf.prop_recursive(3, 16, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map("key|path|summary|startLine|limit|tags|.{0,4}", inner, 0..4)
+                    .prop_map(Value::from_iter),
+            ]
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        /// What passes the check is understood by the tool: no second, vaguer refusal follows.
+        #[test]
+        fn what_passes_is_understood(value in json()) {
+            let (bench, _dir) = crate::ingest::tool::tests::bench();
+            for tool in &TOOLS {
+                if let Ok(value) = check(&(tool.schema)(), &value) {
+                    let reply = (tool.run)(&bench, value);
+                    prop_assert!(!reply.markdown.contains("was not called"), "{}: {}", tool.name, reply.markdown);
+                }
+            }
+        }
+    }
+}

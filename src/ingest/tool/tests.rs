@@ -1,0 +1,288 @@
+//! The tools as a model meets them.
+
+use std::{fs, path::Path};
+
+use super::*;
+use crate::{
+    ingest::{skill, transcript::Transcript, wiki},
+    tape::{UnitKey, note::PlannedUnit},
+};
+
+/// A bench over a small project in a directory of its own.
+pub(super) fn bench() -> (Bench, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    fs::create_dir_all(source.join("sub")).unwrap();
+    fs::create_dir_all(dir.path().join("wiki/global")).unwrap();
+    fs::write(source.join("a.md"), "one\ntwo\nthree\n").unwrap();
+    fs::write(source.join("sub/dep.yml"), "x: 1\n").unwrap();
+    fs::write(source.join("peer.md"), "not for you\n").unwrap();
+    for (key, tags) in [("arr", "[revenue, metric]"), ("churn", "[revenue]")] {
+        let page =
+            format!("---\nsummary: About {key}\ntags: {tags}\nowner: maya\n---\n\n# {key}\n\nSee the arr mart.\n");
+        fs::write(dir.path().join(wiki::path_of(key)), page).unwrap();
+    }
+    let unit = WorkUnit {
+        planned: PlannedUnit {
+            unit: UnitKey::from("docs-a"),
+            raw_files: vec!["a.md".into()],
+            dependency_paths: vec!["sub/dep.yml".into()],
+            ..PlannedUnit::default()
+        },
+        peer_file_index: vec!["peer.md".into()],
+        notes: None,
+        source_root: source,
+    };
+    let workspace = Workspace::create(dir.path(), &dir.path().join(".ktx/work/docs-a-1")).unwrap();
+    (Bench { unit, workspace, skills: skill::offered(&["docs_ingest"]), kept: Mutex::default() }, dir)
+}
+
+struct Desk {
+    tools: Tools,
+    dir: tempfile::TempDir,
+}
+
+impl Desk {
+    fn new() -> Self {
+        let (bench, dir) = bench();
+        let transcript = Transcript::open(dir.path(), "local-x", &"docs-a".into(), 1).unwrap();
+        Self { tools: Tools::new(Arc::new(bench), Arc::new(transcript)), dir }
+    }
+
+    /// A desk whose ledger has an entry.
+    fn unlocked() -> Self {
+        let desk = Self::new();
+        assert!(!desk.call("record_verification_ledger", json!({"summary": "checked"})).is_error);
+        desk
+    }
+
+    fn call(&self, name: &str, arguments: Value) -> ToolReply {
+        self.tools.call(&ToolCall { name: name.into(), arguments, tool_use_id: None })
+    }
+
+    fn text(&self, name: &str, arguments: Value) -> String {
+        let reply = self.call(name, arguments);
+        assert!(!reply.is_error, "{}", reply.markdown);
+        reply.markdown
+    }
+
+    /// The reason of a declined call, and whether it counts as failed.
+    fn no(&self, name: &str, arguments: Value) -> (String, bool) {
+        let reply = self.call(name, arguments);
+        let structured = reply.structured.unwrap_or_else(|| panic!("{}", reply.markdown));
+        assert_eq!(structured["success"], false, "{}", reply.markdown);
+        (structured["reason"].as_str().unwrap().to_owned(), reply.is_error)
+    }
+
+    fn root(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+#[test]
+fn only_files_of_the_unit_are_read() {
+    let desk = Desk::new();
+    assert_eq!(desk.text("read_raw_file", json!({"path": "a.md"})), "one\ntwo\nthree\n");
+    assert_eq!(desk.text("read_raw_file", json!({"path": "sub/dep.yml"})), "x: 1\n");
+    for path in ["peer.md", "../ktx.yaml", "./a.md", "/etc/passwd", "", "a.md\0", "sub"] {
+        let text = desk.text("read_raw_file", json!({"path": path}));
+        assert!(text.starts_with("Error: "), "{path}: {text}");
+    }
+    fs::remove_file(desk.root().join("source/a.md")).unwrap();
+    assert!(desk.text("read_raw_file", json!({"path": "a.md"})).starts_with("Error: `a.md` cannot be read"));
+}
+
+#[test]
+fn a_raw_file_that_became_a_link_is_not_followed() {
+    let desk = Desk::new();
+    let outside = tempfile::NamedTempFile::new().unwrap();
+    fs::write(outside.path(), "secret").unwrap();
+    fs::remove_file(desk.root().join("source/a.md")).unwrap();
+    std::os::unix::fs::symlink(outside.path(), desk.root().join("source/a.md")).unwrap();
+    let text = desk.text("read_raw_file", json!({"path": "a.md"}));
+    assert!(text.starts_with("Error: ") && !text.contains("secret"), "{text}");
+}
+
+#[test]
+fn spans_are_lines_from_one_with_both_ends() {
+    let desk = Desk::new();
+    let span =
+        |start: u32, end: u32| desk.text("read_raw_span", json!({"path": "a.md", "startLine": start, "endLine": end}));
+    assert_eq!(span(2, 3), "two\nthree\n");
+    assert_eq!(span(3, 99), "three\n");
+    assert_eq!(span(4, 5), "Error: `a.md` has 3 lines, startLine is 4");
+    assert_eq!(span(3, 2), "Error: endLine 2 is before startLine 3");
+}
+
+#[test]
+fn large_files_come_in_pages_that_join_to_the_whole() {
+    let desk = Desk::new();
+    let whole: String = (0..4_000).map(|n| format!("line {n} {}\n", "é".repeat(n % 20))).collect();
+    assert!((45_000..120_000).contains(&whole.len()), "{}", whole.len());
+    fs::write(desk.root().join("source/a.md"), &whole).unwrap();
+    let mut joined = String::new();
+    let mut reply = desk.call("read_raw_file", json!({"path": "a.md"}));
+    loop {
+        assert!(reply.markdown.chars().count() <= LONGEST);
+        let (page, next) = match reply.markdown.split_once("\n[lines ") {
+            Some((page, note)) => {
+                (page, note.split_once("read_raw_span ").map(|(_, rest)| rest.trim_end().trim_end_matches(']')))
+            }
+            None => (reply.markdown.as_str(), None),
+        };
+        joined.push_str(page);
+        let Some(next) = next else { break };
+        reply = desk.call("read_raw_span", serde_json::from_str(next).unwrap());
+    }
+    assert_eq!(joined, whole);
+    fs::write(desk.root().join("source/a.md"), "x".repeat(130_000)).unwrap();
+    assert!(desk.text("read_raw_file", json!({"path": "a.md"})).contains("read_raw_span"));
+    let cut = desk.text("read_raw_span", json!({"path": "a.md", "startLine": 1, "endLine": 1}));
+    assert!(cut.contains("[line 1 has 130000 characters; the first 44400 are shown]"), "{}", &cut[cut.len() - 100..]);
+}
+
+#[test]
+fn writing_is_locked_until_the_ledger_has_an_entry() {
+    let desk = Desk::new();
+    let page = json!({"key": "new", "summary": "s", "content": "c"});
+    assert_eq!(desk.no("wiki_write", page.clone()), ("verification_ledger_required".into(), true));
+    assert_eq!(desk.no("wiki_remove", json!({"key": "arr"})), ("verification_ledger_required".into(), true));
+    let fallback = json!({"rawPath": "a.md", "reason": "parse_error", "fallback": "flagged"});
+    assert_eq!(desk.no("emit_unmapped_fallback", fallback.clone()), ("verification_ledger_required".into(), false));
+    let reply = desk.call("wiki_write", page.clone());
+    assert_eq!(reply.structured.unwrap()["toolName"], "wiki_write");
+    desk.text("record_verification_ledger", json!({"summary": "s", "verifiedIdentifiers": ["a"]}));
+    assert_eq!(desk.text("wiki_write", page), "Wiki page `new` created.");
+    desk.text("emit_unmapped_fallback", fallback);
+    assert_eq!(desk.tools.bench.kept().fallbacks.len(), 1);
+}
+
+#[test]
+fn pages_are_created_changed_and_removed() {
+    let desk = Desk::unlocked();
+    desk.text("wiki_write", json!({"key": "nrr", "summary": "Net", "content": "# NRR\n\nA b.", "tags": ["revenue"], "refs": ["arr"], "rawPaths": ["a.md"]}));
+    desk.text(
+        "wiki_write",
+        json!({"key": "nrr", "summary": "Net retention", "replacements": [{"oldText": "A b", "newText": "C d"}]}),
+    );
+    insta::assert_snapshot!(desk.text("wiki_read", json!({"key": "nrr"})));
+    desk.text("wiki_write", json!({"key": "arr", "summary": "ARR"}));
+    let kept = desk.text("wiki_read", json!({"key": "arr"}));
+    assert!(kept.contains("owner: maya") && kept.contains("See the arr mart."), "{kept}");
+    desk.text("wiki_read", json!({"key": "churn"}));
+    desk.text("wiki_remove", json!({"key": "churn"}));
+    assert!(desk.text("wiki_read", json!({"key": "churn"})).starts_with("Error: there is no wiki page `churn`"));
+    assert!(fs::read_to_string(desk.root().join("wiki/global/churn.md")).is_ok(), "the project is untouched");
+}
+
+#[test]
+fn writes_that_make_no_sense_are_declined_with_a_reason() {
+    let desk = Desk::unlocked();
+    let page = |more: Value| {
+        let mut page = json!({"key": "arr", "summary": "s"});
+        page.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        desk.no("wiki_write", page).0
+    };
+    assert_eq!(page(json!({"key": "../arr", "content": "x"})), "invalid_key");
+    assert_eq!(page(json!({"content": "x", "rawPaths": ["peer.md"]})), "raw_paths_not_allowed");
+    assert_eq!(page(json!({"content": "x", "replacements": []})), "content_and_replacements");
+    assert_eq!(page(json!({"content": "  "})), "content_required");
+    assert_eq!(page(json!({"key": "none"})), "content_required");
+    assert_eq!(page(json!({"key": "none", "replacements": [{"oldText": "a", "newText": "b"}]})), "page_not_found");
+    assert_eq!(page(json!({"replacements": [{"oldText": "nowhere", "newText": "b"}]})), "replacement_not_unique");
+    assert_eq!(page(json!({"replacements": [{"oldText": "ar", "newText": "b"}]})), "replacement_not_unique");
+    assert_eq!(desk.no("wiki_remove", json!({"key": "none"})), ("page_not_found".into(), true));
+    assert_eq!(
+        desk.no(
+            "emit_unmapped_fallback",
+            json!({"rawPath": "peer.md", "reason": "parse_error", "fallback": "flagged"})
+        ),
+        ("raw_path_not_allowed".into(), false)
+    );
+}
+
+#[test]
+fn a_page_that_somebody_changed_is_not_overwritten() {
+    let desk = Desk::unlocked();
+    desk.text("wiki_read", json!({"key": "arr"}));
+    fs::write(desk.root().join("wiki/global/arr.md"), "---\nsummary: theirs\n---\n\ntheirs\n").unwrap();
+    fs::write(desk.root().join("wiki/global/newer.md"), "theirs").unwrap();
+    for key in ["arr", "newer"] {
+        let whole = json!({"key": key, "summary": "s", "content": "mine"});
+        assert_eq!(desk.no("wiki_write", whole), ("page_changed".into(), false), "a race is nobody's failure");
+    }
+    // An edit merges into the newest text, so it needs no second look.
+    desk.text(
+        "wiki_write",
+        json!({"key": "arr", "summary": "s", "replacements": [{"oldText": "theirs", "newText": "both"}]}),
+    );
+    assert!(desk.text("wiki_read", json!({"key": "arr"})).contains("both"));
+}
+
+#[test]
+fn search_ranks_keys_over_bodies_and_shows_own_pages() {
+    let desk = Desk::unlocked();
+    desk.text("wiki_write", json!({"key": "zz-own", "summary": "mentions", "content": "arr here"}));
+    let reply = desk.call("wiki_search", json!({"query": "ARR!"}));
+    assert_eq!(reply.markdown, "- arr: About arr\n- zz-own: mentions\n- churn: About churn");
+    assert!(
+        desk.text("wiki_search", json!({"query": "arr", "limit": 1}))
+            .ends_with("2 more pages match; raise limit or narrow the query.")
+    );
+    assert_eq!(desk.text("wiki_search", json!({"query": "zebra"})), "No wiki page matches `zebra`.");
+    assert_eq!(desk.text("wiki_search", json!({"query": "?!"})), "No wiki page matches `?!`.");
+    assert_eq!(desk.text("wiki_list_tags", json!({})), "- metric (1)\n- revenue (2)");
+    assert_eq!(desk.text("wiki_list_tags", Value::Null), "- metric (1)\n- revenue (2)");
+}
+
+#[test]
+fn skills_load_by_name_only() {
+    let desk = Desk::new();
+    assert!(desk.text("load_skill", json!({"name": "wiki_capture"})).starts_with("# Wiki pages"));
+    let miss = desk.text("load_skill", json!({"name": "dbt_ingest"}));
+    assert!(miss.starts_with("Error: there is no skill `dbt_ingest`; there are ingest_triage"), "{miss}");
+}
+
+#[test]
+fn bad_arguments_and_unknown_tools_are_errors_that_help() {
+    let desk = Desk::new();
+    let texts = [
+        desk.call("read_raw_file", json!({"file": "a.md"})),
+        desk.call("read_raw_span", json!({"path": "a.md", "startLine": "1"})),
+        desk.call("wiki_search", json!("arr")),
+        desk.call("emit_unmapped_fallback", json!({"rawPath": "a.md", "reason": "lazy", "fallback": "flagged"})),
+        desk.call("Bash", json!({"command": "ls"})),
+    ]
+    .map(|reply| {
+        assert!(reply.is_error && reply.structured.is_none());
+        reply.markdown
+    });
+    insta::assert_snapshot!(texts.join("\n"));
+}
+
+#[test]
+fn late_calls_find_the_workspace_closed() {
+    let desk = Desk::unlocked();
+    desk.tools.bench.workspace.discard();
+    assert_eq!(desk.no("wiki_write", json!({"key": "new", "summary": "s", "content": "c"})).0, "attempt_over");
+}
+
+#[test]
+fn every_call_leaves_a_line() {
+    let desk = Desk::new();
+    desk.call("read_raw_file", json!({"path": "a.md"}));
+    desk.call("nothing", json!({}));
+    desk.call("wiki_write", json!({"key": "new", "summary": "s", "content": "c"}));
+    let text = fs::read_to_string(desk.root().join(".ktx/ingest-transcripts/local-x/docs-a.jsonl")).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines[0]["output"]["markdown"], "one\ntwo\nthree\n");
+    assert!(lines[1]["error"]["message"].as_str().unwrap().starts_with("there is no tool"));
+    assert_eq!(lines[2]["output"]["structured"]["success"], false);
+}
+
+#[test]
+fn answers_beyond_the_limit_are_declared() {
+    let long = bounded(ToolReply::text("é".repeat(LONGEST + 5)));
+    assert!(long.markdown.ends_with("[cut: the first 45000 of 45005 characters are shown]"));
+    assert_eq!(bounded(ToolReply::text("é".repeat(LONGEST))).markdown.chars().count(), LONGEST);
+}

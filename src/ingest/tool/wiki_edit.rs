@@ -1,0 +1,254 @@
+//! `wiki_write` and `wiki_remove`: pages made, changed and removed in the attempt's own workspace.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{Bench, Tool, refusal, shown};
+use crate::{
+    ingest::{
+        wiki::{self, Front, Page},
+        workspace::WriteError,
+    },
+    units::ToolReply,
+};
+
+#[derive(Debug)]
+pub(super) struct WikiWrite;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WriteInput {
+    /// Flat key of the page: letters, digits, hyphens and underscores.
+    #[schemars(length(min = 1, max = 120))]
+    key: String,
+    /// One sentence that says what the page is about.
+    #[schemars(length(min = 1, max = 200))]
+    summary: String,
+    /// The whole body in Markdown. Needed for a new page; replaces the body of an existing one.
+    #[serde(default)]
+    #[schemars(length(max = 4000))]
+    content: Option<String>,
+    /// Edits of an existing body, applied in order.
+    #[serde(default)]
+    replacements: Option<Vec<Replacement>>,
+    /// Words to find the page by.
+    #[serde(default)]
+    tags: Option<Vec<String>>,
+    /// Keys of related pages.
+    #[serde(default)]
+    refs: Option<Vec<String>>,
+    /// Semantic layer sources that the page explains.
+    #[serde(default)]
+    sl_refs: Option<Vec<String>>,
+    /// Where the knowledge comes from.
+    #[serde(default)]
+    source: Option<String>,
+    /// Which question the page answers.
+    #[serde(default)]
+    intent: Option<String>,
+    /// Tables that the page is about.
+    #[serde(default)]
+    tables: Option<Vec<String>>,
+    /// One query that shows it.
+    #[serde(default)]
+    representative_sql: Option<String>,
+    /// How it is used.
+    #[serde(default)]
+    usage: Option<Map<String, Value>>,
+    /// Fingerprints of queries that the page covers.
+    #[serde(default)]
+    fingerprints: Option<Vec<String>>,
+    /// Raw files of this work unit that the page rests on.
+    #[serde(default, rename = "rawPaths")]
+    raw_paths: Option<Vec<String>>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Replacement {
+    /// Text that stands exactly once in the body.
+    #[schemars(length(min = 1))]
+    old_text: String,
+    /// Text to put there.
+    new_text: String,
+}
+
+impl Tool for WikiWrite {
+    const NAME: &'static str = "wiki_write";
+    const ABOUT: &'static str = "Create a wiki page, or change one. Fields that are left out keep their value. Give \
+        `content` for the whole body or `replacements` to edit it. Needs the verification ledger.";
+    const READ_ONLY: bool = false;
+    const GUARDED: bool = true;
+    type Input = WriteInput;
+
+    fn run(bench: &Bench, input: WriteInput) -> ToolReply {
+        let key = input.key.clone();
+        match write(bench, input) {
+            Ok(is_new) => {
+                let action = if is_new { "created" } else { "updated" };
+                ToolReply {
+                    markdown: format!("Wiki page `{key}` {action}."),
+                    structured: Some(
+                        json!({"success": true, "key": key, "path": wiki::path_of(&key), "action": action}),
+                    ),
+                    is_error: false,
+                }
+            }
+            Err(no) => no.reply(Self::NAME, &key),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct WikiRemove;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RemoveInput {
+    /// Key of the page.
+    #[schemars(length(min = 1, max = 120))]
+    key: String,
+    /// Raw files of this work unit that make the page obsolete.
+    #[serde(default, rename = "rawPaths")]
+    raw_paths: Option<Vec<String>>,
+}
+
+impl Tool for WikiRemove {
+    const NAME: &'static str = "wiki_remove";
+    const ABOUT: &'static str = "Remove a wiki page that the raw files show to be wrong or obsolete. Pages that refer \
+        to it must be changed too. Needs the verification ledger.";
+    const READ_ONLY: bool = false;
+    const GUARDED: bool = true;
+    type Input = RemoveInput;
+
+    fn run(bench: &Bench, RemoveInput { key, raw_paths }: RemoveInput) -> ToolReply {
+        let removed = admit(bench, &key, raw_paths.as_deref())
+            .and_then(|()| Ok(bench.workspace.remove(&wiki::path_of(&key))?))
+            .and_then(
+                |was_there| if was_there { Ok(()) } else { Err(No::new("page_not_found", "there is no such page")) },
+            );
+        match removed {
+            Ok(()) => ToolReply {
+                markdown: format!("Wiki page `{key}` removed."),
+                structured: Some(json!({"success": true, "key": key, "action": "removed"})),
+                is_error: false,
+            },
+            Err(no) => no.reply(Self::NAME, &key),
+        }
+    }
+}
+
+/// Why a page is not changed.
+struct No {
+    reason: &'static str,
+    text: String,
+}
+
+impl No {
+    fn new(reason: &'static str, text: impl Into<String>) -> Self {
+        Self { reason, text: text.into() }
+    }
+
+    fn reply(self, tool: &str, key: &str) -> ToolReply {
+        let text = format!("Wiki page `{}` was not changed: {}.", shown(key), self.text);
+        refusal(tool, text, json!({"reason": self.reason, "key": key}))
+    }
+}
+
+impl From<WriteError> for No {
+    fn from(error: WriteError) -> Self {
+        let reason = match &error {
+            WriteError::Forbidden(_) => "path_not_allowed",
+            WriteError::Stale(_) => "page_changed",
+            WriteError::Sealed => "attempt_over",
+            WriteError::Io { .. } => "write_failed",
+        };
+        Self::new(reason, error.to_string())
+    }
+}
+
+/// What every change of a page needs.
+fn admit(bench: &Bench, key: &str, raw_paths: Option<&[String]>) -> Result<(), No> {
+    if !wiki::is_key(key) {
+        return Err(No::new("invalid_key", "the key must be flat: letters, digits, hyphens and underscores only"));
+    }
+    let foreign = bench.foreign(raw_paths.unwrap_or_default());
+    if !foreign.is_empty() {
+        let foreign: Vec<_> = foreign.iter().map(|path| format!("`{}`", shown(path))).collect();
+        let text = format!("rawPaths may name only rawFiles of this work unit, not {}", foreign.join(", "));
+        return Err(No::new("raw_paths_not_allowed", text));
+    }
+    Ok(())
+}
+
+/// Writes the page. True if it is new.
+fn write(bench: &Bench, input: WriteInput) -> Result<bool, No> {
+    admit(bench, &input.key, input.raw_paths.as_deref())?;
+    let path = wiki::path_of(&input.key);
+    let unreadable = |why: String| No::new("page_unreadable", format!("the page that is there cannot be read: {why}"));
+    // Edits merge into the newest text. A whole body replaces only what the agent has seen.
+    let found = if input.content.is_some() { bench.workspace.peek(&path) } else { bench.workspace.read(&path) };
+    let existing = match found.map_err(|error| unreadable(error.to_string()))? {
+        Some(bytes) => Some(Page::parse(&bytes).map_err(|error| unreadable(error.to_string()))?),
+        None => None,
+    };
+    let is_new = existing.is_none();
+    let page = merged(existing, input)?;
+    let text = page.render().map_err(|error| No::new("not_writable", error.to_string()))?;
+    bench.workspace.write(&path, text.as_bytes())?;
+    Ok(is_new)
+}
+
+fn merged(existing: Option<Page>, input: WriteInput) -> Result<Page, No> {
+    let body = match (&existing, input.content, input.replacements) {
+        (_, Some(_), Some(_)) => {
+            return Err(No::new("content_and_replacements", "give either content or replacements, not both"));
+        }
+        (_, Some(content), None) if content.trim().is_empty() => {
+            return Err(No::new("content_required", "content is empty"));
+        }
+        (_, Some(content), None) => content,
+        (Some(page), None, replacements) => replaced(&page.body, &replacements.unwrap_or_default())?,
+        (None, None, Some(_)) => {
+            return Err(No::new("page_not_found", "there is no such page to edit; give its content to create it"));
+        }
+        (None, None, None) => return Err(No::new("content_required", "a new page needs content")),
+    };
+    let old = existing.map_or_else(|| Front { usage_mode: Some("auto".into()), ..Front::default() }, |page| page.front);
+    let front = Front {
+        summary: input.summary,
+        tags: input.tags.unwrap_or(old.tags),
+        refs: input.refs.unwrap_or(old.refs),
+        sl_refs: input.sl_refs.unwrap_or(old.sl_refs),
+        source: input.source.or(old.source),
+        intent: input.intent.or(old.intent),
+        tables: input.tables.or(old.tables),
+        representative_sql: input.representative_sql.or(old.representative_sql),
+        usage: input.usage.map(Value::Object).or(old.usage),
+        fingerprints: input.fingerprints.or(old.fingerprints),
+        usage_mode: old.usage_mode,
+        sort_order: old.sort_order,
+        more: old.more,
+    };
+    Ok(Page { front, body: body.trim().to_owned() })
+}
+
+fn replaced(body: &str, replacements: &[Replacement]) -> Result<String, No> {
+    let mut body = body.to_owned();
+    for (index, Replacement { old_text, new_text }) in replacements.iter().enumerate() {
+        let count = body.matches(old_text.as_str()).count();
+        if count != 1 {
+            let times = if count == 0 { "does not occur".to_owned() } else { format!("occurs {count} times") };
+            let text = format!(
+                "oldText of replacement {index} {times} in the body, it must occur exactly once; read the page and quote more of it"
+            );
+            return Err(No::new("replacement_not_unique", text));
+        }
+        body = body.replacen(old_text.as_str(), new_text, 1);
+    }
+    if body.trim().is_empty() {
+        return Err(No::new("content_required", "the replacements leave nothing; use wiki_remove to remove a page"));
+    }
+    Ok(body)
+}

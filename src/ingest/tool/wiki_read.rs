@@ -1,0 +1,151 @@
+//! `wiki_read`, `wiki_search` and `wiki_list_tags`: the wiki as this attempt sees it, its own pages first.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Bench, Tool, miss, shown};
+use crate::{
+    ingest::{
+        project::nearest,
+        wiki::{self, Page, Wiki},
+    },
+    units::ToolReply,
+};
+
+#[derive(Debug)]
+pub(super) struct WikiRead;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReadInput {
+    /// Key of the page.
+    key: String,
+}
+
+impl Tool for WikiRead {
+    const NAME: &'static str = "wiki_read";
+    const ABOUT: &'static str = "Read one wiki page: its fields and its content.";
+    const READ_ONLY: bool = true;
+    type Input = ReadInput;
+
+    fn run(bench: &Bench, ReadInput { key }: ReadInput) -> ToolReply {
+        let wiki = Wiki(&bench.workspace);
+        if !wiki::is_key(&key) {
+            return miss(format_args!("`{}` is not a page key; keys are flat, such as `net-revenue`", shown(&key)));
+        }
+        match wiki.text(&key) {
+            Ok(Some(bytes)) => ToolReply {
+                markdown: String::from_utf8_lossy(&bytes).into_owned(),
+                structured: Some(json!({"key": key, "path": wiki::path_of(&key)})),
+                is_error: false,
+            },
+            Ok(None) => {
+                let keys = wiki.keys().unwrap_or_default();
+                let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+                let hint = nearest(&key, &keys).map_or_else(String::new, |key| format!("; did you mean `{key}`?"));
+                miss(format_args!("there is no wiki page `{key}`{hint}"))
+            }
+            Err(error) => miss(format_args!("wiki page `{key}` cannot be read: {error}")),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct WikiSearch;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SearchInput {
+    /// Words to look for.
+    #[schemars(length(min = 1))]
+    query: String,
+    /// Most pages to return; 10 if left out.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 100))]
+    limit: Option<u32>,
+}
+
+impl Tool for WikiSearch {
+    const NAME: &'static str = "wiki_search";
+    const ABOUT: &'static str = "Search the wiki by words. Answers keys and summaries, best first.";
+    const READ_ONLY: bool = true;
+    type Input = SearchInput;
+
+    fn run(bench: &Bench, SearchInput { query, limit }: SearchInput) -> ToolReply {
+        let limit = limit.unwrap_or(10) as usize;
+        let pages = match Wiki(&bench.workspace).pages() {
+            Ok(pages) => pages,
+            Err(error) => return miss(format_args!("the wiki cannot be read: {error}")),
+        };
+        let words = words(&query);
+        let own = bench.workspace.changes();
+        let mut hits: Vec<_> = pages
+            .iter()
+            .map(|(key, page)| (score(&words, key, page), own.contains_key(&wiki::path_of(key)), key, page))
+            .filter(|(score, ..)| *score > 0)
+            .collect();
+        // Among equals the pages of this attempt come first, then the order of keys.
+        hits.sort_by(|a, b| (b.0, b.1, a.2).cmp(&(a.0, a.1, b.2)));
+        let found = hits.len();
+        hits.truncate(limit);
+        let lines: Vec<_> = hits.iter().map(|(_, _, key, page)| format!("- {key}: {}", page.front.summary)).collect();
+        let results: Vec<_> = hits
+            .iter()
+            .map(|(score, _, key, page)| json!({"key": key, "summary": page.front.summary, "score": score}))
+            .collect();
+        let markdown = match (lines.len(), found - lines.len()) {
+            (0, _) => format!("No wiki page matches `{}`.", shown(&query)),
+            (_, 0) => lines.join("\n"),
+            (_, more) => format!("{}\n{more} more pages match; raise limit or narrow the query.", lines.join("\n")),
+        };
+        ToolReply { markdown, structured: Some(json!({"results": results, "totalFound": found})), is_error: false }
+    }
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_lowercase).collect()
+}
+
+/// Sum over the words of the query: a word in the key weighs most, then summary and tags, then the body.
+fn score(words: &[String], key: &str, page: &Page) -> u32 {
+    let (key, summary, body) = (key.to_lowercase(), page.front.summary.to_lowercase(), page.body.to_lowercase());
+    let tags = page.front.tags.join(" ").to_lowercase();
+    words
+        .iter()
+        .map(|word| {
+            let weigh = |text: &str, weight| if text.contains(word.as_str()) { weight } else { 0 };
+            weigh(&key, 8) + weigh(&summary, 4) + weigh(&tags, 4) + weigh(&body, 1)
+        })
+        .sum()
+}
+
+#[derive(Debug)]
+pub(super) struct WikiListTags;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NoInput {}
+
+impl Tool for WikiListTags {
+    const NAME: &'static str = "wiki_list_tags";
+    const ABOUT: &'static str = "List the tags in use, each with the number of its pages.";
+    const READ_ONLY: bool = true;
+    type Input = NoInput;
+
+    fn run(bench: &Bench, NoInput {}: NoInput) -> ToolReply {
+        let pages = match Wiki(&bench.workspace).pages() {
+            Ok(pages) => pages,
+            Err(error) => return miss(format_args!("the wiki cannot be read: {error}")),
+        };
+        let mut tags: BTreeMap<&str, u32> = BTreeMap::new();
+        for tag in pages.iter().flat_map(|(_, page)| &page.front.tags) {
+            *tags.entry(tag).or_default() += 1;
+        }
+        let lines: Vec<_> = tags.iter().map(|(tag, count)| format!("- {tag} ({count})")).collect();
+        let markdown = if lines.is_empty() { "No tags yet.".to_owned() } else { lines.join("\n") };
+        ToolReply { markdown, structured: Some(json!({"tags": tags})), is_error: false }
+    }
+}

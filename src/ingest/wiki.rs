@@ -1,0 +1,241 @@
+//! Wiki pages: their keys, their text form, and the wiki as one attempt sees it.
+//!
+//! A page is YAML between `---` lines and a Markdown body, field for field as KTX writes it; fields that we do not know
+//! survive. It must not know about tools or prompts.
+
+use std::{collections::BTreeMap, io, sync::LazyLock};
+
+use regex_lite::Regex;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{workspace::Workspace, yaml};
+
+/// Folder of the pages that everybody shares.
+const FOLDER: &str = "wiki/global";
+/// Longest summary in characters.
+pub(crate) const SUMMARY: usize = 200;
+/// Longest key in characters.
+pub(crate) const KEY: usize = 120;
+
+/// A page.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Page {
+    pub(crate) front: Front,
+    pub(crate) body: String,
+}
+
+/// The fields before the body.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Front {
+    pub(crate) summary: String,
+    pub(crate) tags: Vec<String>,
+    pub(crate) refs: Vec<String>,
+    pub(crate) sl_refs: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) usage_mode: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sort_order: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) source: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) intent: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tables: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) representative_sql: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) usage: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fingerprints: Option<Vec<String>>,
+    /// Whatever else people or other programs keep there.
+    #[serde(flatten)]
+    pub(crate) more: BTreeMap<String, Value>,
+}
+
+/// A page cannot be read or written as text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PageError {
+    #[error("it is not UTF-8 text")]
+    NotText,
+    #[error("its frontmatter is not closed by a line `---`")]
+    Unclosed,
+    #[error("its frontmatter is not valid: {0}")]
+    Front(String),
+}
+
+/// Whether `key` can name a page: letters, digits, `-` and `_`, no folders.
+pub(crate) fn is_key(key: &str) -> bool {
+    static PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("^[a-zA-Z0-9][a-zA-Z0-9_-]*$").ok());
+    key.len() <= KEY && PATTERN.as_ref().is_some_and(|pattern| pattern.is_match(key))
+}
+
+/// Project-relative path of the page `key`.
+pub(crate) fn path_of(key: &str) -> String {
+    format!("{FOLDER}/{key}.md")
+}
+
+/// Key of the page at `path`, if it is one.
+pub(crate) fn key_of(path: &str) -> Option<&str> {
+    path.strip_prefix(FOLDER)?.strip_prefix('/')?.strip_suffix(".md")
+}
+
+impl Page {
+    /// Reads the text of a page. A page without frontmatter is all body.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, PageError> {
+        let text = std::str::from_utf8(bytes).map_err(|_| PageError::NotText)?;
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
+        let Some(rest) = text.strip_prefix("---\n") else {
+            return Ok(Self { front: Front::default(), body: text.trim().to_owned() });
+        };
+        // `---` directly after the opening line closes an empty frontmatter.
+        let rest = format!("\n{rest}\n");
+        let (front, body) = rest.split_once("\n---\n").ok_or(PageError::Unclosed)?;
+        let front = match front.trim() {
+            "" => Front::default(),
+            front => yaml::from_str(front).map_err(|error| PageError::Front(error.to_string()))?,
+        };
+        Ok(Self { front, body: body.trim().to_owned() })
+    }
+
+    /// The text of the page.
+    pub(crate) fn render(&self) -> Result<String, PageError> {
+        let render = |options| {
+            let front = serde_saphyr::to_string_with_options(&self.front, options);
+            let front = front.map_err(|error| PageError::Front(error.to_string()))?;
+            Ok(format!("---\n{}\n---\n\n{}\n", front.trim_end(), self.body.trim()))
+        };
+        let text = render(serde_saphyr::ser_options! { compact_list_indent: false, folded_wrap_chars: 1_000_000 })?;
+        // Block text reads best but cannot hold every text, blank lines alone for one. Quotes can.
+        match Self::parse(text.as_bytes()) {
+            Ok(page) if page.front == self.front => Ok(text),
+            _ => render(serde_saphyr::ser_options! {
+                compact_list_indent: false, prefer_block_scalars: false, quote_all: true
+            }),
+        }
+    }
+}
+
+/// The wiki as one attempt sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wiki<'a>(pub(crate) &'a Workspace);
+
+impl Wiki<'_> {
+    /// Keys of all pages, sorted.
+    pub(crate) fn keys(self) -> io::Result<Vec<String>> {
+        let names = self.0.names(FOLDER, ".md")?;
+        Ok(names
+            .iter()
+            .filter_map(|name| name.strip_suffix(".md"))
+            .filter(|key| is_key(key))
+            .map(str::to_owned)
+            .collect())
+    }
+
+    /// The text of the page `key`, which the attempt knows from now on.
+    pub(crate) fn text(self, key: &str) -> io::Result<Option<Vec<u8>>> {
+        self.0.read(&path_of(key))
+    }
+
+    /// All pages that can be read, by key. What cannot be read is left out: it is no reason to show nothing.
+    pub(crate) fn pages(self) -> io::Result<Vec<(String, Page)>> {
+        let read = |key: String| {
+            let page = self.0.peek(&path_of(&key)).ok()??;
+            Some((key, Page::parse(&page).ok()?))
+        };
+        Ok(self.keys()?.into_iter().filter_map(read).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn pages_of_people_are_read_as_they_are() {
+        let page = Page::parse(
+            "\u{feff}---\r\nsummary: 'ARR: how'\r\nowner: maya\r\ntags: [a]\r\n---\r\n# ARR\r\n\r\n---\r\nmore\r\n"
+                .as_bytes(),
+        )
+        .unwrap();
+        assert_eq!(page.front.summary, "ARR: how");
+        assert_eq!(page.front.more["owner"], "maya");
+        assert_eq!(page.body, "# ARR\n\n---\nmore");
+        assert_eq!(Page::parse(b"just words\n").unwrap().body, "just words");
+        assert_eq!(Page::parse(b"---\n---\nbody").unwrap().body, "body");
+        assert_eq!(Page::parse(b""), Ok(Page::default()));
+    }
+
+    #[test]
+    fn broken_pages_say_why() {
+        assert_eq!(Page::parse(b"---\nsummary: x\n"), Err(PageError::Unclosed));
+        assert_eq!(Page::parse(b"\xff"), Err(PageError::NotText));
+        assert!(matches!(Page::parse(b"---\nsummary: [x]\n---\n"), Err(PageError::Front(_))));
+    }
+
+    #[test]
+    fn a_page_looks_as_ktx_writes_it() {
+        let front = Front {
+            summary: "Annual recurring revenue: yes. ".repeat(6),
+            tags: vec!["revenue".into(), "no".into()],
+            usage_mode: Some("auto".into()),
+            sort_order: Some(0),
+            representative_sql: Some("select 1\nfrom t\n".into()),
+            ..Front::default()
+        };
+        let page = Page { front, body: "# ARR\n\nText.".into() };
+        insta::assert_snapshot!(page.render().unwrap());
+    }
+
+    #[test]
+    fn keys_are_flat() {
+        for key in ["a", "A-b_9"] {
+            assert!(is_key(key));
+        }
+        for key in ["", "-a", "a/b", "..", "a.b", "ä", "a b", &"a".repeat(121), "a\n"] {
+            assert!(!is_key(key), "{key:?}");
+        }
+        assert_eq!(key_of(&path_of("arr")), Some("arr"));
+        assert_eq!(key_of("semantic-layer/x.yaml"), None);
+    }
+
+    fn json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            any::<bool>().prop_map(Value::from),
+            any::<i32>().prop_map(Value::from),
+            "[ -~é\n]{0,12}".prop_map(Value::from)
+        ];
+        leaf.prop_recursive(2, 12, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map("[a-z]{1,4}", inner, 0..4).prop_map(Value::from_iter),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn frontmatter_survives_its_text(
+            summary in any::<String>(),
+            tags in prop::collection::vec("[ -~\u{e0}-\u{ff}]{0,12}|true|no|null|~|1e3|0x1f|- a|#x|[|]|2026-01-01", 0..4),
+            source in prop::option::of("\\PC{0,20}"),
+            sql in prop::option::of("[ -~\n\t]{0,40}"),
+            usage in prop::option::of(prop::collection::btree_map("[a-z]{1,4}", json(), 0..3).prop_map(Value::from_iter)),
+            body in "[ -~\n]{0,60}",
+        ) {
+            let front = Front { summary, tags, source, representative_sql: sql, usage, sort_order: Some(3), ..Front::default() };
+            let page = Page { front, body: body.trim().to_owned() };
+            let text = page.render().unwrap();
+            prop_assert_eq!(Page::parse(text.as_bytes()).map_err(|error| format!("{error}\n{text}")), Ok(page));
+        }
+
+        #[test]
+        fn no_bytes_are_too_odd(bytes in prop::collection::vec(any::<u8>(), 0..200), front in "[ -~\n]{0,80}") {
+            let _ = Page::parse(&bytes);
+            let _ = Page::parse(format!("---\n{front}\n---\nx").as_bytes());
+        }
+    }
+}

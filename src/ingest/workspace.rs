@@ -1,0 +1,376 @@
+//! What one attempt writes, kept apart from the project until it is published.
+//!
+//! Reads fall through to the project; writes land in the attempt's own directory. Only `wiki/` and `semantic-layer/`
+//! can be written, and no symbolic link is followed on the way. It must not know what the files mean.
+
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use sha2::{Digest as _, Sha256};
+
+use super::beneath::{self, Folder, PRIVATE};
+
+pub(crate) mod publish;
+
+pub use publish::{PublishError, Recovered, recover};
+
+/// Largest file that is read or written, in bytes.
+pub(crate) const LARGEST: u64 = 1024 * 1024;
+
+/// Folder of the attempt that mirrors the project.
+const TREE: &str = "tree";
+
+/// Folders of the project that an attempt may change.
+const WRITABLE: [&str; 2] = ["wiki/", "semantic-layer/"];
+
+/// SHA-256 of a file; `None` where there is none.
+pub(crate) type Print = Option<[u8; 32]>;
+
+/// The files of one attempt over those of the project. Calls may come from several threads.
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    project: PathBuf,
+    dir: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Set once the attempt is over; late writes are refused.
+    sealed: bool,
+    changes: BTreeMap<String, Change>,
+    /// What the project held when the attempt last looked.
+    seen: BTreeMap<String, Print>,
+}
+
+/// One changed file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// What the project held when the attempt first changed it.
+    pub(crate) base: Print,
+    /// What the attempt left; `None` if it removed the file.
+    pub(crate) now: Print,
+}
+
+/// A write that did not happen.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WriteError {
+    /// Not below a writable folder.
+    #[error("`{0}` may not be written; only files below wiki/ and semantic-layer/ may")]
+    Forbidden(String),
+    /// Somebody else changed it after the attempt read it.
+    #[error("`{0}` is new or changed in the project since you last read it; read it, then write what holds of both")]
+    Stale(String),
+    /// The attempt is over.
+    #[error("the attempt is over; nothing can be written any more")]
+    Sealed,
+    /// The system refuses.
+    #[error("cannot write `{path}`: {cause}")]
+    Io {
+        /// Relative path.
+        path: String,
+        /// Why.
+        cause: io::Error,
+    },
+}
+
+impl Workspace {
+    /// Makes an empty workspace in `dir`, which lies below `project` and must not exist yet.
+    pub(crate) fn create(project: &Path, dir: &Path) -> io::Result<Self> {
+        if dir.symlink_metadata().is_ok() {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{} exists already", dir.display())));
+        }
+        beneath::make_private(project, &dir.join(TREE))?;
+        Ok(Self { project: project.to_path_buf(), dir: dir.to_path_buf(), state: Mutex::default() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic of another call leaves maps that are still whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The file as the attempt sees it: its own version, else the project's. From now on the attempt knows it.
+    pub(crate) fn read(&self, path: &str) -> io::Result<Option<Vec<u8>>> {
+        let mut state = self.state();
+        let bytes = self.look(&state, path)?;
+        if !state.changes.contains_key(path) {
+            state.seen.insert(path.to_owned(), bytes.as_deref().map(print_of));
+        }
+        Ok(bytes)
+    }
+
+    /// As [`read`](Self::read), for a look that does not show the attempt what is in the file.
+    pub(crate) fn peek(&self, path: &str) -> io::Result<Option<Vec<u8>>> {
+        self.look(&self.state(), path)
+    }
+
+    fn look(&self, state: &State, path: &str) -> io::Result<Option<Vec<u8>>> {
+        match state.changes.get(path) {
+            Some(Change { now: None, .. }) => Ok(None),
+            Some(_) => Folder::open(&self.dir.join(TREE))?.read_if_there(path, LARGEST),
+            None => Folder::open(&self.project)?.read_if_there(path, LARGEST),
+        }
+    }
+
+    /// Writes `path` for this attempt.
+    pub(crate) fn write(&self, path: &str, bytes: &[u8]) -> Result<(), WriteError> {
+        let mut state = self.state();
+        let base = self.base(&state, path)?;
+        let tree = Folder::open(&self.dir.join(TREE)).map_err(|cause| io_error(path, cause))?;
+        tree.write(path, bytes, PRIVATE, 0o600).map_err(|cause| io_error(path, cause))?;
+        state.changes.insert(path.to_owned(), Change { base, now: Some(print_of(bytes)) });
+        Ok(())
+    }
+
+    /// Removes `path` for this attempt. False if there was no such file.
+    pub(crate) fn remove(&self, path: &str) -> Result<bool, WriteError> {
+        let mut state = self.state();
+        let base = self.base(&state, path)?;
+        let is_there = state.changes.get(path).map_or(base.is_some(), |change| change.now.is_some());
+        let tree = Folder::open(&self.dir.join(TREE)).map_err(|cause| io_error(path, cause))?;
+        tree.remove(path).map_err(|cause| io_error(path, cause))?;
+        match base {
+            // Made and removed by the same attempt: nothing happened.
+            None => state.changes.remove(path),
+            Some(_) => state.changes.insert(path.to_owned(), Change { base, now: None }),
+        };
+        Ok(is_there)
+    }
+
+    /// Checks that `path` may be changed, and tells what the project holds there.
+    fn base(&self, state: &State, path: &str) -> Result<Print, WriteError> {
+        if state.sealed {
+            return Err(WriteError::Sealed);
+        }
+        if beneath::check(path).is_err() || !is_writable(path) {
+            return Err(WriteError::Forbidden(path.to_owned()));
+        }
+        if let Some(change) = state.changes.get(path) {
+            return Ok(change.base);
+        }
+        let held = print_at(&self.project, path).map_err(|cause| io_error(path, cause))?;
+        // What it never read it takes to be absent: nothing is overwritten unseen.
+        if state.seen.get(path).copied().flatten() == held { Ok(held) } else { Err(WriteError::Stale(path.to_owned())) }
+    }
+
+    /// Names of the files in the folder `folder` that end with `suffix`, as the attempt sees them, sorted.
+    pub(crate) fn names(&self, folder: &str, suffix: &str) -> io::Result<Vec<String>> {
+        let state = self.state();
+        let changed = |name: &String| state.changes.get(&format!("{folder}/{name}"));
+        let mut names = list(&self.project.join(folder))?;
+        names.retain(|name| changed(name).is_none_or(|change| change.now.is_some()));
+        for (path, change) in &state.changes {
+            if let Some(name) = path.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/'))
+                && change.now.is_some()
+                && !name.contains('/')
+            {
+                names.push(name.to_owned());
+            }
+        }
+        names.retain(|name| name.ends_with(suffix) && !name.starts_with('.'));
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
+    }
+
+    /// Every changed file, sorted by path.
+    pub(crate) fn changes(&self) -> BTreeMap<String, Change> {
+        self.state().changes.clone()
+    }
+
+    /// Moves the changes into the project, whole or not at all, and removes the workspace. Sorted project-relative
+    /// paths. The workspace takes no writes from here on, whatever happens.
+    pub(crate) fn publish(&self) -> Result<Vec<String>, PublishError> {
+        let changes = {
+            let mut state = self.state();
+            state.sealed = true;
+            state.changes.clone()
+        };
+        publish::publish(&self.project, &self.dir.join(TREE), &changes)?;
+        self.discard();
+        Ok(changes.into_keys().collect())
+    }
+
+    /// Removes the workspace and what is in it.
+    pub(crate) fn discard(&self) {
+        let mut state = self.state();
+        state.sealed = true;
+        state.changes.clear();
+        if let Err(error) = std::fs::remove_dir_all(&self.dir)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(dir = %self.dir.display(), %error, "cannot remove the workspace of an attempt");
+        }
+    }
+}
+
+/// An attempt that nobody published leaves nothing behind.
+impl Drop for Workspace {
+    fn drop(&mut self) {
+        self.discard();
+    }
+}
+
+/// Hexadecimal form of a print; `-` for none.
+pub(crate) struct Hex(pub(crate) Print);
+
+impl fmt::Display for Hex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str("-"),
+            Some(print) => print.iter().try_for_each(|byte| write!(f, "{byte:02x}")),
+        }
+    }
+}
+
+pub(crate) fn print_of(bytes: &[u8]) -> [u8; 32] {
+    Sha256::digest(bytes).into()
+}
+
+/// Print of the file `path` below `root`.
+pub(crate) fn print_at(root: &Path, path: &str) -> io::Result<Print> {
+    Ok(Folder::open(root)?.read_if_there(path, LARGEST)?.as_deref().map(print_of))
+}
+
+fn is_writable(path: &str) -> bool {
+    WRITABLE.iter().any(|folder| path.starts_with(folder))
+}
+
+fn io_error(path: &str, cause: io::Error) -> WriteError {
+    WriteError::Io { path: path.to_owned(), cause }
+}
+
+/// Names in `folder`; none if it does not exist. Names that are not UTF-8 are not ours.
+fn list(folder: &Path) -> io::Result<Vec<String>> {
+    match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+        Ok(entries) => {
+            entries.map(|entry| Ok(entry?.file_name().into_string().ok())).filter_map(Result::transpose).collect()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    struct Bench {
+        dir: tempfile::TempDir,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            fs::create_dir_all(dir.path().join("project/wiki/global")).unwrap();
+            fs::write(dir.path().join("project/wiki/global/old.md"), "old").unwrap();
+            Self { dir }
+        }
+
+        fn project(&self) -> PathBuf {
+            self.dir.path().join("project")
+        }
+
+        fn work(&self, name: &str) -> PathBuf {
+            self.project().join(".ktx/ingestdeck/work").join(name)
+        }
+
+        fn open(&self, name: &str) -> Workspace {
+            Workspace::create(&self.project(), &self.work(name)).unwrap()
+        }
+    }
+
+    #[test]
+    fn writes_stay_in_the_workspace_until_published() {
+        let bench = Bench::new();
+        let space = bench.open("a");
+        space.write("wiki/global/new.md", b"new").unwrap();
+        assert_eq!(space.read("wiki/global/new.md").unwrap().unwrap(), b"new");
+        assert_eq!(space.read("wiki/global/old.md").unwrap().unwrap(), b"old");
+        assert!(space.remove("wiki/global/old.md").unwrap());
+        assert_eq!(space.read("wiki/global/old.md").unwrap(), None);
+        assert_eq!(space.peek("wiki/global/new.md").unwrap().unwrap(), b"new");
+        assert_eq!(space.names("wiki/global", ".md").unwrap(), ["new.md"]);
+        assert!(!bench.project().join("wiki/global/new.md").exists());
+        assert_eq!(space.publish().unwrap(), ["wiki/global/new.md", "wiki/global/old.md"]);
+        assert_eq!(fs::read(bench.project().join("wiki/global/new.md")).unwrap(), b"new");
+        assert!(!bench.project().join("wiki/global/old.md").exists());
+        assert!(!bench.work("a").exists());
+        assert!(matches!(space.write("wiki/global/late.md", b"x"), Err(WriteError::Sealed)));
+    }
+
+    #[test]
+    fn a_dropped_attempt_leaves_nothing() {
+        let bench = Bench::new();
+        bench.open("a").write("wiki/global/new.md", b"new").unwrap();
+        assert!(!bench.work("a").exists());
+        assert_eq!(fs::read_dir(bench.project().join("wiki/global")).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn made_and_removed_is_no_change() {
+        let bench = Bench::new();
+        let space = bench.open("a");
+        space.write("wiki/global/new.md", b"new").unwrap();
+        assert!(space.remove("wiki/global/new.md").unwrap());
+        assert!(!space.remove("wiki/global/new.md").unwrap());
+        assert!(space.changes().is_empty());
+    }
+
+    #[test]
+    fn nothing_else_can_be_written() {
+        let bench = Bench::new();
+        let space = bench.open("a");
+        for path in
+            ["ktx.yaml", ".ktx/x", "wiki", "wiki/../ktx.yaml", "/etc/passwd", "wiki//x", "", "semantic-layer/./x"]
+        {
+            assert!(matches!(space.write(path, b"x"), Err(WriteError::Forbidden(_))), "{path}");
+        }
+    }
+
+    #[test]
+    fn links_made_meanwhile_lead_nowhere() {
+        let bench = Bench::new();
+        let outside = tempfile::tempdir().unwrap();
+        let space = bench.open("a");
+        symlink(outside.path(), bench.work("a").join("tree/wiki")).unwrap();
+        assert!(space.write("wiki/global/x.md", b"x").is_err());
+        fs::remove_file(bench.work("a").join("tree/wiki")).unwrap();
+        space.write("wiki/global/x.md", b"x").unwrap();
+        // The project's folder becomes a link between the write and the publication.
+        fs::rename(bench.project().join("wiki"), bench.project().join("moved")).unwrap();
+        symlink(outside.path(), bench.project().join("wiki")).unwrap();
+        assert!(space.publish().is_err());
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_others_changed_since_it_was_read_is_not_overwritten() {
+        let bench = Bench::new();
+        let space = bench.open("a");
+        space.peek("wiki/global/old.md").unwrap();
+        assert!(matches!(space.write("wiki/global/old.md", b"unseen"), Err(WriteError::Stale(_))));
+        space.read("wiki/global/old.md").unwrap();
+        fs::write(bench.project().join("wiki/global/old.md"), "theirs").unwrap();
+        assert!(matches!(space.write("wiki/global/old.md", b"mine"), Err(WriteError::Stale(_))));
+        space.read("wiki/global/old.md").unwrap();
+        space.write("wiki/global/old.md", b"merged").unwrap();
+        fs::write(bench.project().join("wiki/global/old.md"), "theirs again").unwrap();
+        let error = space.publish().unwrap_err();
+        assert!(matches!(&error, PublishError::Conflict { paths } if paths == &["wiki/global/old.md"]), "{error}");
+        assert_eq!(fs::read(bench.project().join("wiki/global/old.md")).unwrap(), b"theirs again");
+    }
+
+    #[test]
+    fn a_directory_that_is_there_is_not_taken_over() {
+        let bench = Bench::new();
+        let _first = bench.open("a");
+        assert!(Workspace::create(&bench.project(), &bench.work("a")).is_err());
+    }
+}

@@ -1,0 +1,185 @@
+//! 64 children at full speed: taped, decoded and folded, against a bare drain of the same pipes. In process.
+//!
+//! Both sides read with the same number of tasks on the same runtime; what differs is what happens to the bytes.
+
+use std::{
+    fs::File,
+    io::{Read as _, Write as _},
+    process::{ExitCode, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use ingestdeck::{
+    claude::reader::LineReader,
+    replay::FileSource,
+    run::{
+        Progress, Timeline,
+        source::{Item, Recorder as _},
+    },
+    store::TapeWriter,
+    tape::{FORMAT, Header, RunId, UnitKey, entry::stdout_body},
+};
+use tokio::{io::AsyncReadExt as _, process::Command, runtime::Runtime};
+
+use crate::{
+    capture::Capture,
+    harness::{Bar, Limit, Outcome, Report, pairs},
+};
+
+const ROLE: &str = "emit";
+const CHILDREN: u32 = 64;
+/// What each child writes.
+const BYTES: usize = 4 << 20;
+const PAIRS: usize = 5;
+
+pub(crate) fn measure(report: &mut Report, capture: &Capture) -> Outcome<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let path = capture.path.to_str().ok_or("the path is not UTF-8")?;
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+    let measured = pairs(PAIRS, || taped(&runtime, path, folder.path()), || drained(&runtime, path))?;
+    // Speed is the inverse of time.
+    let speed = crate::harness::Sample::new([0.0, 0.5, 1.0].map(|share| 1.0 / measured.ratio.quantile(share)).to_vec());
+    let bar = Bar { hard: Limit::AtLeast(0.35), aim: Limit::AtLeast(0.60) };
+    let measured = crate::harness::Pairs { ratio: speed, ..measured };
+    report.ratio("64 children taped, decoded, folded: speed / bare drain", &measured, bar);
+    Ok(())
+}
+
+fn command(path: &str, child: u32) -> Outcome<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args([ROLE, path, &child.to_string()]).stdin(Stdio::null()).stdout(Stdio::piped());
+    Ok(command)
+}
+
+/// Seconds from the first byte of the first child to the last of the last, everything read and forgotten.
+fn drained(runtime: &Runtime, path: &str) -> Outcome<f64> {
+    let start = Instant::now();
+    runtime.block_on(async {
+        let mut tasks = tokio::task::JoinSet::new();
+        for child in 0..CHILDREN {
+            let mut process = command(path, child)?.spawn()?;
+            let mut pipe = process.stdout.take().ok_or("no pipe")?;
+            tasks.spawn(async move {
+                let (mut buffer, mut total) = (vec![0; 64 << 10], 0);
+                loop {
+                    match pipe.read(&mut buffer).await? {
+                        0 => break,
+                        count => total += count,
+                    }
+                }
+                process.wait().await?;
+                std::io::Result::Ok(total)
+            });
+        }
+        let mut total = 0;
+        while let Some(task) = tasks.join_next().await {
+            total += task??;
+        }
+        Outcome::Ok(total)
+    })?;
+    Ok(start.elapsed().as_secs_f64())
+}
+
+/// The same, with every line on a tape first and in the story afterwards.
+fn taped(runtime: &Runtime, path: &str, folder: &std::path::Path) -> Outcome<f64> {
+    let start = Instant::now();
+    let tape_path = folder.join("tape.jsonl");
+    let _ = std::fs::remove_file(&tape_path);
+    let header = Header {
+        tape: FORMAT,
+        program: "bench".into(),
+        run: RunId(uuid::Uuid::nil()),
+        started_at: "2026-01-01T00:00:00Z".parse()?,
+        project: None,
+        scripted: true,
+    };
+    let tape = Arc::new(TapeWriter::create(&tape_path, &header)?);
+    let (source, finish) = FileSource::follow(&tape_path)?;
+    let mut grown = tape.subscribe();
+    let recorded = Arc::new(AtomicU64::new(0));
+    let handle = runtime.handle().clone();
+    let folding = std::thread::spawn(move || {
+        let mut timeline = Timeline::new(Box::new(source));
+        loop {
+            match timeline.advance(1 << 20, &mut |_| {}).map_err(|error| error.to_string())? {
+                Progress::More => {}
+                // An error means that the writer is gone, which comes after the end was told.
+                Progress::Waiting => drop(handle.block_on(grown.changed())),
+                Progress::End => return Ok::<u64, String>(timeline.known()),
+            }
+        }
+    });
+    runtime.block_on(async {
+        let mut tasks = tokio::task::JoinSet::new();
+        for child in 0..CHILDREN {
+            let mut process = command(path, child)?.spawn()?;
+            let mut lines = LineReader::new(process.stdout.take().ok_or("no pipe")?);
+            let (tape, recorded) = (Arc::clone(&tape), Arc::clone(&recorded));
+            tasks.spawn(async move {
+                let unit = UnitKey::new(format!("unit-{child}"));
+                while !lines.is_over() {
+                    lines.fill().await?;
+                    let items: Vec<Item<'_>> = lines
+                        .take()
+                        .lines()
+                        .map(|line| Item { lane: Some((&unit, 1)), body: stdout_body(line) })
+                        .collect();
+                    tape.record(&items).map_err(std::io::Error::other)?;
+                    recorded.fetch_add(items.len() as u64, Ordering::Relaxed);
+                }
+                process.wait().await.map(drop)
+            });
+        }
+        while let Some(task) = tasks.join_next().await {
+            task??;
+        }
+        Outcome::Ok(())
+    })?;
+    finish.finish();
+    drop(tape);
+    let folded = folding.join().map_err(|_| "the fold failed")??;
+    let seconds = start.elapsed().as_secs_f64();
+    let recorded = recorded.load(Ordering::Relaxed);
+    if folded != recorded {
+        return Err(format!("{recorded} lines were recorded and {folded} folded").into());
+    }
+    Ok(seconds)
+}
+
+/// A child: writes its part of the capture, one line per write, as the CLI does.
+pub(crate) fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
+    let [path, child] = arguments else { return None };
+    if role != ROLE {
+        return None;
+    }
+    let child: u64 = child.parse().ok()?;
+    Some(match emit(path, child) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+fn emit(path: &str, child: u64) -> Outcome<()> {
+    use std::io::{Seek as _, SeekFrom};
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    let mut part = vec![0; BYTES.min(usize::try_from(length)?)];
+    let room = length - part.len() as u64;
+    file.seek(SeekFrom::Start(room * child / u64::from(CHILDREN)))?;
+    file.read_exact(&mut part)?;
+    // Only whole lines.
+    let from = if room * child == 0 { 0 } else { memchr::memchr(b'\n', &part).map_or(0, |at| at + 1) };
+    let to = memchr::memrchr(b'\n', &part).map_or(part.len(), |at| at + 1);
+    let mut out = File::from(std::os::fd::AsFd::as_fd(&std::io::stdout()).try_clone_to_owned()?);
+    for line in part[from..to].split_inclusive(|byte| *byte == b'\n') {
+        out.write_all(line)?;
+    }
+    Ok(())
+}

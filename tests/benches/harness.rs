@@ -1,0 +1,190 @@
+//! Pairs, ratios and bars. Knows nothing about what is measured.
+
+use std::{
+    error::Error,
+    fmt,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+/// What a measurement may fail with.
+pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// A limit on a figure.
+#[derive(Clone, Copy)]
+pub(crate) enum Limit {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+impl Limit {
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Self::AtMost(limit) => value <= limit,
+            Self::AtLeast(limit) => value >= limit,
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtMost(limit) => write!(f, "≤ {limit}"),
+            Self::AtLeast(limit) => write!(f, "≥ {limit}"),
+        }
+    }
+}
+
+/// What must hold, and what we want.
+#[derive(Clone, Copy)]
+pub(crate) struct Bar {
+    pub(crate) hard: Limit,
+    pub(crate) aim: Limit,
+}
+
+/// A sample of one figure.
+#[derive(Clone, Debug)]
+pub(crate) struct Sample(Vec<f64>);
+
+impl Sample {
+    pub(crate) fn new(mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        Self(values)
+    }
+
+    /// The value below which `share` of the sample lies.
+    pub(crate) fn quantile(&self, share: f64) -> f64 {
+        let last = self.0.len().saturating_sub(1);
+        self.0.get((last as f64 * share).round() as usize).copied().unwrap_or(f64::NAN)
+    }
+
+    pub(crate) fn median(&self) -> f64 {
+        self.quantile(0.5)
+    }
+}
+
+impl fmt::Display for Sample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (low, high) = (self.quantile(0.0), self.quantile(1.0));
+        write!(f, "{} [{}..{}], n={}", short(self.median()), short(low), short(high), self.0.len())
+    }
+}
+
+/// Two things measured in turn.
+pub(crate) struct Pairs {
+    pub(crate) ours: Sample,
+    pub(crate) theirs: Sample,
+    /// Ours divided by theirs, pair by pair.
+    pub(crate) ratio: Sample,
+}
+
+/// Measures `ours` and `theirs` in turn, after one round that does not count. Both give seconds.
+pub(crate) fn pairs(
+    count: usize,
+    mut ours: impl FnMut() -> Outcome<f64>,
+    mut theirs: impl FnMut() -> Outcome<f64>,
+) -> Outcome<Pairs> {
+    ours()?;
+    theirs()?;
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        left.push(ours()?);
+        right.push(theirs()?);
+    }
+    let ratio = left.iter().zip(&right).map(|(ours, theirs)| ours / theirs).collect();
+    Ok(Pairs { ours: Sample::new(left), theirs: Sample::new(right), ratio: Sample::new(ratio) })
+}
+
+/// Seconds that `work` takes.
+pub(crate) fn timed<T>(work: impl FnOnce() -> Outcome<T>) -> Outcome<f64> {
+    let start = Instant::now();
+    work()?;
+    Ok(start.elapsed().as_secs_f64())
+}
+
+/// Collects results and prints each as soon as it is there.
+pub(crate) struct Report {
+    wanted: Vec<String>,
+    missed: Vec<String>,
+    absent: Vec<String>,
+}
+
+impl Report {
+    pub(crate) fn new(wanted: Vec<String>) -> Self {
+        Self { wanted, missed: Vec::new(), absent: Vec::new() }
+    }
+
+    /// Runs a topic if it was asked for.
+    pub(crate) fn topic(&mut self, name: &str, work: impl FnOnce(&mut Self) -> Outcome<()>) {
+        if !self.wanted.is_empty() && !self.wanted.iter().any(|wanted| name.contains(wanted.as_str())) {
+            return;
+        }
+        println!("\n{name}");
+        if let Err(error) = work(self) {
+            println!("  FAILED {error}");
+            self.missed.push(format!("{name}: {error}"));
+        }
+    }
+
+    /// A figure with its bar.
+    pub(crate) fn figure(&mut self, name: &str, sample: &Sample, bar: Bar) {
+        let value = sample.median();
+        let word = if !bar.hard.holds(value) {
+            self.missed.push(format!("{name}: {} (hard {})", short(value), bar.hard));
+            "MISSED"
+        } else if bar.aim.holds(value) {
+            "aim met"
+        } else {
+            "hard met"
+        };
+        println!("  {name:<52} {sample:<38} hard {:<9} aim {:<9} {word}", bar.hard.to_string(), bar.aim.to_string());
+    }
+
+    /// A ratio with its bar, and the times behind it.
+    pub(crate) fn ratio(&mut self, name: &str, pairs: &Pairs, bar: Bar) {
+        self.figure(name, &pairs.ratio, bar);
+        self.note(&format!("ours {}, theirs {}", time(pairs.ours.median()), time(pairs.theirs.median())));
+    }
+
+    /// A remark on the figure before it.
+    pub(crate) fn note(&mut self, text: &str) {
+        println!("    {text}");
+    }
+
+    /// A rival that is not installed: its figure is missing, and the report says so.
+    pub(crate) fn absent(&mut self, program: &str, figure: &str) {
+        println!("  {figure:<52} NOT MEASURED: {program} is not installed");
+        self.absent.push(format!("{figure}: no {program}"));
+    }
+
+    /// The sum of it.
+    pub(crate) fn end(self) -> ExitCode {
+        println!();
+        for absent in &self.absent {
+            println!("not measured: {absent}");
+        }
+        for missed in &self.missed {
+            println!("missed: {missed}");
+        }
+        if self.missed.is_empty() {
+            println!("every hard bar that was measured holds");
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A time for people.
+pub(crate) fn time(seconds: f64) -> String {
+    let duration = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    format!("{duration:.1?}")
+}
+
+fn short(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}

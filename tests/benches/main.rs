@@ -1,0 +1,48 @@
+//! The bars: how fast and how small the program is, as ratios to named programs on the same file in the same run.
+//!
+//! `cargo bench` measures everything on a generated 1 GB capture; `cargo bench -- search memory` only those topics;
+//! `INGESTDECK_BENCH_MB=100` shrinks the capture (the bars are meant for the full size). Ends with 1 when a hard bar
+//! is missed, or when a measurement fails.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a report on stdout is what a benchmark is for")]
+
+mod audit;
+mod capture;
+mod flood;
+mod frame;
+mod harness;
+mod open;
+mod probe;
+mod search;
+mod seek;
+mod translate;
+
+use std::process::ExitCode;
+
+use harness::Report;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    if let Some((role, rest)) = arguments.split_first()
+        && let Some(code) = probe::play(role, rest).or_else(|| flood::play(role, rest))
+    {
+        return code;
+    }
+    let capture = match capture::prepare() {
+        Ok(capture) => capture,
+        Err(error) => {
+            eprintln!("cannot make the capture: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    println!("capture: {capture}");
+    let mut report = Report::new(arguments);
+    report.topic("open", |report| open::measure(report, &capture));
+    report.topic("translate", |report| translate::measure(report, &capture));
+    report.topic("search", |report| search::measure(report, &capture));
+    report.topic("seek", |report| seek::measure(report, &capture));
+    report.topic("flood", |report| flood::measure(report, &capture));
+    report.topic("frame", frame::measure);
+    report.topic("audit", audit::measure);
+    report.end()
+}

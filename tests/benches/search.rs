@@ -1,0 +1,41 @@
+//! Full-text search for a word of the last line, against `grep -cF` and `rg -cF`. Ours runs inside an open viewer, as
+//! it is used; theirs are whole processes, which costs them a millisecond.
+
+use ingestdeck::{
+    replay::{Direction, FileSource, Needle},
+    run::source::Progress,
+    tape::Seq,
+};
+
+use crate::{
+    capture::{Capture, LAST_WORD},
+    harness::{Bar, Limit, Outcome, Report, pairs, timed},
+    probe::{Output, argument, is_installed, run},
+};
+
+const PAIRS: usize = 9;
+
+pub(crate) fn measure(report: &mut Report, capture: &Capture) -> Outcome<()> {
+    let path = argument(&capture.path)?;
+    let needle = Needle::new(LAST_WORD).ok_or("an empty word")?;
+    let index = FileSource::open(&capture.path)?.index();
+    while index.advance(4 << 20)? == Progress::More {}
+    let last = Seq(index.len() - 1);
+    for (program, arguments) in [("grep", ["-cF", LAST_WORD, path]), ("rg", ["-cF", LAST_WORD, path])] {
+        let figure = format!("search for the last line / {program} -cF");
+        if !is_installed(program) {
+            report.absent(program, &figure);
+            continue;
+        }
+        let ours = || {
+            timed(|| match index.find(&needle, Seq(0), Direction::Forward, &|| true)? {
+                Some(hit) if hit == last => Ok(()),
+                other => Err(format!("found {other:?} instead of the last line").into()),
+            })
+        };
+        let theirs = || Ok(run(program, &arguments, Output::Null)?.seconds);
+        let measured = pairs(PAIRS, ours, theirs)?;
+        report.ratio(&figure, &measured, Bar { hard: Limit::AtMost(1.5), aim: Limit::AtMost(1.1) });
+    }
+    Ok(())
+}

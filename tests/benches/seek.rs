@@ -1,0 +1,38 @@
+//! Going to any point of a folded capture, both ways. In process; the whole story is in memory, as in the viewer.
+
+use ingestdeck::{
+    replay::FileSource,
+    run::{Progress, Timeline},
+};
+
+use crate::{
+    capture::Capture,
+    harness::{Bar, Limit, Outcome, Report, Sample, time, timed},
+};
+
+const JUMPS: u64 = 200;
+
+pub(crate) fn measure(report: &mut Report, capture: &Capture) -> Outcome<()> {
+    let mut timeline = Timeline::new(Box::new(FileSource::open(&capture.path)?));
+    let folded = timed(|| {
+        while timeline.advance(1 << 20, &mut |_| {})? == Progress::More {}
+        Ok(())
+    })?;
+    let entries = timeline.known();
+    let mut times = Vec::new();
+    for jump in 0..JUMPS {
+        // A fixed stride that is coprime to nothing in particular: forward and back, near and far.
+        let target = (jump * 7_919 * entries / JUMPS) % (entries + 1);
+        times.push(timed(|| Ok(timeline.seek(target)?))? * 1000.0);
+        if timeline.story().state.entries != target {
+            return Err(format!("asked for {target}, got {}", timeline.story().state.entries).into());
+        }
+    }
+    let times = Sample::new(times);
+    let bar = Bar { hard: Limit::AtMost(50.0), aim: Limit::AtMost(10.0) };
+    report.figure("seek in a folded capture, median, ms", &times, bar);
+    let worst = Sample::new(vec![times.quantile(0.99)]);
+    report.figure("seek in a folded capture, p99, ms", &worst, bar);
+    report.note(&format!("folding it once took {}", time(folded)));
+    Ok(())
+}

@@ -1,0 +1,340 @@
+//! The structure of the crate, held by reading its files: which module uses which, what pure means, how large a file
+//! may be, and that nothing lies about undeclared.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Which modules a module may use. The map and its reasons are in `src/lib.rs`.
+const EDGES: &[(&str, &[&str])] = &[
+    ("tape", &[]),
+    ("config", &[]),
+    ("decode", &[]),
+    ("actions", &["decode"]),
+    ("units", &["tape"]),
+    ("run", &["tape", "decode", "actions", "units"]),
+    ("claude", &["tape", "decode", "units", "run", "config"]),
+    ("ingest", &["tape", "units", "run", "config"]),
+    ("store", &["tape", "run", "config"]),
+    ("replay", &["tape", "decode", "run"]),
+    ("tui", &["tape", "decode", "actions", "units", "run", "config"]),
+    ("cli", EVERYTHING),
+    ("main", &["cli"]),
+];
+
+const EVERYTHING: &[&str] =
+    &["tape", "config", "decode", "actions", "units", "run", "claude", "ingest", "store", "replay", "tui"];
+
+/// Modules without I/O, tasks, clock or environment.
+const PURE: &[&str] = &["tape", "decode", "actions", "units", "run"];
+
+/// What a pure module may not name.
+const IMPURE: &[&str] = &[
+    "tokio::",
+    "std::fs",
+    "std::env",
+    "std::process",
+    "std::net",
+    "std::thread",
+    "Instant",
+    "SystemTime",
+    "Timestamp::now",
+    "Zoned::now",
+    "nix::",
+    "rusqlite",
+    "crossterm",
+    "ratatui",
+];
+
+/// Lines of code from which a file must give its reason, and from which no reason helps.
+const LARGE: usize = 500;
+const WALL: usize = 800;
+
+/// Files between the two, each with its reason.
+const LARGE_FOR_A_REASON: &[(&str, &str)] = &[];
+
+/// Files whose tests may wait by sleeping, each with its reason.
+const MAY_SLEEP: &[(&str, &str)] = &[];
+
+/// Names that say nothing.
+const EMPTY_NAMES: &[&str] = &["mod", "util", "utils", "helper", "helpers", "common", "manager", "misc", "imp"];
+
+/// A source file, its comments taken out.
+struct Source {
+    /// Path relative to the package, with `/`.
+    path: String,
+    /// As it is.
+    text: String,
+    /// Without comments and tests.
+    code: String,
+    /// Tests, without comments.
+    tests: String,
+}
+
+impl Source {
+    fn new(path: String, text: String) -> Self {
+        let whole_file_is_test = path.starts_with("tests/") || path.ends_with("/tests.rs") || path.contains("/tests/");
+        let (mut code, mut tests) = (String::new(), String::new());
+        let mut in_tests = false;
+        let mut lines = text.lines().peekable();
+        while let Some(line) = lines.next() {
+            // rustfmt puts the ends of a test module into the first column.
+            let opens = line.starts_with("#[cfg(test)]")
+                && lines.peek().is_some_and(|next| next.starts_with("mod ") && next.trim_end().ends_with('{'));
+            in_tests |= opens;
+            let target = if in_tests || whole_file_is_test { &mut tests } else { &mut code };
+            let kept = without_comment(line);
+            if !kept.trim().is_empty() {
+                target.push_str(kept);
+                target.push('\n');
+            }
+            in_tests &= line != "}";
+        }
+        Self { path, text, code, tests }
+    }
+
+    /// The module of the crate's root that it belongs to.
+    fn module(&self) -> &str {
+        let path = self.path.strip_prefix("src/").unwrap_or(&self.path);
+        path.split(['/', '.']).next().unwrap_or(path)
+    }
+
+    /// Depth of its module: 1 for those of the crate's root.
+    fn depth(&self) -> usize {
+        self.path.matches('/').count()
+    }
+}
+
+fn without_comment(line: &str) -> &str {
+    // A `//` inside a string cuts too much, never too little of what is looked for here.
+    let cut = line.match_indices("//").map(|(at, _)| at).find(|at| !line[..*at].ends_with(':'));
+    cut.map_or(line, |at| &line[..at])
+}
+
+fn package() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn rust_files(below: &str) -> Vec<Source> {
+    let mut open = vec![package().join(below)];
+    let mut found = Vec::new();
+    while let Some(dir) = open.pop() {
+        for entry in fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    assert!(!found.is_empty(), "no Rust files below {below}");
+    found.into_iter().map(|path| Source::new(relative(&path), fs::read_to_string(&path).unwrap())).collect()
+}
+
+fn relative(path: &Path) -> String {
+    path.strip_prefix(package()).unwrap().to_string_lossy().replace('\\', "/")
+}
+
+/// Modules of the crate's root that a text names: `crate::tape::…` and `crate::{tape::…, run}` alike.
+fn used_modules(code: &str) -> Vec<String> {
+    let mut used = Vec::new();
+    for (at, found) in code.match_indices("crate::") {
+        if code[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_' || before == '$') {
+            continue;
+        }
+        let rest = code[at + found.len()..].trim_start();
+        match rest.strip_prefix('{') {
+            Some(group) => used.extend(group_heads(group)),
+            None => used.extend(identifier(rest)),
+        }
+    }
+    used
+}
+
+/// First identifiers of the members of a `{…}` group, whose opening brace is gone.
+fn group_heads(group: &str) -> Vec<String> {
+    let (mut depth, mut heads, mut at_head) = (0, Vec::new(), true);
+    for (at, char) in group.char_indices() {
+        match char {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => at_head = true,
+            _ if at_head && !char.is_whitespace() => {
+                heads.extend(identifier(&group[at..]));
+                at_head = false;
+            }
+            _ => {}
+        }
+    }
+    heads
+}
+
+fn identifier(text: &str) -> Option<String> {
+    let end = text.find(|char: char| !char.is_alphanumeric() && char != '_').unwrap_or(text.len());
+    (end > 0).then(|| text[..end].to_owned())
+}
+
+/// Longest chain of `super::` in a text.
+fn longest_super_chain(code: &str) -> usize {
+    let (mut longest, mut chain, mut rest) = (0, 0, code);
+    while !rest.is_empty() {
+        match rest.strip_prefix("super::") {
+            Some(after) => {
+                chain += 1;
+                longest = longest.max(chain);
+                rest = after;
+            }
+            None => {
+                chain = 0;
+                let next = rest.char_indices().nth(1).map_or(rest.len(), |(at, _)| at);
+                rest = &rest[next..];
+            }
+        }
+    }
+    longest
+}
+
+fn report(what: &str, problems: &[String]) {
+    assert!(problems.is_empty(), "{what}:\n  {}", problems.join("\n  "));
+}
+
+#[test]
+fn modules_use_only_what_lies_below_them() {
+    let edges: BTreeMap<&str, &[&str]> = EDGES.iter().copied().collect();
+    let mut problems = Vec::new();
+    for source in rust_files("src").iter().filter(|source| source.path != "src/lib.rs") {
+        let module = source.module();
+        let Some(allowed) = edges.get(module) else {
+            problems.push(format!("{}: {module} is not in the table", source.path));
+            continue;
+        };
+        let used = used_modules(&source.code).into_iter().chain(used_modules(&source.tests));
+        for used in used.filter(|used| edges.contains_key(used.as_str())) {
+            if used != module && !allowed.contains(&used.as_str()) {
+                problems.push(format!("{}: {module} may not use {used}", source.path));
+            }
+        }
+        if longest_super_chain(&source.code) >= source.depth() {
+            problems.push(format!("{}: climbs to the root by super::, say crate:: instead", source.path));
+        }
+    }
+    problems.dedup();
+    report("forbidden edges", &problems);
+}
+
+#[test]
+fn the_map_of_the_crate_names_every_module() {
+    let map = fs::read_to_string(package().join("src/lib.rs")).unwrap();
+    let missing: Vec<String> = EDGES
+        .iter()
+        .map(|(module, _)| *module)
+        .filter(|module| *module != "main")
+        .filter(|module| !map.contains(&format!("[`{module}`]")) || !map.contains(&format!("pub mod {module};")))
+        .map(str::to_owned)
+        .collect();
+    report("modules that src/lib.rs does not declare or describe", &missing);
+}
+
+#[test]
+fn pure_modules_touch_nothing() {
+    let mut problems = Vec::new();
+    for source in rust_files("src").iter().filter(|source| PURE.contains(&source.module())) {
+        for word in IMPURE.iter().filter(|word| source.code.contains(**word)) {
+            problems.push(format!("{} names {word}", source.path));
+        }
+    }
+    report("pure modules with side effects", &problems);
+}
+
+#[test]
+fn files_stay_small() {
+    let mut problems = Vec::new();
+    let sources = rust_files("src");
+    for source in &sources {
+        let lines = source.code.lines().count();
+        let excused = LARGE_FOR_A_REASON.iter().any(|(path, _)| *path == source.path);
+        if lines > WALL {
+            problems.push(format!("{}: {lines} lines of code, {WALL} is the wall", source.path));
+        } else if lines > LARGE && !excused {
+            problems.push(format!("{}: {lines} lines of code; split it, or give a reason", source.path));
+        } else if lines <= LARGE && excused {
+            problems.push(format!("{}: small again, its excuse can go", source.path));
+        }
+    }
+    report("large files", &problems);
+}
+
+#[test]
+fn every_file_says_what_it_is() {
+    let sources = rust_files("src").into_iter().chain(rust_files("tests"));
+    let silent: Vec<String> =
+        sources.filter(|source| !source.text.starts_with("//! ")).map(|source| source.path).collect();
+    report("files that do not open with `//!`", &silent);
+}
+
+#[test]
+fn names_say_something() {
+    let sources = rust_files("src").into_iter().chain(rust_files("tests"));
+    let empty = |source: &Source| source.path.split(['/', '.']).any(|part| EMPTY_NAMES.contains(&part));
+    let found: Vec<String> = sources.filter(empty).map(|source| source.path).collect();
+    report("files with names that say nothing", &found);
+}
+
+/// A file that nobody declares is not compiled, and its tests never run.
+#[test]
+fn every_file_is_declared() {
+    let mut problems = Vec::new();
+    for source in rust_files("src").into_iter().chain(rust_files("tests/it")) {
+        let path = Path::new(&source.path);
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        if ["src/lib.rs", "src/main.rs", "tests/it/main.rs"].contains(&source.path.as_str()) {
+            continue;
+        }
+        let folder = path.parent().unwrap();
+        let parent = match folder.to_str().unwrap() {
+            "src" => PathBuf::from("src/lib.rs"),
+            "tests/it" => PathBuf::from("tests/it/main.rs"),
+            _ => folder.with_extension("rs"),
+        };
+        let declares = fs::read_to_string(package().join(&parent)).is_ok_and(|text| {
+            let mut lines = text.lines().map(str::trim);
+            lines.any(|line| line.ends_with(&format!("mod {name};")))
+        });
+        if !declares {
+            problems.push(format!("{} is not declared in {}", source.path, parent.display()));
+        }
+    }
+    report("forgotten files", &problems);
+}
+
+#[test]
+fn tests_wait_for_something_not_for_a_while() {
+    // In two parts, or this file would find itself. Where the clock is paused, a nap of tokio's costs no time.
+    let nap = concat!("sleep", "(");
+    let paused_nap = format!("tokio::time::{nap}");
+    let sources = rust_files("src").into_iter().chain(rust_files("tests"));
+    let naps = |source: &Source| {
+        let paused = source.tests.contains("start_paused = true");
+        let tests = if paused { source.tests.replace(&paused_nap, "") } else { source.tests.clone() };
+        tests.contains(nap) && !MAY_SLEEP.iter().any(|(path, _)| *path == source.path)
+    };
+    let found: Vec<String> = sources.filter(naps).map(|source| source.path).collect();
+    report("tests that sleep instead of waiting for something", &found);
+}
+
+#[test]
+fn the_reader_of_this_test_sees_what_it_looks_for() {
+    let code = "use crate::{\n    tape::{Note, note::{Level}},\n    run::Fold, decode,\n};\nlet x = crate::tui::draw(); $crate::no; mycrate::no;";
+    assert_eq!(used_modules(code), ["tape", "run", "decode", "tui"]);
+    assert_eq!(longest_super_chain("super::super::x; super::y"), 2);
+    let text = "//! x\nuse a; // crate::no\nlet u = \"http://x\";\n\n#[cfg(test)]\nmod tests {\n    use b;\n}\nfn after() {}\n";
+    let source = Source::new("src/run/fold.rs".into(), text.into());
+    assert_eq!(source.code, "use a; \nlet u = \"http://x\";\nfn after() {}\n");
+    assert_eq!(source.tests, "#[cfg(test)]\nmod tests {\n    use b;\n}\n");
+    assert_eq!((source.module(), source.depth()), ("run", 2));
+}

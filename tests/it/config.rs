@@ -1,0 +1,106 @@
+//! Settings as the composition root puts them together: directories from the environment, the file found there, what
+//! the project and the environment say, and flags on top.
+
+use std::{fs, path::Path};
+
+use ingestdeck::config::{Config, ConfigError, Layers, TEMPLATE, Value, Vars, paths::UserDirs};
+
+struct Home {
+    dir: tempfile::TempDir,
+    vars: Vars,
+}
+
+impl Home {
+    fn new(file: Option<&str>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let vars = Vars::from([("XDG_CONFIG_HOME".to_owned(), dir.path().into())]);
+        if let Some(text) = file {
+            let path = UserDirs::from_vars(&vars).config_file().unwrap();
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        Self { dir, vars }
+    }
+
+    fn with(mut self, name: &str, value: &str) -> Self {
+        self.vars.insert(name.to_owned(), value.into());
+        self
+    }
+
+    fn load(&self, model: Option<&str>) -> Result<Config, ConfigError> {
+        let file = UserDirs::from_vars(&self.vars).config_file().unwrap();
+        let mut layers = Layers::new()
+            .user_file(&file, false)?
+            .project(Path::new("/project/ktx.yaml"), [("retry.max_retries".to_owned(), Value::Whole(5))])?
+            .environment(&self.vars)?;
+        if let Some(model) = model {
+            layers = layers.flag("--model", "claude.model", Value::Text(model.to_owned()))?;
+        }
+        Ok(layers.finish())
+    }
+
+    /// With the directory of this test under a name of its own.
+    fn redact(&self, text: &str) -> String {
+        text.replace(&self.dir.path().display().to_string(), "$XDG_CONFIG_HOME")
+    }
+}
+
+#[test]
+fn all_layers_together_are_shown_with_their_origins() {
+    let file = "[claude]\nmodel = \"sonnet\"\nallowed_tools = []\n\n[retry]\nmax_retries = 1\n[ui]\nfps = 30\n[keys]\nretry = [\"r\"]\n";
+    let home = Home::new(Some(file)).with("INGESTDECK_UI_FPS", "20").with("INGESTDECK_UI_ASCII", "true");
+    let config = home.load(Some("opus")).unwrap();
+    insta::assert_snapshot!(home.redact(&config.lines().join("\n")), @r#"
+    claude.model = "opus"  # flag --model
+    claude.allowed_tools = []  # user $XDG_CONFIG_HOME/ingestdeck/config.toml:3
+    claude.dangerously_skip_permissions = false  # default
+    claude.use_api_billing = false  # default
+    claude.session_mismatch = "error"  # default
+    claude.pass_env = []  # default
+    agent.allowed_tools = ["Read", "Edit", "Write", "Bash", "Glob", "Grep"]  # default
+    agent.max_turns = 50  # default
+    agent.model = "claude-sonnet-4-20250514"  # default
+    # agent.system_prompt is not set  # default
+    # agent.temperature is not set  # default
+    retry.max_retries = 5  # project /project/ktx.yaml
+    retry.initial_delay_ms = 1000  # default
+    retry.factor = 2.0  # default
+    retry.max_delay_ms = 30000  # default
+    ingest.tool_failures = "strict"  # default
+    ingest.partial_messages = true  # default
+    ui.theme = "auto"  # default
+    ui.mouse = true  # default
+    ui.ascii = true  # environment INGESTDECK_UI_ASCII
+    ui.fps = 20  # environment INGESTDECK_UI_FPS
+    keys.retry = ["r"]  # user $XDG_CONFIG_HOME/ingestdeck/config.toml:10
+    "#);
+    assert_eq!(config.warnings, [] as [&str; 0]);
+}
+
+#[test]
+fn no_file_is_fine_and_the_template_changes_nothing() {
+    let (without, with) = (Home::new(None).load(None).unwrap(), Home::new(Some(TEMPLATE)).load(None).unwrap());
+    assert_eq!(without.lines(), with.lines());
+}
+
+#[test]
+fn a_mistake_names_file_line_key_and_what_is_expected() {
+    let home = Home::new(Some("[claude]\nuse_api_billing = \"true\"\n"));
+    let error = home.load(None).unwrap_err().to_string();
+    insta::assert_snapshot!(home.redact(&error), @r#"
+    $XDG_CONFIG_HOME/ingestdeck/config.toml:2: claude.use_api_billing must be true or false, not "true"
+    "#);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_that_may_not_be_read_is_an_error_with_its_name() {
+    let home = Home::new(None);
+    // A folder in its place cannot be read by anyone, not even by root.
+    fs::create_dir_all(home.dir.path().join("ingestdeck/config.toml")).unwrap();
+    let error = home.load(None).unwrap_err().to_string();
+    assert!(
+        home.redact(&error).starts_with("cannot read the settings $XDG_CONFIG_HOME/ingestdeck/config.toml: "),
+        "{error}"
+    );
+}
