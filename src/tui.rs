@@ -123,7 +123,7 @@ impl Options {
 pub enum Until {
     /// After the first frame.
     FirstFrame,
-    /// After the frame that shows that everything was read.
+    /// After the frame that shows how many entries there are.
     Indexed,
     /// After the frame that shows the end, at whatever pace it is reached.
     End,
@@ -196,7 +196,8 @@ pub async fn drive<W: World>(
             let reached = match until {
                 None => false,
                 Some(Until::FirstFrame) => true,
-                Some(Until::Indexed | Until::End) => app.is_at_end(),
+                Some(Until::Indexed) => app.is_indexed(),
+                Some(Until::End) => app.is_at_end(),
             };
             if reached {
                 return Ok(Exit { how: Left::Reached, timeline: app.into_timeline() });
