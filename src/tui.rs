@@ -123,7 +123,7 @@ impl Options {
 pub enum Until {
     /// After the first frame.
     FirstFrame,
-    /// After the frame that shows that everything was read.
+    /// After the frame that shows how many entries there are.
     Indexed,
     /// After the frame that shows the end, at whatever pace it is reached.
     End,
@@ -196,14 +196,16 @@ pub async fn drive<W: World>(
             let reached = match until {
                 None => false,
                 Some(Until::FirstFrame) => true,
-                Some(Until::Indexed | Until::End) => app.is_at_end(),
+                Some(Until::Indexed) => app.is_indexed(),
+                Some(Until::End) => app.is_at_end(),
             };
             if reached {
                 return Ok(Exit { how: Left::Reached, timeline: app.into_timeline() });
             }
         }
         let busy = app.is_busy();
-        let wait = app.wake().map(|at| at.saturating_sub(world.moment().now));
+        // Work comes before timers: a timer that is due already would win every time.
+        let wait = app.wake().filter(|_| !busy).map(|at| at.saturating_sub(world.moment().now));
         let event = tokio::select! {
             biased;
             input = world.input() => Event::Input(input),

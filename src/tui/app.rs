@@ -70,6 +70,8 @@ pub struct App {
     next: Option<Millis>,
     search: Option<seek::Search>,
     progress: Progress,
+    /// False until the beginnings of all entries are known.
+    indexed: bool,
     slice: usize,
     moment: Moment,
     /// When the story last changed, and by then how long the run was.
@@ -79,7 +81,8 @@ pub struct App {
 impl App {
     /// A screen over `timeline`; orders go to `commands`.
     pub fn new(timeline: Timeline, commands: Option<mpsc::Sender<Command>>, options: Options, moment: Moment) -> Self {
-        let mut model = Model::new(options.keymap, commands.is_some());
+        let live = commands.is_some();
+        let mut model = Model::new(options.keymap, live);
         model.mouse = options.mouse;
         model.pace = match (options.paused, options.speed) {
             (true, _) => Pace::Hold,
@@ -91,6 +94,7 @@ impl App {
             known: timeline.known(),
             position: timeline.source().position(),
             at_end: false,
+            ended: false,
             last: timeline.story().state.now,
             passed: options.passed,
             broken: None,
@@ -108,6 +112,8 @@ impl App {
             next: None,
             search: None,
             progress: Progress::More,
+            // A live run is at its end as soon as it is folded; there is nothing to find ahead.
+            indexed: live,
             slice: FIRST_WINDOW,
             moment,
             changed: moment.now,
@@ -272,28 +278,32 @@ impl App {
             return;
         }
         let entries = self.timeline.story().state.entries;
-        if self.timeline.known() <= entries {
-            // Read ahead and come back: what is known can be looked at without being shown.
+        let at = |timeline: &mut Timeline| load::read(timeline, Seq(entries), |arrived| arrived.at).ok();
+        self.next = at(&mut self.timeline);
+        if self.next.is_none() && !self.timeline.at_end() {
+            // Fold a little further and come back: what is known can be looked at without being shown.
             let ahead = self.timeline.seek(entries + 256).and_then(|()| self.timeline.seek(entries));
             if let Err(error) = ahead {
                 self.model.say(error.to_string());
             }
+            self.next = at(&mut self.timeline);
         }
-        self.next = load::read(&mut self.timeline, Seq(entries), |arrived| arrived.at).ok();
     }
 
     /// True when there is work that needs no event.
     pub fn is_busy(&self) -> bool {
-        if self.search.is_some() {
+        if self.search.is_some() || !self.indexed {
             return true;
         }
         match self.model.pace {
             Pace::Follow => self.progress == Progress::More,
-            Pace::Scaled(_) => {
-                self.player.zip(self.next).is_some_and(|(player, next)| next <= player.time(self.moment.now))
-            }
+            Pace::Scaled(_) => self.is_next_due(),
             Pace::Hold => false,
         }
+    }
+
+    fn is_next_due(&self) -> bool {
+        self.player.zip(self.next).is_some_and(|(player, next)| next <= player.time(self.moment.now))
     }
 
     /// One slice of work.
@@ -305,20 +315,33 @@ impl App {
             }
             return;
         }
+        let begun = std::time::Instant::now();
         match self.model.pace {
-            Pace::Follow => {
-                let begun = std::time::Instant::now();
-                self.fold(self.slice);
-                let took = begun.elapsed();
-                if took < SLICE.0 {
-                    self.slice = (self.slice * 2).min(SLICES.1);
-                } else if took > SLICE.1 {
-                    self.slice = (self.slice / 2).max(SLICES.0);
-                }
-            }
-            Pace::Scaled(_) => self.play(),
-            Pace::Hold => {}
+            Pace::Scaled(_) if self.is_next_due() => self.play(),
+            _ if !self.indexed => self.index(),
+            Pace::Follow => self.fold(self.slice),
+            Pace::Scaled(_) | Pace::Hold => {}
         }
+        let took = begun.elapsed();
+        if took < SLICE.0 {
+            self.slice = (self.slice * 2).min(SLICES.1);
+        } else if took > SLICE.1 {
+            self.slice = (self.slice / 2).max(SLICES.0);
+        }
+    }
+
+    /// Finds where entries begin, many times faster than they are folded: how much there is, is soon told.
+    fn index(&mut self) {
+        match self.timeline.look_ahead(self.slice) {
+            Ok(Progress::More) => {}
+            Ok(Progress::Waiting | Progress::End) => self.indexed = true,
+            Err(error) => {
+                self.indexed = true;
+                self.model.say(error.to_string());
+            }
+        }
+        self.facts();
+        self.limiter.mark(Dirty::Soon);
     }
 
     fn fold(&mut self, bytes: usize) {
@@ -367,9 +390,10 @@ impl App {
 
     fn facts(&mut self) {
         let state = &self.timeline.story().state;
-        self.shown.known = self.timeline.known();
+        self.shown.known = self.timeline.known().max(self.timeline.source().found().unwrap_or_default());
         self.shown.position = self.timeline.source().position();
         self.shown.at_end = self.progress != Progress::More;
+        self.shown.ended = self.progress == Progress::End;
         self.shown.last = self.shown.last.max(state.now);
         self.model.settle(self.timeline.story());
     }
@@ -436,12 +460,17 @@ impl App {
         self.limiter.drawn(self.moment.now);
     }
 
+    /// True when it is known how many entries there are.
+    pub fn is_indexed(&self) -> bool {
+        self.indexed
+    }
+
     /// True when everything there is has been folded, or played.
     pub fn is_at_end(&self) -> bool {
         match self.model.pace {
             Pace::Follow => self.progress == Progress::End,
             Pace::Scaled(_) => false,
-            Pace::Hold => self.timeline.story().state.entries >= self.timeline.known(),
+            Pace::Hold => self.indexed && self.timeline.story().state.entries >= self.shown.known,
         }
     }
 

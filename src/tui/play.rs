@@ -21,22 +21,32 @@ impl Player {
     /// The time of the run at `now`.
     pub fn time(&self, now: Duration) -> Millis {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and is never negative")]
-        let passed = (now.saturating_sub(self.since).as_secs_f64() * self.speed * 1000.0) as u64;
+        let passed = (now.saturating_sub(self.since).as_secs_f64() * self.speed * 1000.0).round() as u64;
         Millis(self.from.0.saturating_add(passed))
     }
 
-    /// When the run will be at `time`.
+    /// When the run will be at `time`: never early, so that whoever wakes up then finds it there.
     pub fn due(&self, time: Millis) -> Duration {
         #[expect(clippy::cast_precision_loss, reason = "times of a run are small")]
-        let wait = time.since(self.from).0 as f64 / 1000.0 / self.speed;
+        let wait = (time.since(self.from).0 as f64 / self.speed).ceil();
         // Never beyond a day: a timer beyond that is checked again.
-        self.since + Duration::from_secs_f64(wait.min(86_400.0))
+        self.since + Duration::from_secs_f64(wait.min(86_400_000.0) / 1000.0)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_wakes_when_it_is_due_finds_it_there() {
+        for speed in [0.25, 0.3, 1.0, 3.7, 64.0] {
+            let player = Player::new(Duration::from_micros(1_234_567), Millis(17), speed);
+            for time in 0..5_000 {
+                assert!(player.time(player.due(Millis(time))) >= Millis(time), "{time} at {speed}");
+            }
+        }
+    }
 
     #[test]
     fn time_passes_at_its_speed() {

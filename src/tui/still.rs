@@ -48,6 +48,7 @@ impl Still {
             known: 0,
             position: (0, None),
             at_end: true,
+            ended: true,
             last: crate::tape::Millis(0),
             passed: options.passed,
             broken: None,

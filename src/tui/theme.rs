@@ -258,6 +258,11 @@ pub struct Glyphs {
 }
 
 impl Glyphs {
+    /// True when nothing but ASCII is wanted.
+    pub fn is_ascii(&self) -> bool {
+        self.cut.is_ascii()
+    }
+
     /// Sign of a status.
     pub fn status(&self, status: UnitStatus) -> &'static str {
         self.statuses[match status {
@@ -325,7 +330,7 @@ static ASCII: Glyphs = Glyphs {
     full: "#",
     empty: "-",
     frame: ["+", "+", "+", "+", "|", "-"],
-    arrow: "->",
+    arrow: ">",
 };
 
 /// The role of a status.

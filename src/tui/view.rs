@@ -56,6 +56,8 @@ pub struct Shown {
     pub position: (u64, Option<u64>),
     /// True when nothing more is there just now.
     pub at_end: bool,
+    /// True when nothing more will come.
+    pub ended: bool,
     /// Time of the last entry that was ever folded.
     pub last: Millis,
     /// Names of variables that a setting passed on although they would be withheld.
@@ -75,7 +77,10 @@ pub fn draw(scene: &Scene<'_>, buf: &mut Buffer) {
     buf.set_style(area, scene.theme.style(Role::Text));
     if plan.too_small() {
         let (least_width, least_height) = layout::LEAST;
-        let notice = format!("terminal too small: {width}×{height}, least {least_width}×{least_height}; q quits");
+        let notice = match area.width {
+            20.. => format!("terminal too small: {width}×{height}, least {least_width}×{least_height}; q quits"),
+            _ => "too small; q quits".to_owned(),
+        };
         for (y, row) in (area.y..area.bottom()).zip(text::wrap(&notice, usize::from(area.width))) {
             Pen::row(scene, buf, Rect { y, height: 1, ..area }).put(Role::Warning, &row);
         }
@@ -130,11 +135,13 @@ pub fn pane(
     }
     let mut line = Pen::row(scene, buf, Rect { x: area.x + 1, width: area.width - 2, height: 1, y: area.y });
     line.right(right);
-    line.put(role, " ");
-    for (role, text) in title {
-        line.put(*role, text);
+    if !title.is_empty() {
+        line.put(role, " ");
+        for (role, text) in title {
+            line.put(*role, text);
+        }
+        line.put(role, " ");
     }
-    line.put(role, " ");
     layout::inner(area)
 }
 

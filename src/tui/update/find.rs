@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn the_search_goes_round_and_takes_the_start_last() {
-        let even = |row: usize| row % 2 == 0;
+        let even = |row: usize| row.is_multiple_of(2);
         assert_eq!(nearest(5, 0, true, even), Some(2));
         assert_eq!(nearest(5, 4, true, even), Some(0));
         assert_eq!(nearest(5, 0, false, even), Some(4));

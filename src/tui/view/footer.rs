@@ -113,7 +113,8 @@ fn position(scene: &Scene<'_>) -> Vec<(Role, String)> {
     let more = if source.at_end { "" } else { "+" };
     pieces.push((Role::Text, format!("{entries}/{known}{more} ")));
     if source.origin.has_times && scene.model.size.0 >= 100 {
-        pieces.push((Role::Dim, format!("{} of {} ", clock(story.state.now), clock(source.last))));
+        let of = if story.state.now < source.last { format!(" of {}", clock(source.last)) } else { String::new() };
+        pieces.push((Role::Dim, format!("{}{of} ", clock(story.state.now))));
     }
     pieces
 }

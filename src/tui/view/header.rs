@@ -46,7 +46,7 @@ fn line(scene: &Scene<'_>, area: Rect, mut facts: Vec<Fact>, buf: &mut Buffer) {
     let room = usize::from(area.width).saturating_sub(1);
     let total = |facts: &[Fact]| facts.iter().map(|fact| fact.width() + GAP).sum::<usize>().saturating_sub(GAP);
     while total(&facts) > room
-        && let Some(place) = (0..facts.len()).rev().max_by_key(|place| facts[*place].rank)
+        && let Some(place) = (0..facts.len()).max_by_key(|place| facts[*place].rank)
         && facts[place].rank > 0
     {
         facts.remove(place);
@@ -67,17 +67,12 @@ fn identity(scene: &Scene<'_>) -> Vec<Fact> {
     let (source, state) = (scene.source, &scene.story.state);
     let glyphs = scene.theme.glyphs;
     let mut facts = vec![Fact::new(5, Role::Dim, "ingestdeck")];
-    let mut name = match &source.origin.header {
-        Some(header) => {
-            let project = header.project.as_deref().unwrap_or("run");
-            vec![(Role::Strong, cut(project, 24)), (Role::Dim, format!(" {} run {}", glyphs.dot, header.run.short()))]
-        }
-        None => vec![(Role::Strong, cut(&source.origin.name, 40))],
+    let (name, detail) = match &source.origin.header {
+        Some(header) => (cut(header.project.as_deref().unwrap_or("run"), 24), format!("run {}", header.run.short())),
+        None => (cut(&source.origin.name, 40), source.origin.format.to_owned()),
     };
-    if source.origin.header.is_none() {
-        name.push((Role::Dim, format!(" {} {}", glyphs.dot, source.origin.format)));
-    }
-    facts.push(Fact { pieces: name, rank: 1 });
+    facts.push(Fact::new(1, Role::Strong, name));
+    facts.push(Fact::new(4, Role::Dim, detail));
     facts.push(state_word(scene));
     if let Some(fact) = limit_pause(state, scene.model.time) {
         facts.push(fact);
@@ -133,6 +128,9 @@ fn state_word(scene: &Scene<'_>) -> Fact {
         None if totals.count(UnitStatus::Interrupted) > 0 => {
             (Role::Interrupted, glyphs.status(UnitStatus::Interrupted), "interrupted")
         }
+        None if totals.count(UnitStatus::Queued) > 0 && scene.source.ended => {
+            (Role::Interrupted, glyphs.status(UnitStatus::Interrupted), "interrupted")
+        }
         None if totals.count(UnitStatus::Queued) > 0 => (Role::Queued, glyphs.status(UnitStatus::Queued), "starting"),
         None if totals.count(UnitStatus::Failed) > 0 => (Role::Failed, glyphs.status(UnitStatus::Failed), "failed"),
         None if totals.over() > 0 => (Role::Succeeded, glyphs.status(UnitStatus::Succeeded), "done"),
@@ -173,7 +171,8 @@ fn numbers(scene: &Scene<'_>) -> Vec<Fact> {
         }
     }
     if totals.turns > 0 {
-        facts.push(Fact::new(6, Role::Text, format!("{} turns", count(totals.turns))));
+        let word = if totals.turns == 1 { "turn" } else { "turns" };
+        facts.push(Fact::new(6, Role::Text, format!("{} {word}", count(totals.turns))));
     }
     if totals.attempts > 0 {
         // A sum that leaves attempts out says so.

@@ -6,7 +6,7 @@ use super::{Pen, Scene, pane};
 use crate::tui::{action::Group, keymap::Keymap, model::List, theme::Role};
 
 /// Columns that a line of the help wants.
-const COLUMN: u16 = 64;
+const COLUMN: u16 = 58;
 
 enum Line {
     Empty,
@@ -49,7 +49,7 @@ pub fn draw(scene: &Scene<'_>, list: &List, area: Rect, buf: &mut Buffer) {
                 Line::Heading(group) => pen.put(Role::Strong, group.title()),
                 Line::Key(keys, about) => {
                     pen.skip(2);
-                    pen.cell(Role::Key, keys, 17);
+                    pen.cell(Role::Key, keys, 15);
                     pen.skip(1);
                     pen.put(Role::Text, about);
                 }

@@ -8,6 +8,23 @@ use crate::tui::{
     theme::{Role, Theme},
 };
 
+/// Our own signs in ASCII; other people's text stays what it is.
+fn ascii(text: &str) -> String {
+    let sign = |char: char| match char {
+        '·' => '-',
+        '…' => '~',
+        '⏎' | '½' => '/',
+        '×' | '✗' => 'x',
+        '▲' | '↑' => '^',
+        '↓' => 'v',
+        '←' => '<',
+        '→' => '>',
+        '▏' => '_',
+        char => char,
+    };
+    text.chars().map(sign).collect()
+}
+
 /// A place in a row.
 #[derive(Debug)]
 pub struct Pen<'a> {
@@ -39,7 +56,8 @@ impl<'a> Pen<'a> {
     pub fn put_in(&mut self, role: Role, text: &str, width: usize) {
         let width = width.min(self.room());
         if width > 0 && !text.is_empty() {
-            let shown = text::fit(text, width, self.theme.glyphs.cut);
+            let plain = self.theme.glyphs.is_ascii().then(|| ascii(text));
+            let shown = text::fit(plain.as_deref().unwrap_or(text), width, self.theme.glyphs.cut);
             (self.x, _) = self.buf.set_stringn(self.x, self.y, shown.as_ref(), width, self.theme.style(role));
         }
     }

@@ -193,7 +193,6 @@ fn row(scene: &Scene<'_>, unit: &Unit, columns: &Columns, area: Rect, buf: &mut 
             (Column::Turns, Some(attempt)) => (turns_role(attempt), turns(attempt)),
             (Column::Cost, Some(attempt)) => (Role::Text, dollars(attempt.cost_usd)),
         };
-        let text = if scene.theme.glyphs.cut.is_ascii() { plain(&text) } else { text };
         pen.cell_right(role, &text, width);
     }
     if columns.last > 0 {
@@ -201,10 +200,6 @@ fn row(scene: &Scene<'_>, unit: &Unit, columns: &Columns, area: Rect, buf: &mut 
         let (role, text) = last(scene, unit);
         pen.cell(role, &text, columns.last.saturating_sub(1));
     }
-}
-
-fn plain(text: &str) -> String {
-    text.replace('·', "-").replace('▲', "!").replace('✗', "x")
 }
 
 /// `9/40`, or `9` when the budget is not known.
@@ -251,12 +246,12 @@ fn last(scene: &Scene<'_>, unit: &Unit) -> (Role, String) {
         let why = unit.planned.as_ref().map(|planned| planned.why.as_str()).unwrap_or_default();
         return (Role::Dim, text::one_row(why, 200));
     };
-    let silent = scene.model.time.since(attempt.last_at);
-    if unit.status == UnitStatus::Running && silent.0 >= SILENCE {
-        return (Role::Warning, format!("silent for {silent}"));
-    }
     let line = last_action(scene.story, attempt)
         .and_then(|row| scene.cache.row(RowId::of(&row, scene.story.state.entries)))
-        .map(|line| line.label.clone());
-    (Role::Dim, line.unwrap_or_default())
+        .map_or("", |line| line.label.as_str());
+    let silent = scene.model.time.since(attempt.last_at);
+    if unit.status == UnitStatus::Running && silent.0 >= SILENCE {
+        return (Role::Warning, format!("{silent} silent: {line}"));
+    }
+    (Role::Dim, line.to_owned())
 }

@@ -77,7 +77,7 @@ fn a_transcript() {
 #[test]
 fn a_call_with_its_result() {
     // The failed call of the stream, opened.
-    at_every_size!("call", |size| shown(tape::running().timeline(), "<tab>[[<enter>", size));
+    at_every_size!("call", |size| shown(tape::running().timeline(), "<tab>[<enter>", size));
 }
 
 #[test]

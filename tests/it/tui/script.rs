@@ -21,6 +21,7 @@ pub(crate) const EPOCH: &str = "2026-11-22T10:00:00Z";
 pub(crate) struct Script {
     pub(crate) terminal: Terminal<TestBackend>,
     inputs: VecDeque<Input>,
+    last: Duration,
     started: Instant,
     epoch: Timestamp,
     /// What went to the clipboard.
@@ -37,6 +38,7 @@ impl Script {
         Self {
             terminal: Terminal::new(TestBackend::new(width, height)).unwrap(),
             inputs: keys.into_iter().map(Input::Key).collect(),
+            last: Duration::from_millis(200),
             started: Instant::now(),
             epoch: EPOCH.parse().unwrap(),
             copied: Vec::new(),
@@ -50,6 +52,17 @@ impl Script {
     pub(crate) fn after(mut self, passed: Duration) -> Self {
         self.epoch = self.epoch.checked_add(jiff::SignedDuration::try_from(passed).unwrap()).unwrap();
         self
+    }
+
+    /// The terminal stays open so long after the last key.
+    pub(crate) fn waiting(mut self, last: Duration) -> Self {
+        self.last = last;
+        self
+    }
+
+    /// The terminal stays open until the screen leaves by itself.
+    pub(crate) fn patient(self) -> Self {
+        self.waiting(Duration::from_secs(3600))
     }
 
     pub(crate) fn input(mut self, input: Input) -> Self {
@@ -88,7 +101,8 @@ impl Script {
                 .get(*at..at + wanted.len())
                 .is_some_and(|part| part.iter().zip(&wanted).all(|(cell, char)| cell.symbol() == char))
         });
-        cells[place.unwrap_or_else(|| panic!("`{text}` is not on the screen:\n{}", self.text()))].style()
+        assert!(place.is_some(), "`{text}` is not on the screen:\n{}", self.text());
+        cells[place.unwrap_or_default()].style()
     }
 }
 
@@ -105,11 +119,16 @@ impl World for Script {
     async fn input(&mut self) -> Input {
         // Time passes only when the loop has nothing left to do, so a key comes when the last one is dealt with.
         if self.inputs.is_empty() {
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            // Every call begins anew, so the end is counted from the beginning.
+            tokio::time::sleep_until(self.started + self.last).await;
             return Input::Closed;
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
-        self.inputs.pop_front().unwrap()
+        let input = self.inputs.pop_front().unwrap();
+        if self.inputs.is_empty() {
+            self.last += self.started.elapsed();
+        }
+        input
     }
 
     fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer)) -> io::Result<()> {

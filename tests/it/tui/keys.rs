@@ -1,0 +1,380 @@
+//! What keys, the mouse and time do.
+
+use std::time::Duration;
+
+use ingestdeck::{
+    tape::note::Level,
+    tui::{Command, Exit, Left, LiveHandle, Until, world::Input},
+};
+use proptest::prelude::*;
+use serde_json::json;
+use tokio::sync::{mpsc, watch};
+
+use super::{
+    script::{Script, options, play},
+    tape::{self, Tape},
+};
+
+const SIZE: (u16, u16) = (120, 36);
+
+fn record(keys: &str) -> Script {
+    play(tape::running().timeline(), None, options(), Script::new(keys, SIZE)).0
+}
+
+/// The orders that keys give to a run.
+fn orders(tape: &Tape, keys: &str) -> (Script, Exit, Vec<Command>) {
+    let growing = tape.growing();
+    let (commands, mut orders) = mpsc::channel(8);
+    let (_grows, changed) = watch::channel(0);
+    let script = Script::new(keys, SIZE).after(Duration::from_secs(20));
+    let (script, exit) = play(growing.timeline, Some(LiveHandle { commands, changed }), options(), script);
+    let orders = std::iter::from_fn(|| orders.try_recv().ok()).collect();
+    (script, exit, orders)
+}
+
+/// As `running`, but nothing runs or waits any more.
+fn over() -> Tape {
+    let mut tape = Tape::new("orbit", false);
+    tape.plan(&["a", "b"]).start("a", 1).wait(10).end("a", 1, 2).start("b", 1).wait(10).end("b", 1, 0).run_ended(1, 1);
+    tape
+}
+
+#[test]
+fn one_key_retries_the_selected_unit() {
+    let (_, _, orders) = orders(&tape::running(), "kr");
+    assert_eq!(orders, [Command::Retry { unit: "notion-revenue-policy".into() }]);
+}
+
+#[test]
+fn what_cannot_be_retried_says_why() {
+    let (script, _, given) = orders(&tape::running(), "r");
+    assert!(given.is_empty());
+    assert!(script.text().contains("dbt-all is running; stop it first"), "{}", script.text());
+    let (script, _, given) = orders(&tape::running(), "Gr");
+    assert!(given.is_empty());
+    assert!(script.text().contains("lookml-dashboard-exec is queued"), "{}", script.text());
+    assert!(record("r").text().contains("this is a record"));
+}
+
+#[test]
+fn retrying_all_asks_and_names_the_count() {
+    let (script, _, given) = orders(&tape::running(), "R");
+    assert!(given.is_empty());
+    assert!(script.text().contains("Retry 1 failed unit?"));
+    let (_, _, given) = orders(&tape::running(), "Rn");
+    assert!(given.is_empty());
+    let (_, _, given) = orders(&tape::running(), "Ry");
+    assert_eq!(given, [Command::RetryFailed { units: vec!["notion-revenue-policy".into()] }]);
+}
+
+#[test]
+fn stopping_a_unit_asks() {
+    let (script, _, given) = orders(&tape::running(), "x");
+    assert!(given.is_empty() && script.text().contains("Stop dbt-all?"));
+    let (_, _, given) = orders(&tape::running(), "x<enter>");
+    assert_eq!(given, [Command::Stop { unit: "dbt-all".into() }]);
+}
+
+#[test]
+fn esc_never_leaves_and_q_asks_only_while_units_run() {
+    let (_, exit, given) = orders(&tape::running(), "<esc><esc><esc>");
+    assert_eq!((exit.how, given.len()), (Left::Closed, 0));
+    let (script, exit, _) = orders(&tape::running(), "q");
+    assert_eq!(exit.how, Left::Closed);
+    assert!(script.text().contains("1 unit still running. Stop and leave?"));
+    let (_, exit, given) = orders(&tape::running(), "qy");
+    assert_eq!((exit.how, given), (Left::Quit, vec![Command::StopAll]));
+    let (_, exit, given) = orders(&over(), "q");
+    assert_eq!((exit.how, given.len()), (Left::Quit, 0));
+    let (_, exit) = play(tape::running().timeline(), None, options(), Script::new("q", SIZE));
+    assert_eq!(exit.how, Left::Quit);
+}
+
+#[test]
+fn ctrl_c_drains_then_stops_then_kills() {
+    let (script, _, given) = orders(&tape::running(), "<c-c>");
+    assert_eq!(given, [Command::Drain]);
+    assert!(script.text().contains("nothing new starts"), "{}", script.text());
+    let (_, _, given) = orders(&tape::running(), "<c-c><c-c>");
+    assert_eq!(given, [Command::Drain, Command::StopAll]);
+    let (_, exit, given) = orders(&tape::running(), "<c-c>j<c-c><c-c>");
+    assert_eq!((exit.how, given), (Left::Quit, vec![Command::Drain, Command::StopAll, Command::KillAll]));
+    let (_, exit, given) = orders(&over(), "<c-c>");
+    assert_eq!((exit.how, given.len()), (Left::Quit, 0));
+}
+
+#[test]
+fn ctrl_c_works_while_something_is_asked_or_typed() {
+    for keys in ["R<c-c>", "/abc<c-c>", "?<c-c>"] {
+        let (_, _, given) = orders(&tape::running(), keys);
+        assert_eq!(given, [Command::Drain], "{keys}");
+    }
+}
+
+#[test]
+fn a_signal_leaves_and_is_told() {
+    let script = Script::new("j", SIZE).input(Input::Signal(15)).keys("j");
+    let (_, exit) = play(tape::running().timeline(), None, options(), script);
+    assert_eq!(exit.how, Left::Signal(15));
+}
+
+#[test]
+fn enter_opens_and_esc_goes_back_one_level() {
+    assert!(record("<enter>").text().contains("notion-revenue-policy transcript"));
+    assert!(record("<enter><enter>").text().contains("notion-revenue-policy line 8/8"));
+    assert!(record("<enter><enter><esc>").text().contains("notion-revenue-policy transcript"));
+    assert!(record("<enter><enter><esc><esc>").text().contains("┌ units"));
+    assert!(record("<tab><enter>").text().contains("action 6/6"));
+    assert!(record("<tab>gg<enter>llh").text().contains("action 2/6"));
+}
+
+#[test]
+fn leaving_the_end_pauses_and_g_follows_again() {
+    let mut tape = tape::running();
+    for text in 0..80 {
+        tape.say("dbt-all", 1, &format!("sentence {text}"));
+    }
+    let (script, ..) = orders(&tape, "<tab><c-u>");
+    assert!(script.text().contains(" PAUSED "), "{}", script.text());
+    assert!(!script.text().contains("sentence 79") || script.text().contains("sentence 60"));
+    let (script, ..) = orders(&tape, "<tab>gg");
+    assert!(script.text().contains("attempt started") && !script.text().contains("sentence 79"));
+    let (script, ..) = orders(&tape, "<tab>ggG");
+    assert!(script.text().contains("sentence 79") && !script.text().contains(" PAUSED "));
+}
+
+#[test]
+fn search_finds_units_rows_lines_and_text() {
+    assert!(record("/ORPH<enter>").text().contains("not found: ORPH"));
+    assert!(record("/orph<enter>").text().contains("✓ lookml-orphans succeeded"));
+    assert!(record("gg/lookml<enter>n").text().contains("4/4"));
+    assert!(record("gg/lookml<enter>nn").text().contains("3/4"));
+    // In the stream: by the bytes behind a row, not only by what is shown of it.
+    assert!(
+        record("j<tab>/mart_arr_daily<enter><enter>").text().contains("action 4/"),
+        "{}",
+        record("j<tab>/mart_arr_daily<enter><enter>").text()
+    );
+    assert!(record("j<enter>gg/ledger<enter><enter>").text().contains("daily mart is built from the ledger"));
+    let document = record("<enter><enter>/recoverable<enter>");
+    assert!(document.text().contains("tool_failures = \"recoverable\""), "{}", document.text());
+    assert!(record("/lookml<enter><esc>").text().contains("Enter inspect"));
+    assert!(record("n").text().contains("nothing searched yet; / searches"));
+}
+
+#[test]
+fn failures_are_one_key_away() {
+    assert!(record("gg]").text().contains("2/4"));
+    assert!(record("j<tab>gg]<enter>").text().contains("action 7/"), "{}", record("j<tab>gg]<enter>").text());
+    assert!(record("kk<enter>gg]").text().contains(" 6/8 "), "{}", record("kk<enter>gg]").text());
+    assert!(record("jj<tab>]").text().contains("no failure here"));
+}
+
+#[test]
+fn a_filter_is_always_visible_and_esc_clears_it() {
+    let script = record("f");
+    assert!(script.text().contains("failed only: 2 of 4"), "{}", script.text());
+    assert!(!script.text().contains("lookml-orphans"));
+    assert!(record("ff").text().contains("no unit is running; Esc shows all"));
+    assert!(record("f<esc>").text().contains("lookml-orphans"));
+}
+
+#[test]
+fn time_is_walked_both_ways() {
+    let entries = tape::running().entries();
+    let at = |keys: &str| {
+        let text = record(keys).text();
+        let footer = text.lines().last().unwrap().to_owned();
+        footer
+            .split_whitespace()
+            .find_map(|word| word.split_once('/')?.0.parse::<u64>().ok())
+            .unwrap_or_else(|| panic!("{footer}"))
+    };
+    assert_eq!(at(""), entries);
+    assert_eq!(at(","), entries - 1);
+    assert_eq!(at(",,."), entries - 1);
+    assert_eq!(at("0"), 0);
+    assert_eq!(at("0."), 1);
+    assert_eq!(at("0,"), 0);
+    assert_eq!(at("0$"), entries);
+    assert!(record("0").text().contains("PAUSED"));
+    // The unit's second turn begins with its second call.
+    assert_eq!(at("0....}"), 6);
+}
+
+#[test]
+fn the_past_shows_what_was_known_then() {
+    let script = record("0....");
+    assert!(script.text().contains("▶ 1 running"), "{}", script.text());
+    assert!(script.text().contains("○ 3 queued"));
+    assert!(script.text().contains("▸ read_raw_file policy.md"), "{}", script.text());
+}
+
+#[test]
+fn turns_are_walked_both_ways() {
+    let turns = |keys: &str| {
+        let text = record(keys).text();
+        let row = text.lines().find(|line| line.contains("notion-revenue-policy")).unwrap().to_owned();
+        row.contains("running") as u8
+            + 2 * u8::from(text.contains("1/40 turns"))
+            + 4 * u8::from(text.contains("2/40 turns"))
+    };
+    assert_eq!(turns("0}"), 1 + 2);
+    assert_eq!(turns("0}}"), 1 + 4);
+    assert_eq!(turns("0}}{"), 1 + 2);
+    assert_eq!(turns("0}}.{"), 1 + 4);
+}
+
+#[test]
+fn a_record_plays_by_its_own_times() {
+    let mut slow = options();
+    slow.speed = Some(1.0);
+    slow.until = Some(Until::End);
+    let started = std::time::Instant::now();
+    let mut script = Script::new("", SIZE);
+    // No input before the end.
+    script = script.input(Input::Nothing);
+    let (script, exit) = play(tape::running().timeline(), None, slow.clone(), script);
+    // The script closes the screen long before: 13 s of the run have not passed.
+    assert_eq!(exit.how, Left::Closed);
+    assert!(script.text().contains("▶ ×1"), "{}", script.text());
+    assert!(exit.timeline.story().state.entries < 5);
+    let (script, exit) = play(tape::running().timeline(), None, slow, Script::new("", SIZE).patient());
+    assert_eq!(exit.how, Left::Reached);
+    assert_eq!(exit.timeline.story().state.entries, tape::running().entries());
+    assert!(script.frames > 10, "{} frames", script.frames);
+    assert!(started.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn nothing_is_drawn_while_nothing_changes() {
+    let (script, _) =
+        play(tape::running().timeline(), None, options(), Script::new("", SIZE).waiting(Duration::from_secs(600)));
+    assert!(script.frames <= 2, "{} frames", script.frames);
+    // A live run ticks once a second, and never more often.
+    let growing = tape::running().growing();
+    let (commands, _orders) = mpsc::channel(8);
+    let (_grows, changed) = watch::channel(0);
+    let script = Script::new("", SIZE).after(Duration::from_secs(20)).waiting(Duration::from_secs(60));
+    let (script, _) = play(growing.timeline, Some(LiveHandle { commands, changed }), options(), script);
+    assert!((58..=64).contains(&script.frames), "{} frames", script.frames);
+}
+
+#[test]
+fn measurements_end_by_themselves() {
+    for until in [Until::FirstFrame, Until::Indexed, Until::End] {
+        let mut options = options();
+        options.until = Some(until);
+        let (script, exit) = play(tape::running().timeline(), None, options, Script::new("", SIZE).patient());
+        assert_eq!(exit.how, Left::Reached, "{until:?}");
+        assert!(script.text().contains("notion-revenue-policy"));
+    }
+}
+
+#[test]
+fn the_true_bytes_are_copied() {
+    let script = record("<tab>gg<down><down>y");
+    let lines: Vec<_> = script.copied[0].lines().collect();
+    assert_eq!(lines.len(), 2, "{:?}", script.copied);
+    assert!(lines[0].starts_with("{\"type\":\"assistant\"") && lines[1].contains("tool_result"));
+    assert!(script.text().contains("copied call and result, "), "{}", script.text());
+    assert_eq!(record("ggY").copied, ["notion-revenue-policy"]);
+    assert_eq!(record("gg<enter>Y").copied, ["claude --resume 5e55-notion-revenue-policy-1"]);
+}
+
+#[test]
+fn the_log_leads_to_the_unit() {
+    let mut tape = tape::running();
+    tape.said(Some("dbt-all"), Level::Warning, "slow");
+    let (script, _) = play(tape.timeline(), None, options(), Script::new("LG<enter>", SIZE));
+    assert!(script.text().contains("◌ dbt-all interrupted"), "{}", script.text());
+}
+
+#[test]
+fn the_mouse_selects_and_scrolls_what_it_is_over() {
+    let growing = tape::running().growing();
+    let (commands, _orders) = mpsc::channel(8);
+    let (_grows, changed) = watch::channel(0);
+    let script = Script::new("", SIZE).input(Input::Click(5, 6)).input(Input::Wheel(90, 20, false));
+    let (script, _) = play(growing.timeline, Some(LiveHandle { commands, changed }), options(), script);
+    assert!(script.text().contains("✓ lookml-orphans succeeded"), "{}", script.text());
+}
+
+#[test]
+fn suspending_gives_the_terminal_back() {
+    let script = record("<c-z>j");
+    assert_eq!(script.suspended, 1);
+    assert!(script.text().contains("┌ units"));
+}
+
+#[test]
+fn the_title_tells_how_it_stands() {
+    assert_eq!(record("").titles, ["ingestdeck orbit: 3/4 done, 2 failed"]);
+}
+
+#[test]
+fn a_record_that_shrinks_or_breaks_is_told_and_nothing_panics() {
+    let mut tape = tape::running();
+    tape.entry(None, ingestdeck::tape::Body::Out(b"{\"torn\""));
+    tape.out("dbt-all", 1, &json!({"type": "from_the_future"}));
+    let (script, _) = play(tape.timeline(), None, options(), Script::new("", SIZE));
+    assert!(script.text().contains("lines: "), "{}", script.text());
+}
+
+fn any_key() -> impl Strategy<Value = String> {
+    let named = [
+        "<enter>",
+        "<esc>",
+        "<tab>",
+        "<s-tab>",
+        "<home>",
+        "<end>",
+        "<pagedown>",
+        "<pageup>",
+        "<c-d>",
+        "<c-u>",
+        "<c-l>",
+        "<c-z>",
+        "<space>",
+        "<lt>",
+        "<backspace>",
+        "gg",
+        "漢",
+    ];
+    prop_oneof![
+        3 => prop::sample::select("jkGhlzrRx][/nNf.,}{>0$?LyYmq".chars().map(String::from).collect::<Vec<_>>()),
+        2 => prop::sample::select(named.map(String::from).to_vec()),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_keys_at_any_size_do_harm(
+        keys in prop::collection::vec(any_key(), 0..40),
+        width in 0..140_u16,
+        height in 0..50_u16,
+        clicks in prop::collection::vec((0..140_u16, 0..50_u16, any::<bool>()), 0..4),
+        live in any::<bool>(),
+        speed in prop_oneof![Just(None), Just(Some(64.0))],
+    ) {
+        let tape = tape::running();
+        let mut script = Script::new(&keys.concat(), (width, height));
+        for (x, y, down) in clicks {
+            script = script.input(Input::Click(x, y)).input(Input::Wheel(x, y, down)).input(Input::Resize(y, x));
+        }
+        let mut options = options();
+        options.speed = speed;
+        let exit = if live {
+            let growing = tape.growing();
+            let (commands, _orders) = mpsc::channel(1);
+            let (_grows, changed) = watch::channel(0);
+            play(growing.timeline, Some(LiveHandle { commands, changed }), options, script).1
+        } else {
+            play(tape.timeline(), None, options, script).1
+        };
+        prop_assert!(exit.timeline.story().state.entries <= tape.entries());
+        prop_assert!(exit.timeline.known() <= tape.entries());
+    }
+}
