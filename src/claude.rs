@@ -4,14 +4,17 @@
 //! is about, where its tools come from, or who looks at the result: tools, recorder and gate come in as traits.
 
 pub mod argv;
+pub mod auth;
 pub mod control;
 mod course;
 pub mod env;
 pub mod gather;
 pub mod isolation;
+pub mod lock;
 pub mod mcp;
 pub mod process;
 pub mod reader;
 pub mod scripted;
+pub mod session;
 pub mod unit;
 pub mod version;

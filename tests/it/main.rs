@@ -1,6 +1,6 @@
 //! One integration binary.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod architecture;
 mod captures;
@@ -9,6 +9,7 @@ mod demo;
 mod ingest;
 mod replay;
 mod scripted;
+mod session;
 mod store;
 mod support;
 mod tui;

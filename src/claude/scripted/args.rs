@@ -118,7 +118,7 @@ impl Args {
         // A separator between the two sets of flags is welcome, but nobody has to add one.
         let claude: Vec<String> = words.collect();
         let claude = match claude.as_slice() {
-            [first, rest @ ..] if first == "--" && rest.first().is_some_and(|word| word.starts_with('-')) => rest,
+            [first, rest @ ..] if first == "--" => rest,
             all => all,
         };
         let script = script.ok_or_else(|| ArgsError::Own("--script FILE is needed".into()))?;
@@ -220,7 +220,9 @@ mod tests {
         let args = parse("--script s.toml --attempt 2 --unit dbt-all --speed 10 --version").unwrap();
         assert_eq!((args.attempt, args.unit.as_deref(), args.speed), (2, Some("dbt-all"), 10.0));
         assert_eq!(args.request, Request::Version);
-        assert_eq!(parse("--script s auth status").unwrap().request, Request::AuthStatus);
+        for line in ["--script s auth status", "--script s -- auth status --json"] {
+            assert_eq!(parse(line).unwrap().request, Request::AuthStatus);
+        }
     }
 
     #[test]

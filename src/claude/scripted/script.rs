@@ -146,7 +146,7 @@ pub enum Step {
     Result(Ending),
     /// Silence until somebody interrupts or kills.
     Hang,
-    /// From now on these have no effect.
+    /// From now on these have no effect; as the first step, from before the first line.
     Ignore(Vec<Ignorable>),
     /// Exit at once with this code and no result.
     Exit(u8),

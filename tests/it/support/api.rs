@@ -350,7 +350,7 @@ impl Shared {
             return self.stream(writer, &turn, message);
         }
         let mut message = message;
-        message["content"] = turn.blocks.iter().map(|block| with_id(block)).collect();
+        message["content"] = turn.blocks.iter().map(with_id).collect();
         message["stop_reason"] = stop_reason(&turn).into();
         respond(writer, 200, "application/json", &turn.headers, message.to_string().as_bytes())?;
         Ok(true)
@@ -524,14 +524,14 @@ mod tests {
     use crate::support::cli::{Home, claude_bin};
 
     /// Runs the real CLI one-shot against `api` and gives back its stdout lines.
-    fn claude(api: &Api, home: &Home, extra: &[&str]) -> Option<Vec<Value>> {
+    fn claude(api: &Api, home: &Home, env: &[(&str, &str)]) -> Option<Vec<Value>> {
         let output = Command::new(claude_bin()?)
             .args(["-p", "--output-format", "stream-json", "--verbose", "--setting-sources=", "--tools="])
             .args(["--model", "sonnet", "--permission-mode", "dontAsk"])
-            .args(extra)
             .args(["--", "go"])
             .env_clear()
             .envs(home.env(api))
+            .envs(env.iter().copied())
             .current_dir(home.project())
             .stdin(std::process::Stdio::null())
             .output()
@@ -594,6 +594,18 @@ mod tests {
         let api = Api::start([Route::any([Turn::says("").fault(Fault::Html)])]);
         let lines = claude(&api, &Home::new(), &[]).unwrap_or_default();
         assert_eq!(result(&lines)["is_error"], true);
+    }
+
+    #[test]
+    fn answers_may_be_late_or_never_come() {
+        let late = Turn::says("in the end").delay(Duration::from_millis(50)).stop_reason("pause_turn");
+        let api = Api::start([Route::any([Turn::says("").fault(Fault::Stall), late])]);
+        let Some(lines) = claude(&api, &Home::new(), &[("API_TIMEOUT_MS", "1500")]) else { return };
+        assert_eq!(
+            (&result(&lines)["result"], &result(&lines)["stop_reason"]),
+            (&json!("in the end"), &json!("pause_turn"))
+        );
+        assert_eq!(api.requests().len(), 2);
     }
 
     #[test]

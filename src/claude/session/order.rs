@@ -1,0 +1,200 @@
+//! The command line of a session, and what it does not take. Pure.
+
+use std::ffi::OsString;
+
+use crate::claude::env::Environment;
+
+/// Longest prompt on the command line, in bytes. Linux allows one argument 128 KiB.
+const LONGEST_ARGUMENT: usize = 96 * 1024;
+
+/// What a session is asked to do, and with what.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionArgs {
+    /// Session to go on with.
+    pub resume: Option<String>,
+    /// Go on under a new id; needs `resume`.
+    pub fork: bool,
+    /// Model, or the program's default.
+    pub model: Option<String>,
+    /// Tools that need no permission. Empty: none is named.
+    pub allowed_tools: Vec<String>,
+    /// Ask for no permission at all.
+    pub skip_permissions: bool,
+}
+
+/// A prompt that cannot be sent as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PromptError {
+    /// Nothing to say.
+    #[error("the prompt is empty; say what Claude Code is to do")]
+    Empty,
+    /// It would be run instead of sent.
+    #[error("the prompt starts with a slash, so Claude Code would take it for a command; put a space before the slash")]
+    Command,
+}
+
+/// How the prompt reaches the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// As the last argument.
+    Argument,
+    /// As a user message on stdin.
+    Stdin,
+}
+
+/// Checks a prompt and decides how it travels: arguments have a limit and cannot hold a NUL.
+pub fn delivery(prompt: &str) -> Result<Delivery, PromptError> {
+    if prompt.trim().is_empty() {
+        return Err(PromptError::Empty);
+    }
+    if is_command(prompt) {
+        return Err(PromptError::Command);
+    }
+    let fits = prompt.len() <= LONGEST_ARGUMENT && !prompt.contains('\0');
+    Ok(if fits { Delivery::Argument } else { Delivery::Stdin })
+}
+
+/// `/name` and `/name …`, but not a path such as `/usr/bin`.
+fn is_command(prompt: &str) -> bool {
+    let word = prompt.split_whitespace().next().unwrap_or_default();
+    prompt.starts_with('/') && word.len() > 1 && !word[1..].contains('/')
+}
+
+/// The arguments, in the order of the contract.
+pub fn argv(args: &SessionArgs, prompt: &str, delivery: Delivery) -> Vec<OsString> {
+    let mut words: Vec<&str> = vec!["-p", "--output-format", "stream-json", "--verbose"];
+    if delivery == Delivery::Stdin {
+        words.extend(["--input-format", "stream-json"]);
+    }
+    if let Some(session) = &args.resume {
+        words.extend(["--resume", session]);
+        if args.fork {
+            words.push("--fork-session");
+        }
+    }
+    if let Some(model) = &args.model {
+        words.extend(["--model", model]);
+    }
+    let tools = args.allowed_tools.join(",");
+    if !tools.is_empty() {
+        words.extend(["--allowedTools", &tools]);
+    }
+    if args.skip_permissions {
+        words.push("--dangerously-skip-permissions");
+    }
+    if delivery == Delivery::Argument {
+        words.extend(["--", prompt]);
+    }
+    words.into_iter().map(OsString::from).collect()
+}
+
+/// The one line on stdin that carries a prompt.
+pub fn user_line(prompt: &str) -> Vec<u8> {
+    let message = serde_json::json!({
+        "type": "user", "message": {"role": "user", "content": prompt}, "parent_tool_use_id": null, "session_id": "",
+    });
+    let mut line = message.to_string().into_bytes();
+    line.push(b'\n');
+    line
+}
+
+/// The environment of a session: our own, without the key that would be billed instead of the subscription, and
+/// without the mark that says it runs inside of another session.
+pub fn environment(parent: impl IntoIterator<Item = (OsString, OsString)>, use_api_billing: bool) -> Environment {
+    let mut done = Environment::default();
+    for (name, value) in parent {
+        match name.to_str() {
+            Some(key @ "ANTHROPIC_API_KEY") if use_api_billing => done.passed.push(key.to_owned()),
+            Some(key @ ("ANTHROPIC_API_KEY" | "CLAUDECODE")) => {
+                done.stripped.push(key.to_owned());
+                continue;
+            }
+            _ => {}
+        }
+        done.vars.push((name, value));
+    }
+    done.vars.sort();
+    done.stripped.sort();
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(args: &SessionArgs, prompt: &str) -> Vec<String> {
+        let argv = argv(args, prompt, delivery(prompt).unwrap());
+        argv.into_iter().map(|word| word.into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn the_command_line_is_the_contract() {
+        let bare = words(&SessionArgs::default(), "hi");
+        assert_eq!(bare, ["-p", "--output-format", "stream-json", "--verbose", "--", "hi"]);
+        let full = SessionArgs {
+            resume: Some("é-1".into()),
+            fork: true,
+            model: Some("opus".into()),
+            allowed_tools: vec!["Bash".into(), "Read".into()],
+            skip_permissions: true,
+        };
+        assert_eq!(
+            words(&full, "--help")[4..],
+            [
+                "--resume",
+                "é-1",
+                "--fork-session",
+                "--model",
+                "opus",
+                "--allowedTools",
+                "Bash,Read",
+                "--dangerously-skip-permissions",
+                "--",
+                "--help"
+            ]
+        );
+        let fork_of_nothing = SessionArgs { fork: true, ..SessionArgs::default() };
+        assert_eq!(words(&fork_of_nothing, "hi"), bare);
+    }
+
+    #[test]
+    fn odd_prompts_arrive_unchanged() {
+        for prompt in ["-one thing", "-", "--model opus", "do this - and that", "!ls", "# x", "/usr/bin is a path", "/"]
+        {
+            let words = words(&SessionArgs::default(), prompt);
+            assert_eq!(words[words.len() - 2..], ["--", prompt]);
+        }
+    }
+
+    #[test]
+    fn large_prompts_go_through_stdin() {
+        let edge = "x".repeat(LONGEST_ARGUMENT);
+        assert_eq!(delivery(&edge), Ok(Delivery::Argument));
+        for prompt in [format!("{edge}x"), "a\0b".to_owned()] {
+            assert_eq!(delivery(&prompt), Ok(Delivery::Stdin));
+            let words = words(&SessionArgs::default(), &prompt);
+            assert_eq!(words[3..], ["--verbose", "--input-format", "stream-json"]);
+            let line: serde_json::Value = serde_json::from_slice(&user_line(&prompt)).unwrap();
+            assert_eq!(line["message"]["content"], prompt);
+        }
+    }
+
+    #[test]
+    fn what_would_not_be_sent_is_refused() {
+        for prompt in ["/compact", "/clear now", "/mcp__x:y"] {
+            assert_eq!(delivery(prompt), Err(PromptError::Command), "{prompt}");
+            assert_eq!(delivery(&format!(" {prompt}")), Ok(Delivery::Argument));
+        }
+        assert_eq!(delivery(" \n"), Err(PromptError::Empty));
+    }
+
+    #[test]
+    fn the_api_key_stays_here_unless_it_is_to_be_billed() {
+        let parent = ["PATH", "ANTHROPIC_API_KEY", "CLAUDECODE"].map(|name| (name.into(), "x".into()));
+        let stripped = environment(parent.clone(), false);
+        assert_eq!(stripped.stripped, ["ANTHROPIC_API_KEY", "CLAUDECODE"]);
+        assert_eq!(stripped.vars.len(), 1);
+        let billed = environment(parent, true);
+        assert_eq!((billed.passed.as_slice(), billed.vars.len()), (["ANTHROPIC_API_KEY".to_owned()].as_slice(), 2));
+    }
+}

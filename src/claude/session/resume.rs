@@ -1,0 +1,96 @@
+//! Resume lines: how a session says by what command it goes on, and how such a line is found in a text again.
+//! Pure. A session id is any text without blanks and backticks.
+
+use std::sync::LazyLock;
+
+use regex_lite::Regex;
+
+/// What remains to be said when a prompt is nothing but a resume line.
+const NOTHING_ELSE: &str = "continue";
+
+/// The line that goes on with `session` in a terminal, in backticks as chats want it.
+pub fn resume_line(session: &str) -> String {
+    format!("`claude --resume {session}`")
+}
+
+/// The session that the last resume line in `text` names.
+pub fn find(text: &str) -> Option<&str> {
+    pattern()?.captures_iter(text).last()?.name("token").map(|token| token.as_str())
+}
+
+/// A prompt without the resume lines in it, and the session that the last of them named. A prompt that has nothing
+/// else to say becomes `continue`; one without a resume line stays as it is.
+pub fn split(prompt: &str) -> (String, Option<&str>) {
+    let Some(session) = find(prompt) else { return (prompt.to_owned(), None) };
+    let rest = pattern().map_or_else(|| prompt.into(), |pattern| pattern.replace_all(prompt, ""));
+    let rest = rest.trim();
+    (if rest.is_empty() { NOTHING_ELSE.to_owned() } else { rest.to_owned() }, Some(session))
+}
+
+/// `None` only if the pattern were wrong, which a test rules out.
+fn pattern() -> Option<&'static Regex> {
+    static PATTERN: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r"(?im)^\s*`?claude\s+(?:--resume|-r)\s+(?P<token>[^`\s]+)`?\s*$").ok());
+    PATTERN.as_ref()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn twenty_strings_and_what_they_name() {
+        let table = [
+            ("`claude --resume sid`", Some("sid")),
+            ("claude -r other", Some("other")),
+            ("CLAUDE --Resume SiD", Some("SiD")),
+            ("  \t`claude --resume sid`  ", Some("sid")),
+            ("`claude --resume sid", Some("sid")),
+            ("claude --resume sid`", Some("sid")),
+            ("claude --resume sid\r\nmore", Some("sid")),
+            ("claude --resume 'sid'", Some("'sid'")),
+            ("claude\n--resume\nsid", Some("sid")),
+            ("claude --resume a\ntext\n`claude -r b`", Some("b")),
+            ("before\n`claude --resume session_01`\nafter", Some("session_01")),
+            ("claude --resume é€", Some("é€")),
+            ("claude --resume=sid", None),
+            ("claude --resume sid extra", None),
+            ("claude --resume sid --fork-session", None),
+            ("run claude --resume sid", None),
+            ("> claude --resume sid", None),
+            ("``claude --resume sid``", None),
+            ("claude --continue", None),
+            ("codex resume sid", None),
+        ];
+        for (text, named) in table {
+            assert_eq!(find(text), named, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn resume_lines_do_not_reach_the_model() {
+        assert_eq!(split("`claude --resume a`"), ("continue".into(), Some("a")));
+        assert_eq!(split("fix it\n`claude --resume a`\n"), ("fix it".into(), Some("a")));
+        assert_eq!(split("claude -r a\none\n\nclaude -r b\ntwo"), ("one\n\ntwo".into(), Some("b")));
+        assert_eq!(split("  no line  "), ("  no line  ".into(), None));
+        assert_eq!(split("claude --resume a b"), ("claude --resume a b".into(), None));
+    }
+
+    proptest! {
+        #[test]
+        fn every_line_that_we_print_is_found(session in "[^`\\s]{1,60}", before in ".{0,20}") {
+            let line = resume_line(&session);
+            prop_assert_eq!(find(&line), Some(session.as_str()));
+            let text = format!("{before}\n{line}");
+            prop_assert_eq!(split(&text).1, Some(session.as_str()));
+        }
+
+        #[test]
+        fn no_text_is_too_odd(text in "(claude|--resume|-r|`|\\s|\\PC){0,40}") {
+            let (rest, named) = split(&text);
+            prop_assert!(named.is_none() || !rest.is_empty());
+        }
+    }
+}

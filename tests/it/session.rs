@@ -1,0 +1,432 @@
+//! Plain sessions against real processes: the scripted agent for what a program may do wrong, the real CLI for what it
+//! does.
+
+use std::{
+    ffi::OsString,
+    path::Path,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use ingestdeck::{
+    claude::{
+        auth::{Asked, Installed, Login, Probe, inspect, probe},
+        lock::{Locks, Tried},
+        process::Patience,
+        session::{SessionArgs, SessionEnd, SessionLaunch, resume_line, run_session_from},
+        unit::{Command, Program},
+    },
+    config::Mismatch,
+    run::source::{Item, RecordError, Recorder},
+    tape::{
+        Body, Note, UnitKey,
+        note::{Cause, Outcome},
+    },
+};
+use tokio::sync::{Notify, mpsc};
+
+use crate::support::{
+    api::{Api, Fault, Route, Turn, text, tool},
+    cli::{Home, claude_bin},
+};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const QUICK: Patience = Patience {
+    rung: Duration::from_millis(300),
+    linger: Duration::from_millis(300),
+    drain: Duration::from_millis(500),
+    answer: Duration::from_millis(500),
+};
+
+/// A tape in memory, with a bell that rings at each entry.
+#[derive(Debug, Default)]
+struct Memory {
+    entries: Mutex<Vec<(char, String)>>,
+    bell: Notify,
+    full_after: Option<usize>,
+}
+
+impl Recorder for Memory {
+    fn record(&self, items: &[Item<'_>]) -> Result<(), RecordError> {
+        let mut entries = self.entries.lock().unwrap();
+        for item in items {
+            if self.full_after.is_some_and(|count| entries.len() >= count) {
+                return Err(RecordError { path: "tape.jsonl".into(), cause: "no space left on device".into() });
+            }
+            let owned = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            entries.push(match &item.body {
+                Body::Out(bytes) => ('o', owned(bytes)),
+                Body::Raw(bytes) => ('r', owned(bytes)),
+                Body::In(bytes) => ('i', owned(bytes)),
+                Body::Err(text) => ('e', text.clone().into_owned()),
+                Body::Note(bytes) => ('n', owned(bytes)),
+            });
+        }
+        self.bell.notify_waiters();
+        Ok(())
+    }
+}
+
+impl Memory {
+    fn has(&self, kind: char, part: &str) -> bool {
+        self.entries.lock().unwrap().iter().any(|(found, text)| *found == kind && text.contains(part))
+    }
+
+    async fn wait_for(&self, kind: char, part: &str) {
+        let waiting = async {
+            loop {
+                let rung = self.bell.notified();
+                if self.has(kind, part) {
+                    return;
+                }
+                rung.await;
+            }
+        };
+        let came = tokio::time::timeout(LIMIT, waiting).await;
+        assert!(came.is_ok(), "no {kind} with {part}: {:#?}", self.entries.lock().unwrap());
+    }
+
+    fn argv(&self) -> Vec<String> {
+        let entries = self.entries.lock().unwrap();
+        let notes = entries.iter().filter(|(kind, _)| *kind == 'n').map(|(_, text)| Note::parse(text.as_bytes()));
+        let mut started = notes.filter_map(|note| match note {
+            Note::AttemptStarted(started) => Some(started.argv),
+            _ => None,
+        });
+        started.next().expect("an attempt was started")
+    }
+}
+
+/// One session and everything around it.
+struct Desk {
+    home: Home,
+    tape: Arc<Memory>,
+    launch: SessionLaunch,
+    env: Vec<(OsString, OsString)>,
+    patience: Patience,
+}
+
+impl Desk {
+    fn new(program: Program, prompt: &str) -> Self {
+        let home = Home::new();
+        let tape = Arc::new(Memory::default());
+        let launch = SessionLaunch {
+            program,
+            cwd: home.project(),
+            unit: UnitKey::from("session"),
+            attempt: 1,
+            prompt: prompt.into(),
+            args: SessionArgs::default(),
+            use_api_billing: true,
+            mismatch: Mismatch::Error,
+            locks: Locks::new(home.project().join(".locks")),
+            recorder: Arc::clone(&tape) as Arc<dyn Recorder>,
+        };
+        let env = env_of(home.env_offline());
+        Self { home, tape, launch, env, patience: QUICK }
+    }
+
+    /// Against the scripted agent.
+    fn scripted(script: &str, prompt: &str) -> Self {
+        let exe = env!("CARGO_BIN_EXE_ingestdeck").into();
+        let mut desk = Self::new(Program { exe, prefix: Vec::new(), scripted: true }, prompt);
+        let file = desk.home.path().join("script.toml");
+        std::fs::write(&file, script).unwrap();
+        desk.launch.program.prefix = vec!["scripted-agent".into(), "--script".into(), file.into(), "--".into()];
+        desk
+    }
+
+    /// Against the real CLI.
+    fn real(api: &Api, prompt: &str) -> Option<Self> {
+        let mut desk = Self::new(Program { exe: claude_bin()?, prefix: Vec::new(), scripted: false }, prompt);
+        desk.launch.args.allowed_tools = vec!["Read".into()];
+        desk.env = env_of(desk.home.env(api));
+        desk.patience = Patience::default();
+        Some(desk)
+    }
+
+    async fn run(&self) -> SessionEnd {
+        let (_commands, listens) = mpsc::channel(1);
+        self.run_with(listens).await
+    }
+
+    async fn run_with(&self, commands: mpsc::Receiver<Command>) -> SessionEnd {
+        let running = run_session_from(self.env.clone(), self.patience, self.launch.clone(), commands);
+        let end = tokio::time::timeout(LIMIT, running).await;
+        end.unwrap_or_else(|_| panic!("no end: {:#?}", self.tape.entries.lock().unwrap()))
+    }
+
+    fn is_free(&self, session: &str) -> bool {
+        matches!(self.launch.locks.try_lock(session).unwrap(), Tried::Ours(_))
+    }
+}
+
+fn env_of(env: Vec<(String, String)>) -> Vec<(OsString, OsString)> {
+    env.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
+}
+
+fn outcome(end: &SessionEnd) -> (Outcome, Cause) {
+    let verdict = end.verdict(&UnitKey::from("session"));
+    (verdict.outcome, verdict.cause)
+}
+
+const HELLO: &str = "[[part]]\nsteps = [{ call = { tool = \"Bash\" } }, { say = \"hello\" }]\n";
+
+#[tokio::test]
+async fn a_session_is_recorded_and_can_be_gone_on_with() {
+    let desk = Desk::scripted(HELLO, "--say hello");
+    let end = desk.run().await;
+    assert_eq!(outcome(&end), (Outcome::Succeeded, Cause::Completed), "{end:?}");
+    let session = end.session.expect("an id");
+    assert_eq!(resume_line(&session), format!("`claude --resume {session}`"));
+    assert!(desk.tape.has('o', "\"result\":\"hello\"") && desk.is_free(&session));
+    let argv = desk.tape.argv();
+    assert_eq!(argv[5..], ["-p", "--output-format", "stream-json", "--verbose", "--", "--say hello"]);
+}
+
+#[tokio::test]
+async fn a_resume_line_in_the_prompt_names_the_session_and_is_taken_out() {
+    let desk = Desk::scripted(HELLO, "go on\n`claude --resume abc`");
+    let end = desk.run().await;
+    assert_eq!(end.session.as_deref(), Some("abc"));
+    let argv = desk.tape.argv();
+    assert_eq!(argv[argv.len() - 4..], ["--resume", "abc", "--", "go on"]);
+
+    let mut forked = Desk::scripted(HELLO, "claude -r abc");
+    forked.launch.args.fork = true;
+    let end = forked.run().await;
+    assert_eq!(end.forked_from.as_deref(), Some("abc"));
+    assert_ne!(end.session.as_deref(), Some("abc"));
+    assert_eq!(forked.tape.argv().last().map(String::as_str), Some("continue"));
+}
+
+#[tokio::test]
+async fn another_id_than_the_one_resumed_ends_the_session() {
+    let script = "[[part]]\nsession_id = \"other\"\nsteps = [{ ignore = [\"sigterm\"] }, \"hang\"]\n";
+    let mut desk = Desk::scripted(script, "hi");
+    desk.launch.args.resume = Some("abc".into());
+    let end = desk.run().await;
+    let text = "claude emitted session id other but expected abc";
+    assert_eq!((end.mismatch.as_deref(), end.session.as_deref()), (Some(text), Some("abc")));
+    assert_eq!(end.verdict(&UnitKey::from("s")).reason, text);
+    assert_eq!(outcome(&end).0, Outcome::Failed);
+    assert!(desk.tape.has('n', text));
+    assert_eq!(end.facts.signal, Some(9), "it ignored the milder signal");
+
+    let mut desk = Desk::scripted(&script.replace("\"hang\"", "{ say = \"x\" }"), "hi");
+    desk.launch.args.resume = Some("abc".into());
+    desk.launch.mismatch = Mismatch::Warn;
+    let end = desk.run().await;
+    assert_eq!((end.mismatch.as_deref(), end.session.as_deref()), (None, Some("other")));
+    assert_eq!(outcome(&end).0, Outcome::Succeeded);
+    assert!(desk.tape.has('n', text));
+}
+
+#[tokio::test]
+async fn large_prompts_arrive_whole() {
+    let large = format!("{}the last words", "x".repeat(3_000_000));
+    let script = "[[part]]\nprompt = \"the last words\"\nsteps = [{ say = \"all of it\" }]\n";
+    let desk = Desk::scripted(script, &large);
+    let end = desk.run().await;
+    assert_eq!(outcome(&end).0, Outcome::Succeeded, "{:?}", end.facts);
+    assert!(desk.tape.argv().iter().any(|word| word == "--input-format"));
+}
+
+#[tokio::test]
+async fn what_cannot_be_sent_is_told_before_anything_starts() {
+    for (prompt, text) in [("/compact", "put a space before the slash"), (" ", "the prompt is empty")] {
+        let end = Desk::scripted(HELLO, prompt).run().await;
+        assert!(end.facts.spawn_error.as_deref().is_some_and(|why| why.contains(text)), "{end:?}");
+    }
+    let mut desk = Desk::scripted(HELLO, "hi");
+    desk.launch.program.exe = "/nonexistent/claude".into();
+    assert_eq!(desk.run().await.facts.spawn_error.as_deref(), Some("there is no program /nonexistent/claude"));
+    let mut desk = Desk::scripted(HELLO, "hi");
+    desk.launch.cwd = "/nonexistent/place".into();
+    assert!(desk.run().await.facts.spawn_error.is_some_and(|why| why.contains("/nonexistent/place")));
+}
+
+#[tokio::test]
+async fn a_session_in_use_is_waited_for() {
+    let mut desk = Desk::scripted(HELLO, "hi");
+    desk.launch.args.resume = Some("abc".into());
+    let Tried::Ours(held) = desk.launch.locks.try_lock("abc").unwrap() else { panic!("it is free") };
+    let tape = Arc::clone(&desk.tape);
+    let release = async move {
+        tape.wait_for('n', "session abc is in use by process").await;
+        assert!(!tape.has('n', "attempt_started"), "nothing starts while somebody else has it");
+        drop(held);
+    };
+    let (end, ()) = tokio::join!(desk.run(), release);
+    assert_eq!(outcome(&end).0, Outcome::Succeeded);
+}
+
+#[tokio::test]
+async fn a_new_session_is_locked_as_soon_as_it_has_an_id() {
+    let script = "[[part]]\nsession_id = \"mine\"\nsteps = [\"hang\"]\n";
+    let desk = Desk::scripted(script, "hi");
+    let (commands, listens) = mpsc::channel(1);
+    let look = async {
+        desk.tape.wait_for('o', "\"subtype\":\"init\"").await;
+        let deadline = tokio::time::Instant::now() + LIMIT;
+        while desk.is_free("mine") && tokio::time::Instant::now() < deadline {
+            tokio::task::yield_now().await;
+        }
+        let locked = !desk.is_free("mine");
+        commands.send(Command::Interrupt).await.unwrap();
+        locked
+    };
+    let (end, locked) = tokio::join!(desk.run_with(listens), look);
+    assert!(locked && desk.is_free("mine"));
+    assert_eq!(outcome(&end), (Outcome::Stopped, Cause::Cancelled));
+    assert!(desk.tape.has('o', "aborted_streaming"), "it could still say how far it came");
+}
+
+#[tokio::test]
+async fn what_lingers_or_resists_is_ended() {
+    let lingers =
+        "[[part]]\nsteps = [{ result = { text = \"done\" } }, { ignore = [\"sigterm\", \"sigint\"] }, \"hang\"]\n";
+    let end = Desk::scripted(lingers, "hi").run().await;
+    assert_eq!(outcome(&end), (Outcome::Succeeded, Cause::Completed), "the result counts");
+    assert_eq!(end.facts.signal, Some(9));
+
+    let resists = Desk::scripted("[[part]]\nsteps = [{ ignore = [\"sigterm\", \"sigint\"] }, \"hang\"]\n", "hi");
+    let (commands, listens) = mpsc::channel(1);
+    let stop = async {
+        resists.tape.wait_for('o', "\"subtype\":\"init\"").await;
+        commands.send(Command::Interrupt).await.unwrap();
+    };
+    let (end, ()) = tokio::join!(resists.run_with(listens), stop);
+    assert_eq!((end.facts.signal, outcome(&end).0), (Some(9), Outcome::Stopped));
+}
+
+#[tokio::test]
+async fn a_crash_and_a_full_disk_have_their_own_verdicts() {
+    let script = "[[part]]\nsteps = [{ stderr = \"out of memory\" }, { line = \"half a li\" }, { exit = 7 }]\n";
+    let desk = Desk::scripted(script, "hi");
+    let end = desk.run().await;
+    assert_eq!(outcome(&end), (Outcome::Failed, Cause::Crashed));
+    assert_eq!(
+        (end.facts.exit_code, end.facts.stderr_tail.as_slice()),
+        (Some(7), ["out of memory".to_owned()].as_slice())
+    );
+    assert!(desk.tape.has('r', "half a li"));
+
+    let mut full = Desk::scripted("[[part]]\nsteps = [\"hang\"]\n", "hi");
+    full.launch.recorder = Arc::new(Memory { full_after: Some(1), ..Memory::default() });
+    let end = full.run().await;
+    assert!(end.facts.record_error.is_some_and(|why| why.contains("no space left")), "it does not go on untaped");
+}
+
+#[tokio::test]
+async fn the_real_program_resumes_its_own_session() {
+    let api = Api::start([
+        Route::on("second question", [Turn::says("second answer")]),
+        Route::any([
+            Turn::blocks([tool("Read", serde_json::json!({"file_path": "/nonexistent"}))]),
+            Turn::says("first answer"),
+        ]),
+    ]);
+    let Some(mut desk) = Desk::real(&api, "--first question") else { return };
+    let end = desk.run().await;
+    assert_eq!(outcome(&end), (Outcome::Succeeded, Cause::Completed), "{:?}", end.facts);
+    let session = end.session.expect("an id");
+
+    desk.launch.prompt = format!("second question\n{}", resume_line(&session));
+    let end = desk.run().await;
+    assert_eq!((end.session.as_deref(), end.mismatch.as_deref()), (Some(session.as_str()), None));
+    let last = api.requests().pop().expect("a request");
+    for part in ["--first question", "first answer", "second question"] {
+        assert!(last.body.contains(part), "the history has `{part}`");
+    }
+    assert!(!last.body.contains("claude --resume"), "the resume line is not for the model");
+
+    desk.launch.prompt = format!("third\n{}", resume_line("00000000-0000-4000-8000-000000000000"));
+    let end = desk.run().await;
+    assert_eq!(outcome(&end).0, Outcome::Failed, "there is no such session");
+}
+
+#[tokio::test]
+async fn the_real_program_reads_a_large_prompt_from_stdin_and_slashes_after_a_space() {
+    let api = Api::start([Route::any([Turn::says("read it")])]);
+    let large = format!("{}the last words", "word ".repeat(40_000));
+    let Some(mut desk) = Desk::real(&api, &large) else { return };
+    assert_eq!(outcome(&desk.run().await).0, Outcome::Succeeded);
+    desk.launch.prompt = " /compact".into();
+    assert_eq!(outcome(&desk.run().await).0, Outcome::Succeeded);
+    let requests = api.requests();
+    assert!(requests[0].body.contains("the last words") && requests[1].body.contains("/compact"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_real_program_is_interrupted_while_its_stream_stalls() {
+    let stalls = Turn::blocks([text(&"word ".repeat(30))]).slowly(Duration::from_millis(5)).fault(Fault::StallMidway);
+    let api = Api::start([Route::any([stalls])]);
+    let Some(desk) = Desk::real(&api, "hi") else { return };
+    let (commands, listens) = mpsc::channel(1);
+    let api = &api;
+    let stop = async {
+        desk.tape.wait_for('o', "\"subtype\":\"init\"").await;
+        tokio::task::block_in_place(|| api.wait_for_requests(1, LIMIT));
+        commands.send(Command::Interrupt).await.unwrap();
+    };
+    let (end, ()) = tokio::join!(desk.run_with(listens), stop);
+    assert_eq!(outcome(&end), (Outcome::Stopped, Cause::Cancelled));
+    assert_eq!(end.facts.exit_code, Some(0), "{:?}", end.facts);
+}
+
+async fn asked(home: &Home, env: Vec<(String, String)>) -> Option<Asked> {
+    let program = Program { exe: claude_bin()?, prefix: Vec::new(), scripted: false };
+    Some(Asked { program, cwd: home.project(), env: env_of(env) })
+}
+
+#[tokio::test]
+async fn the_real_program_is_asked_for_its_login() {
+    let home = Home::new();
+    let Some(with_key) = asked(&home, home.env_offline()).await else { return };
+    let report = inspect(&with_key).await;
+    assert!(matches!(report.installed, Installed::Yes(_)), "{report:?}");
+    assert!(matches!(&report.login, Login::In { method, .. } if method == "api_key"), "{report:?}");
+    let mut without = with_key;
+    without.env.retain(|(name, _)| name != "ANTHROPIC_API_KEY");
+    assert_eq!(inspect(&without).await.login, Login::Out);
+}
+
+#[tokio::test]
+async fn the_probe_tells_a_bad_key_from_a_limit() {
+    let home = Home::new();
+    for (turn, expected) in [
+        (Turn::says("ok"), None),
+        (Turn::unauthorized(), Some((Cause::Auth, "Claude Code authentication is not usable."))),
+        (
+            Turn::error(400, "invalid_request_error", "Your credit balance is too low to access the API."),
+            Some((Cause::Credit, "Claude Code is logged in, but its account has no credit.")),
+        ),
+        (Turn::rate_limited(300), Some((Cause::Transient, "Claude Code is logged in, but the service"))),
+    ] {
+        let api = Api::start([Route::any([turn])]);
+        let Some(asked) = asked(&home, home.env(&api)).await else { return };
+        match (probe(&asked, None).await, expected) {
+            (Probe::Usable, None) => assert!(api.requests()[0].tool_names().is_empty()),
+            (Probe::NotUsable { cause, text }, Some((expected, start))) => {
+                assert_eq!(cause, expected);
+                assert!(text.starts_with(start), "{text}");
+            }
+            (found, expected) => panic!("{found:?} instead of {expected:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_scripted_agent_answers_the_questions_of_doctor() {
+    let ask = |words: &[&str]| {
+        let output = std::process::Command::new(Path::new(env!("CARGO_BIN_EXE_ingestdeck")))
+            .args(["scripted-agent", "--script", "none"])
+            .args(words)
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(ask(&["--version"]), "0.0.0 (scripted)\n");
+    assert!(ask(&["auth", "status"]).contains("\"loggedIn\":true"));
+}
