@@ -9,10 +9,12 @@ pub mod translate;
 
 mod calls;
 mod json;
+mod outcome;
 mod title;
 
 pub use event::{Action, ActionKind, Completed, Event, EventLevel, Phase, Started};
-pub use translate::{Ended, Translator};
+pub use outcome::Ended;
+pub use translate::Translator;
 
 #[cfg(test)]
 mod tests;

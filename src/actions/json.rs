@@ -254,12 +254,10 @@ fn write_object(shape: &impl Shape, out: &mut Vec<u8>) {
 }
 
 impl Direct<'_> {
+    #[inline]
     fn key(&mut self, key: &'static str) {
-        if !self.first {
-            self.out.push(b',');
-        }
+        self.out.extend_from_slice(if self.first { b"\"" } else { b",\"" });
         self.first = false;
-        self.out.push(b'"');
         self.out.extend_from_slice(key.as_bytes());
         self.out.extend_from_slice(b"\":");
     }

@@ -11,6 +11,7 @@ use super::{
         Action, ActionEvent, ActionKind, Completed, Detail, Event, EventLevel, Json, Meta, Phase, ResultDetail,
         Started, ToolDetail,
     },
+    outcome::{Ended, Outcome, SessionFile, error_text},
     title,
 };
 use crate::decode::{
@@ -72,40 +73,6 @@ struct Turns {
     background: bool,
     /// The result of the last turn, which completes if no other one comes.
     last: Option<Outcome>,
-}
-
-/// How a run ended, remembered.
-#[derive(Clone, Debug)]
-struct Outcome {
-    ok: bool,
-    answer: String,
-    error: Option<String>,
-    usage: Option<Arc<str>>,
-}
-
-/// Session files have no result line; how their last message stopped says how the run ended.
-#[derive(Clone, Debug, Default)]
-enum SessionFile {
-    /// The lines are a stream.
-    #[default]
-    No,
-    /// The last message stopped by itself.
-    Rested,
-    /// The agent has yet to answer.
-    Underway,
-    /// The last message reports a failure.
-    Failed,
-}
-
-/// How the stream ended, as far as its owner knows.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ended {
-    /// Exit code.
-    pub exit_code: Option<i32>,
-    /// Signal that killed the process.
-    pub signal: Option<i32>,
-    /// Last line of stderr.
-    pub stderr: Option<String>,
 }
 
 impl Translator {
@@ -177,7 +144,9 @@ impl Translator {
                 self.chat(line, chat, false, emit);
             }
             Body::StreamEvent(_) => self.start(None, emit),
-            Body::ToolProgress { tool_use_id, elapsed_seconds } => self.progress(tool_use_id, *elapsed_seconds, emit),
+            Body::ToolProgress { tool_use_id, elapsed_seconds } => {
+                self.progress(tool_use_id.clone(), *elapsed_seconds, emit)
+            }
             Body::System(System::PermissionDenied { tool_name, tool_use_id, .. }) => {
                 let text = |text: &Cow<'a, str>| (!text.is_empty()).then(|| text.clone());
                 let input = self.calls.get(tool_use_id).and_then(|call| call.input.clone()).map(Json::Kept);
@@ -198,13 +167,14 @@ impl Translator {
             return;
         }
         self.start(None, emit);
-        let outcome = self.turns.last.take().unwrap_or_else(|| {
-            let failure = ended.failure();
-            if let Some(failure) = &failure {
+        let outcome = match (self.turns.last.take(), ended.failure()) {
+            (Some(outcome), _) => outcome,
+            (None, Some(failure)) => {
                 self.warn(failure.clone(), Detail::Empty, emit);
+                Outcome::failure(failure, self.last_text())
             }
-            self.without_result(failure)
-        });
+            (None, None) => Outcome::without_result(self.session.is_some(), &self.file, self.last_text()),
+        };
         self.complete(outcome, emit);
     }
 
@@ -239,8 +209,8 @@ impl Translator {
             _ => text,
         };
         self.session = Some(expected.into());
-        let answer = self.last_text().to_owned();
-        self.complete(Outcome { ok: false, answer, error: Some(error), usage: None }, emit);
+        let outcome = Outcome::failure(error, self.last_text());
+        self.complete(outcome, emit);
         false
     }
 
@@ -293,33 +263,29 @@ impl Translator {
                     last.clear();
                     last.push_str(text);
                 }
-                Block::Thinking(text) if of_model => self.thought(text, parent, emit),
+                Block::Thinking(text) if of_model => self.thought(text.clone(), parent, emit),
                 Block::ToolUse(call) => self.call(call, chat.message_id.as_ref(), parent, emit),
                 Block::ToolResult(result) => self.call_result(result, chat.message_id.as_ref(), parent, emit),
                 Block::Text(_) | Block::Thinking(_) | Block::Image(_) | Block::Unknown(_) => {}
             }
         }
         if line.on_disk {
-            self.file = match (of_model, chat.error.is_some() || chat.aborted, chat.stop_reason.as_deref()) {
-                (true, true, _) => SessionFile::Failed,
-                (true, false, Some("end_turn" | "stop_sequence")) => SessionFile::Rested,
-                _ => SessionFile::Underway,
-            };
+            self.file = SessionFile::after(chat, of_model);
         }
     }
 
-    fn thought<'a>(&mut self, text: &Cow<'a, str>, parent: Option<&Cow<'a, str>>, emit: Emit<'_, 'a>) {
+    fn thought<'a>(&mut self, text: Cow<'a, str>, parent: Option<&Cow<'a, str>>, emit: Emit<'_, 'a>) {
         let Some(first) = text.lines().map(str::trim).find(|line| !line.is_empty()) else { return };
         if self.rules.silent_thoughts {
             return;
         }
         self.thoughts += 1;
-        let title = first.chars().take(LONGEST_THOUGHT_TITLE).collect();
+        let title = Cow::Owned(first.chars().take(LONGEST_THOUGHT_TITLE).collect());
         let action = Action {
             id: Cow::Owned(format!("claude.thinking.{}", self.thoughts)),
             kind: ActionKind::Note,
-            title: Cow::Owned(title),
-            detail: Detail::Thinking { text: text.clone(), parent_tool_use_id: parent.cloned() },
+            title,
+            detail: Detail::Thinking { text, parent_tool_use_id: parent.cloned() },
         };
         emit(action_event(action, Phase::Completed, Some(true), None, None));
     }
@@ -394,15 +360,10 @@ impl Translator {
         Cow::Owned(format!("claude.tool.{}", self.nameless))
     }
 
-    fn progress<'a>(&mut self, id: &Cow<'a, str>, elapsed_seconds: f64, emit: Emit<'_, 'a>) {
-        let Some(call) = self.calls.get(id) else { return };
+    fn progress<'a>(&self, id: Cow<'a, str>, elapsed_seconds: f64, emit: Emit<'_, 'a>) {
+        let Some(call) = self.calls.get(&id) else { return };
         let detail = ToolDetail { elapsed_seconds: Some(elapsed_seconds), ..remembered(call) };
-        let action = Action {
-            id: id.clone(),
-            kind: call.kind,
-            title: owned(&call.title),
-            detail: Detail::Tool(Box::new(detail)),
-        };
+        let action = Action { id, kind: call.kind, title: owned(&call.title), detail: Detail::Tool(Box::new(detail)) };
         let message = Cow::Owned(format!("running for {elapsed_seconds} s"));
         emit(action_event(action, Phase::Updated, None, Some(message), None));
     }
@@ -463,38 +424,11 @@ impl Translator {
             let Denial { tool_name, tool_use_id, tool_input } = denial;
             self.deny(tool_name.clone(), tool_use_id.clone(), tool_input.map(Json::Line), index, emit);
         }
-        let ok = !result.failed();
-        let answer = match result.result.as_deref() {
-            Some(text) if !text.is_empty() => text,
-            _ => self.last_text(),
-        };
-        let outcome = Outcome {
-            ok,
-            answer: answer.to_owned(),
-            error: (!ok).then(|| error_text(result)),
-            usage: result.usage.map(|usage| usage.0.into()),
-        };
+        let outcome = Outcome::of(result, self.last_text());
         if self.turns.background && self.turns.results < self.turns.inits {
             self.turns.last = Some(outcome);
         } else {
             self.complete(outcome, emit);
-        }
-    }
-
-    /// The outcome of a stream that ended without a result.
-    fn without_result(&self, failure: Option<String>) -> Outcome {
-        let answer = self.last_text().to_owned();
-        let failed =
-            |error: &str| Outcome { ok: false, answer: answer.clone(), error: Some(error.into()), usage: None };
-        match (failure, &self.file, &self.session) {
-            (Some(failure), ..) => failed(&failure),
-            (None, _, None) => failed("claude finished but no session_id was captured"),
-            (None, SessionFile::No, Some(_)) => failed("claude finished without a result event"),
-            (None, SessionFile::Rested, Some(_)) => Outcome { ok: true, answer, error: None, usage: None },
-            (None, SessionFile::Failed, Some(_)) if !answer.is_empty() => failed(&answer),
-            (None, SessionFile::Underway | SessionFile::Failed, Some(_)) => {
-                failed("the session file ends before the agent has answered")
-            }
         }
     }
 
@@ -520,22 +454,6 @@ impl Translator {
     }
 }
 
-impl Ended {
-    /// One sentence on a process that failed.
-    fn failure(&self) -> Option<String> {
-        let how = match (self.signal, self.exit_code) {
-            (Some(signal), _) => format!("killed by signal {signal}"),
-            (None, Some(code)) if code != 0 => format!("rc={code}"),
-            (None, _) => return None,
-        };
-        let said = self.stderr.as_deref().map(str::trim).filter(|said| !said.is_empty());
-        Some(match said {
-            Some(said) => format!("claude failed ({how}). {said}"),
-            None => format!("claude failed ({how})."),
-        })
-    }
-}
-
 /// The detail of a call, as far as it is remembered.
 fn remembered<'a>(call: &Call) -> ToolDetail<'a> {
     ToolDetail {
@@ -546,16 +464,6 @@ fn remembered<'a>(call: &Call) -> ToolDetail<'a> {
         changes: call.change.map(|change| (owned(&call.title), change)),
         ..ToolDetail::default()
     }
-}
-
-/// Why a result failed: its error, its errors, its text, at last its subtype.
-fn error_text(result: &ResultLine<'_>) -> String {
-    let text = |text: &Option<Cow<'_, str>>| text.as_deref().filter(|text| !text.is_empty()).map(str::to_owned);
-    let errors = || (!result.errors.is_empty()).then(|| result.errors.join("; "));
-    text(&result.error).or_else(errors).or_else(|| text(&result.result)).unwrap_or_else(|| match &result.subtype {
-        Some(subtype) => format!("claude run failed ({subtype})"),
-        None => "claude run failed".to_owned(),
-    })
 }
 
 fn action_event<'a>(

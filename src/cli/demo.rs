@@ -70,7 +70,7 @@ const FILES: &[(&str, &str)] = &[
 const SCRIPT: &str = include_str!("../../assets/demo/script.toml");
 
 /// Units that the story lets fail, so that there is something to retry.
-const FAILS: &[&str] = &["docs-subscription-terms"];
+const FAILS: &[&str] = &["docs-bean-contracts"];
 
 /// Plays the demo.
 ///

@@ -32,7 +32,7 @@ impl<'a> Scan<'a> {
     }
 
     /// The next byte that is not white space, not consumed.
-    #[inline]
+    #[inline(always)]
     pub(super) fn peek(&mut self) -> Scanned<u8> {
         loop {
             match self.bytes.get(self.at) {
@@ -245,7 +245,7 @@ impl<'a> Scan<'a> {
     }
 
     /// A key with its colon.
-    #[inline]
+    #[inline(always)]
     fn key(&mut self) -> Scanned<Cow<'a, [u8]>> {
         if self.peek()? != b'"' {
             return Err(Broken);
@@ -278,14 +278,14 @@ impl<'a> Scan<'a> {
     }
 
     /// The string whose quote is at the current position. With `CHECK`, its inside is checked too.
-    #[inline]
+    #[inline(always)]
     fn string<const CHECK: bool>(&mut self) -> Scanned<Inside<'a>> {
         let start = self.at + 1;
         if let Some(lane) = self.bytes.get(start..).and_then(|rest| rest.first_chunk()) {
             let bits = Bits::of_lane(lane);
             if bits.quotes != 0 && bits.backslashes == 0 {
                 let length = bits.quotes.trailing_zeros();
-                let clean = bits.controls & ((1 << length) - 1) == 0;
+                let clean = !CHECK || bits.controls & ((1 << length) - 1) == 0;
                 let end = start + length as usize;
                 self.at = end + 1;
                 return Ok(Inside { bytes: &self.bytes[start..end], is_escaped: false, clean });
@@ -294,6 +294,7 @@ impl<'a> Scan<'a> {
         self.long_string::<CHECK>(start)
     }
 
+    #[inline(never)]
     fn long_string<const CHECK: bool>(&mut self, start: usize) -> Scanned<Inside<'a>> {
         let (mut at, mut carry, mut is_escaped, mut clean) = (start, false, false, true);
         while at < self.bytes.len() {
@@ -317,20 +318,21 @@ impl<'a> Scan<'a> {
     }
 
     /// Whether the characters at these bits of the block, each after a backslash, are ones that JSON knows.
+    #[inline]
     fn are_escapes(&self, block: usize, mut escaped: u64) -> bool {
+        let mut valid = true;
         while escaped != 0 {
             let at = block + escaped.trailing_zeros() as usize;
-            let valid = match self.bytes.get(at) {
-                Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => true,
-                Some(b'u') => self.bytes.get(at + 1..at + 5).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)),
-                _ => false,
-            };
-            if !valid {
-                return false;
-            }
+            let letter = self.bytes.get(at).copied().unwrap_or_default();
+            valid &= SIMPLE_ESCAPES[usize::from(letter)] || self.is_unicode_escape(at);
             escaped &= escaped - 1;
         }
-        true
+        valid
+    }
+
+    fn is_unicode_escape(&self, at: usize) -> bool {
+        let digits = self.bytes.get(at..at + 5).and_then(|escape| escape.strip_prefix(b"u"));
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
     }
 
     /// Skips the next value, most likely a copy of `twin`. Comparing is much faster than walking.
@@ -387,6 +389,16 @@ impl<'a> Scan<'a> {
         count
     }
 }
+
+/// Letters that may follow a backslash by themselves.
+const SIMPLE_ESCAPES: [bool; 256] = {
+    let (letters, mut table, mut index) = (b"\"\\/bfnrt", [false; 256], 0);
+    while index < letters.len() {
+        table[letters[index] as usize] = true;
+        index += 1;
+    }
+    table
+};
 
 /// What encloses a position: a bit per level, set for objects. The innermost 64 levels cost no allocation.
 #[derive(Debug, Default)]

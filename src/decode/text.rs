@@ -4,14 +4,37 @@ use std::borrow::Cow;
 
 use memchr::memchr;
 
+use super::bits::{BLOCK, Bits};
+
 /// Text of a string, given what stands between its quotes. Borrowed when nothing is escaped. What is no text (broken
 /// UTF-8, lone surrogates, unknown escapes) becomes U+FFFD.
 pub(super) fn unescape(inside: &[u8]) -> Cow<'_, str> {
     let plain = plain(inside);
-    match memchr(b'\\', plain.as_bytes()) {
-        None => plain,
-        Some(first) => Cow::Owned(unescape_from(&plain, first)),
+    let bytes = plain.as_bytes();
+    let (mut out, mut done) = (String::new(), 0);
+    for block in (0..bytes.len()).step_by(BLOCK) {
+        let mut backslashes = Bits::at(bytes, block).backslashes;
+        while backslashes != 0 {
+            let at = block + backslashes.trailing_zeros() as usize;
+            backslashes &= backslashes - 1;
+            // The second half of an escape is no escape itself.
+            if at < done {
+                continue;
+            }
+            if done == 0 {
+                out.reserve(bytes.len());
+            }
+            let (decoded, length) = escape(&plain[at + 1..]);
+            out.push_str(&plain[done..at]);
+            out.push(decoded);
+            done = at + 1 + length;
+        }
     }
+    if done == 0 {
+        return plain;
+    }
+    out.push_str(&plain[done..]);
+    Cow::Owned(out)
 }
 
 /// Text of a string without escapes.
@@ -22,35 +45,22 @@ pub(super) fn plain(inside: &[u8]) -> Cow<'_, str> {
     }
 }
 
-fn unescape_from(plain: &str, first: usize) -> String {
-    let mut out = String::with_capacity(plain.len());
-    let (mut done, mut next) = (0, Some(first));
-    while let Some(at) = next {
-        out.push_str(&plain[done..at]);
-        let rest = &plain[at + 1..];
-        let (decoded, used) = escape(rest);
-        out.push(decoded);
-        done = at + 1 + used;
-        next = memchr(b'\\', &plain.as_bytes()[done..]).map(|offset| done + offset);
-    }
-    out.push_str(&plain[done..]);
-    out
-}
-
 /// The character of an escape, and its length after the backslash.
+#[inline]
 fn escape(rest: &str) -> (char, usize) {
-    let Some(letter) = rest.chars().next() else { return (char::REPLACEMENT_CHARACTER, 0) };
-    let decoded = match letter {
-        '"' | '\\' | '/' => letter,
-        'b' => '\u{8}',
-        'f' => '\u{c}',
-        'n' => '\n',
-        'r' => '\r',
-        't' => '\t',
-        'u' => return unicode(&rest[1..]),
-        _ => char::REPLACEMENT_CHARACTER,
+    let decoded = match rest.as_bytes().first() {
+        Some(b'"') => '"',
+        Some(b'\\') => '\\',
+        Some(b'/') => '/',
+        Some(b'b') => '\u{8}',
+        Some(b'f') => '\u{c}',
+        Some(b'n') => '\n',
+        Some(b'r') => '\r',
+        Some(b't') => '\t',
+        Some(b'u') => return unicode(&rest[1..]),
+        _ => return (char::REPLACEMENT_CHARACTER, rest.chars().next().map_or(0, char::len_utf8)),
     };
-    (decoded, letter.len_utf8())
+    (decoded, 1)
 }
 
 /// The character of `\u`, which may take the next escape as its second half.

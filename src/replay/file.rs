@@ -254,6 +254,14 @@ impl Source for FileSource {
         };
         (self.lines.offset(), total)
     }
+
+    fn look_ahead(&mut self, max_bytes: usize) -> Result<Progress, SourceError> {
+        self.index().advance(max_bytes)
+    }
+
+    fn found(&self) -> Option<u64> {
+        Some(self.index().len())
+    }
 }
 
 fn invented(seq: Seq) -> Millis {

@@ -22,6 +22,17 @@ pub trait Source: Send {
 
     /// Bytes read so far, and bytes in all where that is known: for a progress display.
     fn position(&self) -> (u64, Option<u64>);
+
+    /// Finds where entries start in about `max_bytes` more, without handing any out: many times faster than
+    /// [`poll`](Self::poll), and independent of it. Sources that know all their entries have nothing to do.
+    fn look_ahead(&mut self, _max_bytes: usize) -> Result<Progress, SourceError> {
+        Ok(Progress::End)
+    }
+
+    /// Entries that are known to exist, passed or found ahead. `None` if the source does not look ahead.
+    fn found(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// What a source is, for the header of a screen.

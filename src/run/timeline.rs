@@ -71,6 +71,11 @@ impl Timeline {
         self.known
     }
 
+    /// Counts the entries in about `max_bytes` more of the source, ahead of the fold. See [`Source::look_ahead`].
+    pub fn look_ahead(&mut self, max_bytes: usize) -> Result<Progress, SourceError> {
+        self.source.look_ahead(max_bytes)
+    }
+
     /// True when the source has ended and the cursor stands at its end.
     pub fn at_end(&self) -> bool {
         self.finished

@@ -9,6 +9,7 @@
 mod audit;
 mod capture;
 mod flood;
+mod frame;
 mod harness;
 mod open;
 mod probe;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
     report.topic("search", |report| search::measure(report, &capture));
     report.topic("seek", |report| seek::measure(report, &capture));
     report.topic("flood", |report| flood::measure(report, &capture));
+    report.topic("frame", frame::measure);
     report.topic("audit", audit::measure);
     report.end()
 }

@@ -1,14 +1,22 @@
 //! Decoding and translating everything: `replay --ui json` against `jq -c .type`. Whole processes.
 
+use ingestdeck::{
+    decode,
+    replay::FileSource,
+    run::{Progress, Source, Timeline},
+    tape::Body,
+};
+
 use crate::{
     capture::Capture,
-    harness::{Bar, Limit, Outcome, Report, Sample, pairs},
+    harness::{Bar, Limit, Outcome, Report, Sample, pairs, time, timed},
     probe::{Output, argument, ingestdeck, is_installed, run},
 };
 
 const FIGURE: &str = "everything decoded and translated: times faster than jq";
 
 pub(crate) fn measure(report: &mut Report, capture: &Capture) -> Outcome<()> {
+    report.note(&format!("in process: {}", layers(capture)?));
     if !is_installed("jq") {
         report.absent("jq", FIGURE);
         return Ok(());
@@ -22,4 +30,30 @@ pub(crate) fn measure(report: &mut Report, capture: &Capture) -> Outcome<()> {
     let bar = Bar { hard: Limit::AtLeast(15.0), aim: Limit::AtLeast(40.0) };
     report.ratio(FIGURE, &crate::harness::Pairs { ratio: Sample::new(faster.to_vec()), ..measured }, bar);
     Ok(())
+}
+
+/// Where the time goes, layer upon layer.
+fn layers(capture: &Capture) -> Outcome<String> {
+    let read = timed(|| drain(capture, |_| {}))?;
+    let decoded = timed(|| drain(capture, |line| drop(std::hint::black_box(decode::line(line)))))?;
+    let mut timeline = Timeline::new(Box::new(FileSource::open(&capture.path)?));
+    let folded = timed(|| {
+        while timeline.advance(1 << 20, &mut |_| {})? == Progress::More {}
+        Ok(())
+    })?;
+    Ok(format!("read {}, and decoded {}, and folded {}", time(read), time(decoded), time(folded)))
+}
+
+fn drain(capture: &Capture, mut each: impl FnMut(&[u8])) -> Outcome<()> {
+    let mut source = FileSource::open(&capture.path)?;
+    loop {
+        let progress = source.poll(1 << 20, &mut |arrived| {
+            if let Body::Out(line) = arrived.body {
+                each(line);
+            }
+        })?;
+        if progress != Progress::More {
+            return Ok(());
+        }
+    }
 }

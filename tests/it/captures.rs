@@ -1,8 +1,11 @@
 //! Every capture of the real CLI, through the decoder and the translator.
 
-use std::{fs, path::PathBuf};
+use std::{collections::BTreeSet, fmt::Write, fs, path::PathBuf};
 
-use ingestdeck::decode::{self, Body, Kind};
+use ingestdeck::{
+    actions::{Ended, Event, Translator},
+    decode::{self, Body, Kind},
+};
 use serde_json::Value;
 
 /// Every capture, as (name, lines). Two-way transcripts give the frames that the CLI sent.
@@ -55,4 +58,133 @@ fn no_line_of_the_real_cli_is_malformed_and_the_guess_agrees() {
         }
     }
     assert!(captures.iter().any(|(_, lines)| lines.iter().any(|line| decode::kind(line) == Some(Kind::Control))));
+}
+
+/// Events of a capture, written by the fast writer, which must agree with the other one.
+fn events(lines: &[Vec<u8>]) -> Vec<Value> {
+    let mut events = Vec::new();
+    let mut emit = |event: Event<'_>| {
+        let mut direct = Vec::new();
+        event.write_json(&mut direct);
+        assert_eq!(direct, serde_json::to_vec(&event).unwrap());
+        events.push(serde_json::from_slice(&direct).unwrap());
+    };
+    let mut translator = Translator::new(None, None);
+    for line in lines {
+        translator.push(&decode::line(line), line, &mut emit);
+    }
+    translator.end(&Ended::default(), &mut emit);
+    events
+}
+
+#[test]
+fn every_capture_obeys_the_contract() {
+    for (name, lines) in captures() {
+        let events = events(&lines);
+        let count = |kind: &str| events.iter().filter(|event| event["type"] == kind).count();
+        let completed = events.last().unwrap();
+        assert_eq!((count("completed"), &completed["type"]), (1, &Value::from("completed")), "{name}");
+        let identified = lines.iter().any(|line| decode::line(line).session_id.is_some());
+        assert_eq!(count("started"), usize::from(identified), "{name}");
+        if let Some(started) = events.iter().find(|event| event["type"] == "started") {
+            assert_eq!(started["resume"], completed["resume"], "{name}");
+        }
+        assert_eq!(completed["ok"].as_bool().unwrap(), completed.get("error").is_none(), "{name}");
+        let mut open = BTreeSet::new();
+        for event in events.iter().filter(|event| event["type"] == "action") {
+            let id = event["action"]["id"].as_str().unwrap();
+            match event["phase"].as_str().unwrap() {
+                "started" => assert!(open.insert(id), "{name}: {id} twice"),
+                "updated" => assert!(open.contains(id), "{name}: {id}"),
+                _ => {
+                    let known = open.remove(id) || id.starts_with("claude.");
+                    assert!(known, "{name}: {id} was never started");
+                }
+            }
+        }
+        assert!(open.is_empty(), "{name}: {open:?}");
+        assert!(events.iter().all(|event| event["action"]["title"] != "invalid JSON from claude; ignoring line"));
+    }
+}
+
+#[test]
+fn calls_in_the_events_are_the_calls_in_the_file() {
+    for (name, lines) in captures() {
+        let finds = |value: &Value, kind: &str| {
+            let content = value["message"]["content"].as_array().cloned().unwrap_or_default();
+            content.iter().filter(|block| block["type"] == kind).count()
+        };
+        let parsed = lines.iter().map(|line| serde_json::from_slice::<Value>(line).unwrap());
+        // What follows the first result is another turn of a two-way session.
+        let first_turn: Vec<_> = parsed.take_while(|value| value["type"] != "result").collect();
+        let expected: usize = first_turn.iter().map(|value| finds(value, "tool_use")).sum();
+        let started = events(&lines).iter().filter(|event| event["phase"] == "started").count();
+        assert_eq!(started, expected, "{name}");
+    }
+}
+
+/// One line an event: what a person would want to know of it.
+fn outline(events: &[Value]) -> String {
+    let text = |value: &Value| value.as_str().map(|text| text.chars().take(90).collect::<String>()).unwrap_or_default();
+    let mut outline = String::new();
+    for event in events {
+        let action = &event["action"];
+        match event["type"].as_str().unwrap() {
+            "started" => writeln!(outline, "started {}", text(&event["title"])),
+            "completed" => writeln!(
+                outline,
+                "completed ok={} answer={:?} error={:?} usage={}",
+                event["ok"],
+                text(&event["answer"]),
+                text(&event["error"]),
+                event.get("usage").is_some()
+            ),
+            _ => {
+                let keys: Vec<_> = action["detail"].as_object().unwrap().keys().map(String::as_str).collect();
+                writeln!(
+                    outline,
+                    "{} {} [{}] {:?} ok={} {} ({})",
+                    text(&event["phase"]),
+                    text(&action["id"]),
+                    text(&action["kind"]),
+                    text(&action["title"]),
+                    event.get("ok").map_or("-".to_owned(), Value::to_string),
+                    text(&event["message"]),
+                    keys.join(" ")
+                )
+            }
+        }
+        .unwrap();
+    }
+    outline
+}
+
+#[test]
+fn telling_captures_give_these_events() {
+    let captures = captures();
+    for wanted in [
+        "success_tools",
+        "permission_denied_dontask",
+        "subagent_foreground",
+        "isolation_none_hostile",
+        "tool_progress_heartbeat",
+        "thinking_tool_image_builtin_denied",
+        "max_turns",
+        "api_401",
+        "killed_sigterm_tool",
+        "interrupted_sigint_streaming",
+        "huge_result_400k_inline_meta",
+        "parallel_readonly_tools",
+        "partial_messages",
+        "control_close_stdin_pending_tool.transcript",
+        "ondisk_subagent_parent",
+        "ondisk_denied",
+        "ondisk_api_error",
+        "1.0.128_resume_unknown",
+        "2.1.0_resume_unknown",
+        "1.0.128_max_turns",
+    ] {
+        let (_, lines) = captures.iter().find(|(name, _)| name == wanted).unwrap();
+        insta::assert_snapshot!(wanted, outline(&events(lines)));
+    }
 }

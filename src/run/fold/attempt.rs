@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use crate::{
     actions::{ActionKind, Ended, Event, Phase, Translator, event::Detail},
     decode::{
-        Block, Body as Said, Chat, Line, ResultLine,
+        Block, Body as Said, Chat, Line, Raw, ResultLine,
         line::{Delta, System},
     },
     run::{
@@ -291,7 +291,7 @@ impl LaneFold {
 
     /// Counts turns and live tokens by distinct message id.
     fn message(&mut self, story: &mut Story, chat: &Chat<'_>) {
-        let usage = chat.usage.map(|usage| tokens(&usage.value())).unwrap_or_default();
+        let usage = chat.usage.map(|usage| tokens(usage)).unwrap_or_default();
         let known =
             chat.message_id.as_deref().and_then(|id| self.messages.iter_mut().find(|(known, _)| &**known == id));
         match known {
@@ -315,7 +315,7 @@ impl LaneFold {
     }
 
     fn result(&mut self, story: &mut Story, result: &ResultLine<'_>) {
-        let totals = result.usage.map(|usage| tokens(&usage.value()));
+        let totals = result.usage.map(|usage| tokens(usage));
         let attempt = self.attempt(story);
         attempt.live_text.clear();
         if let Some(cost) = result.total_cost_usd {
@@ -460,14 +460,12 @@ fn facts_of(result: &ResultLine<'_>) -> ResultFacts {
     }
 }
 
-fn tokens(usage: &serde_json::Value) -> Tokens {
-    let count = |key: &str| usage.get(key).and_then(serde_json::Value::as_u64).unwrap_or(0);
-    Tokens {
-        input: count("input_tokens"),
-        output: count("output_tokens"),
-        cache_read: count("cache_read_input_tokens"),
-        cache_write: count("cache_creation_input_tokens"),
-    }
+/// Reads the four counts without building a tree: every line of the model has them.
+fn tokens(usage: Raw<'_>) -> Tokens {
+    let counts =
+        usage.pick(["input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"]);
+    let [input, output, cache_read, cache_write] = counts.map(|count| count.and_then(Raw::as_u64).unwrap_or(0));
+    Tokens { input, output, cache_read, cache_write }
 }
 
 fn sum(a: Tokens, b: Tokens) -> Tokens {
