@@ -8,6 +8,7 @@ use ratatui::{
     layout::Rect,
     style::{Color, Modifier},
 };
+use tokio::time::Instant;
 
 use super::{
     args::{Global, ScreenshotArgs},
@@ -25,6 +26,9 @@ use crate::{
 
 /// Size of a cell, in SVG units.
 const CELL: (f32, f32) = (8.4, 18.0);
+
+/// Time that the screen gets after the last key.
+const SETTLING: Duration = Duration::from_millis(200);
 
 /// Room around the screen.
 const MARGIN: f32 = 10.0;
@@ -75,27 +79,30 @@ fn keys(text: &str) -> Result<VecDeque<Key>, Failure> {
 struct Picture {
     buffer: Buffer,
     keys: VecDeque<Key>,
+    started: Instant,
+    /// When it is left: some time after the last key, so that whatever that set in motion is done.
+    leaves: Option<Instant>,
     ends: bool,
 }
 
 impl Picture {
     fn new((width, height): (u16, u16), keys: VecDeque<Key>, ends: bool) -> Self {
-        Self { buffer: Buffer::empty(Rect::new(0, 0, width, height)), keys, ends }
+        let buffer = Buffer::empty(Rect::new(0, 0, width, height));
+        Self { buffer, keys, started: Instant::now(), leaves: None, ends }
     }
 }
 
 impl World for Picture {
     fn moment(&self) -> Moment {
-        // Long enough that no frame is held back for coming too soon.
-        Moment { now: Duration::from_secs(3600), wall: Timestamp::UNIX_EPOCH }
+        Moment { now: self.started.elapsed(), wall: Timestamp::UNIX_EPOCH }
     }
 
     async fn input(&mut self) -> Input {
         match self.keys.pop_front() {
             Some(key) => Input::Key(key),
             None if self.ends => {
-                // Whatever the last key set in motion goes first.
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                let leaves = *self.leaves.get_or_insert_with(|| Instant::now() + SETTLING);
+                tokio::time::sleep_until(leaves).await;
                 Input::Closed
             }
             None => future::pending().await,
