@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod demo;
+pub mod doctor;
 pub mod drive;
 pub mod execute;
 pub mod exit;
@@ -14,6 +15,7 @@ pub mod replay;
 pub mod run;
 pub mod runs;
 pub mod screen;
+pub mod session;
 pub mod settings;
 pub mod show;
 pub mod signals;
@@ -68,9 +70,10 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Demo(args) => demo::demo(global, args),
         Command::Run(args) => run::run(global, args),
         Command::Replay(args) => replay::replay(global, args),
+        Command::Session(args) => session::session(global, args),
+        Command::Doctor(args) => doctor::doctor(global, args),
         Command::Runs { command } => runs::runs(global, command),
         Command::Config { command: args::ConfigCommand::Show } => settings::show(global),
-        _ => Err(Failure::usage("later")),
     }
 }
 

@@ -1,13 +1,13 @@
 //! A run, from its plan to its exit code: the tape, the schedule, the agents, and whatever shows them.
 
-use std::{num::NonZero, path::Path, sync::Arc};
+use std::{num::NonZero, path::Path, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
     args::{Global, Ui},
-    drive::Drive,
+    drive::{Drive, Executor},
     execute::{Agent, Attempts, Terms},
     exit::{Exit, Failure},
     project, replay, runs, screen, show,
@@ -33,6 +33,9 @@ use crate::{
 
 /// Inputs of a person, of signals and of the service that may wait for the schedule.
 const INPUTS: usize = 256;
+
+/// How long the runtime waits for what cannot be stopped.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// What is to be run, and how.
 #[derive(Debug)]
@@ -105,53 +108,101 @@ pub fn launch(global: &Global, launch: Launch) -> Result<Outcome, Failure> {
     let recovered = workspace::recover(&launch.project.root)
         .map_err(|error| Failure::internal(format!("cannot undo what a crash left half done: {error}")))?;
     project::warn(&told(&recovered));
-    let runtime = screen::runtime(2)?;
-    let result = runtime.block_on(run(global, launch));
-    // Nobody may outlive us, whatever went wrong.
-    process::kill_all();
-    result
+    let stage = Stage {
+        global,
+        config: &launch.config,
+        runs: Runs::of_project(&launch.project.root),
+        name: launch.project.root.file_name().map(|name| name.to_string_lossy().into_owned()),
+        scripted: launch.agent.is_scripted(),
+    };
+    let now = Timestamp::now();
+    let job = Job::at(now);
+    let (schedule, plan) = (launch.schedule(), launch.plan_note(&job));
+    let project = Arc::new(launch.project);
+    let (units, agent, terms) = (launch.planned.units, launch.agent, launch.terms);
+    stage.perform(now, schedule, &plan, |recorder, directory| {
+        Attempts::new(project, &units, job, &directory.join("work"), agent, terms, recorder)
+    })
 }
 
-async fn run(global: &Global, launch: Launch) -> Result<Outcome, Failure> {
-    let ui = show::resolve(global.ui);
-    let options = if ui == Ui::Tui { Some(super::settings::screen(global, &launch.config)?) } else { None };
-    let runs = Runs::of_project(&launch.project.root);
-    let now = Timestamp::now();
-    let name = launch.project.root.file_name().map(|name| name.to_string_lossy().into_owned());
-    let new = runs
-        .create(|run| Header {
-            tape: FORMAT,
-            program: concat!("ingestdeck ", env!("CARGO_PKG_VERSION")).into(),
-            run,
-            started_at: now,
-            project: name,
-            scripted: launch.agent.is_scripted(),
-        })
-        .map_err(Failure::internal)?;
-    let work = new.directory.join("work");
-    let (tape, lock) = new.into_parts();
-    let tape = Arc::new(tape);
-    let job = Job::at(now);
-    note(&*tape, &launch.plan_note(&job)).map_err(Failure::internal)?;
-    let (source, finish) = FileSource::follow(tape.path()).map_err(|error| replay::failure(&error))?;
-    let timeline = Timeline::new(Box::new(source));
+/// Where and how a run is recorded and shown, whatever its attempts are.
+#[derive(Debug)]
+pub struct Stage<'a> {
+    /// Flags.
+    pub global: &'a Global,
+    /// Settings in force.
+    pub config: &'a Config,
+    /// Where its record goes.
+    pub runs: Runs,
+    /// Name for people.
+    pub name: Option<String>,
+    /// A script plays the model.
+    pub scripted: bool,
+}
 
-    let (inputs, received) = mpsc::channel(INPUTS);
-    let recorder: Arc<dyn Recorder> = Arc::clone(&tape) as _;
-    let tap = Arc::new(Tap::new(Arc::clone(&recorder), inputs.downgrade()));
-    let schedule = launch.schedule();
-    let Launch { project, planned, agent, terms, .. } = launch;
-    let attempts = Attempts::new(Arc::new(project), &planned.units, job, &work, agent, terms, tap);
-    let drive = Drive::new(schedule, Arc::new(attempts), recorder).run(received, options.is_some());
-    let view = View { timeline, changed: tape.subscribe(), finish };
-    let outcome = match options {
-        Some(options) => on_screen(options, view, drive, inputs).await,
-        None => plainly(global, ui, view, drive, inputs).await,
-    };
-    let _ = std::fs::remove_dir(&work);
-    drop(lock);
-    runs::index_quietly(&runs);
-    outcome
+impl Stage<'_> {
+    /// Runs `schedule` with the executor that `make` builds around the recorder and the run's directory.
+    ///
+    /// # Errors
+    /// When the run cannot be recorded or shown. What runs has been ended by then.
+    pub fn perform<E: Executor>(
+        &self,
+        now: Timestamp,
+        schedule: Schedule,
+        plan: &Note,
+        make: impl FnOnce(Arc<dyn Recorder>, &Path) -> E,
+    ) -> Result<Outcome, Failure> {
+        let runtime = screen::runtime(2)?;
+        let result = runtime.block_on(self.run(now, schedule, plan, make));
+        // Nobody may outlive us, whatever went wrong. A tool that never returns would hold the runtime for ever.
+        process::kill_all();
+        runtime.shutdown_timeout(LAST_WORDS);
+        result
+    }
+
+    async fn run<E: Executor>(
+        &self,
+        now: Timestamp,
+        schedule: Schedule,
+        plan: &Note,
+        make: impl FnOnce(Arc<dyn Recorder>, &Path) -> E,
+    ) -> Result<Outcome, Failure> {
+        let ui = show::resolve(self.global.ui);
+        let options = if ui == Ui::Tui { Some(super::settings::screen(self.global, self.config)?) } else { None };
+        let new = self
+            .runs
+            .create(|run| Header {
+                tape: FORMAT,
+                program: concat!("ingestdeck ", env!("CARGO_PKG_VERSION")).into(),
+                run,
+                started_at: now,
+                project: self.name.clone(),
+                scripted: self.scripted,
+            })
+            .map_err(Failure::internal)?;
+        let directory = new.directory.clone();
+        let (tape, lock) = new.into_parts();
+        let tape = Arc::new(tape);
+        note(&tape, plan).map_err(Failure::internal)?;
+        let (source, finish) = FileSource::follow(tape.path()).map_err(|error| replay::failure(&error))?;
+        let timeline = Timeline::new(Box::new(source));
+
+        let (inputs, received) = mpsc::channel(INPUTS);
+        let recorder: Arc<dyn Recorder> = Arc::clone(&tape) as _;
+        let tap = Arc::new(Tap::new(Arc::clone(&recorder), inputs.downgrade()));
+        let executor = Arc::new(make(tap, &directory));
+        let drive = Drive::new(schedule, executor, recorder).run(received, options.is_some());
+        let view = View { timeline, changed: tape.subscribe(), finish };
+        let outcome = match options {
+            Some(options) => on_screen(options, view, drive, inputs).await,
+            None => plainly(self.global, ui, view, drive, inputs).await,
+        };
+        // Empty unless something could not be cleared away, which then is worth keeping.
+        let _ = std::fs::remove_dir(directory.join("work"));
+        drop(lock);
+        runs::index_quietly(&self.runs);
+        outcome
+    }
 }
 
 struct View {
@@ -195,14 +246,17 @@ async fn plainly(
     let View { mut timeline, changed, finish } = view;
     let signals =
         signals::listen(inputs).map_err(|error| Failure::internal(format!("cannot listen to signals: {error}")))?;
+    let (complete, is_complete) = oneshot::channel();
     let driving = tokio::spawn(async move {
         let ended = drive.await;
         finish.finish();
+        // Nobody listens when stdout was closed before.
+        let _ = complete.send(());
         ended
     });
     let origin = timeline.source().origin().clone();
     let mut sink = Plain::new(ui, global, &origin);
-    let shown = show::follow(&mut timeline, &mut sink, changed).await;
+    let shown = show::follow(&mut timeline, &mut sink, changed, is_complete).await;
     // Nobody may be reading any more, but the run goes on: its record is what counts.
     let ended = driving.await.map_err(Failure::internal)?;
     timeline.seek(u64::MAX).map_err(Failure::internal)?;

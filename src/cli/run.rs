@@ -2,6 +2,7 @@
 
 use super::{
     args::{Global, RunArgs},
+    doctor,
     execute::{Agent, Terms},
     exit::{Exit, Failure},
     launch::{self, Launch},
@@ -37,7 +38,14 @@ pub fn run(global: &Global, args: &RunArgs) -> Result<Exit, Failure> {
         return Err(Failure::usage(format!("--max-budget-usd {budget} is no budget; give a number above 0")));
     }
     let slots = positive("--concurrency", args.concurrency)?.unwrap_or(project.settings.work_units.max_concurrency);
-    let agent = Agent::Claude(launch::find_claude(global)?);
+    if planned.units.is_empty() {
+        project::warn(&planned.skipped.iter().map(|skipped| skipped.why.clone()).collect::<Vec<_>>());
+        project::warn(&["there is nothing to run".into()]);
+        return Ok(Exit::Ok);
+    }
+    let claude = launch::find_claude(global)?;
+    doctor::preflight(&claude, &terms.pass_env, args.probe, terms.model.as_deref())?;
+    let agent = Agent::Claude(claude);
     let outcome = launch::launch(global, Launch { project, planned, agent, terms, slots, config })?;
     Ok(outcome.exit)
 }

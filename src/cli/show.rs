@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use super::{
     args::{Color, Global, Ui},
@@ -153,7 +153,8 @@ pub fn play(timeline: &mut Timeline, sink: &mut Plain, speed: Option<f64>) -> Re
     }
 }
 
-/// Follows a tape that still grows. Returns when it ends, or when nobody reads any more.
+/// Follows a tape that still grows. Returns when it ends, or when nobody reads any more. `ended` fires once the tape is
+/// complete: the end of a tape changes nothing in it, so nothing else would tell.
 ///
 /// # Errors
 /// When the tape cannot be read.
@@ -161,6 +162,7 @@ pub async fn follow(
     timeline: &mut Timeline,
     sink: &mut Plain,
     mut changed: watch::Receiver<u64>,
+    mut ended: oneshot::Receiver<()>,
 ) -> Result<(), Failure> {
     let mut open = true;
     loop {
@@ -171,11 +173,11 @@ pub async fn follow(
             Progress::End => return Ok(()),
             Progress::Waiting => {
                 sink.flush();
-                if open {
-                    open = changed.changed().await.is_ok();
-                } else {
-                    // The writer is gone; whoever owns it says the end at once.
-                    tokio::time::sleep(LOOK_AGAIN).await;
+                // Once it is complete, the next look finds the end.
+                tokio::select! {
+                    _ = &mut ended, if open => open = false,
+                    changed = changed.changed(), if open => open = changed.is_ok(),
+                    () = tokio::time::sleep(LOOK_AGAIN), if !open => {}
                 }
             }
         }

@@ -8,9 +8,8 @@ use crate::{
     cli::exit::Exit,
     run::{
         Origin, RunState,
-        state::{Attempt, Unit, UnitStatus},
+        state::{Unit, UnitStatus},
     },
-    tape::note::Cause,
 };
 
 /// Totals of a run at one moment.
@@ -26,6 +25,8 @@ pub struct Summary {
     pub calls: u64,
     /// Failed units: key, sentence, remedy.
     pub failed: Vec<(String, String, Option<String>)>,
+    /// Session ids in order of their attempts.
+    pub sessions: Vec<String>,
     outcome: Option<String>,
     lost: [u64; 4],
     limited: bool,
@@ -49,6 +50,7 @@ impl Summary {
             turns: attempts().map(|attempt| u64::from(attempt.turns)).sum(),
             calls: attempts().map(|attempt| u64::from(attempt.calls)).sum(),
             failed: state.units.iter().filter(|unit| unit.status == UnitStatus::Failed).map(failure_of).collect(),
+            sessions: attempts().filter_map(|attempt| attempt.session.as_deref().map(str::to_owned)).collect(),
             outcome: state.ended.as_ref().map(|ended| ended.outcome.clone()),
             lost: [state.lost.malformed, state.lost.unknown, state.lost.unknown_notes, state.lost.torn],
             limited: state.ended.as_ref().is_some_and(|ended| ended.outcome == "limit"),
@@ -131,9 +133,4 @@ fn failure_of(unit: &Unit) -> (String, String, Option<String>) {
         verdict.map_or_else(|| "no verdict".into(), |verdict| verdict.reason.clone()),
         verdict.and_then(|verdict| verdict.remedy.clone()),
     )
-}
-
-/// True when an attempt ended at a usage limit.
-pub fn hit_limit(attempt: &Attempt) -> bool {
-    attempt.verdict.as_ref().is_some_and(|verdict| matches!(verdict.cause, Cause::UsageLimit { .. }))
 }

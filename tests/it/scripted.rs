@@ -40,7 +40,8 @@ impl Stage {
         let casting = Casting { attempt: args.attempt, unit: args.unit, speed: args.speed, run: *run };
         let script = Script::parse(script).expect("a script");
         let (stdin, its_stdin) = tokio::io::duplex(1 << 16);
-        let (its_stdout, stdout) = tokio::io::duplex(1 << 16);
+        // Far smaller than a line, so that writers meet each other.
+        let (its_stdout, stdout) = tokio::io::duplex(64);
         let (its_stderr, stderr) = tokio::io::duplex(1 << 16);
         let (signals, its_signals) = mpsc::channel(4);
         let agent = tokio::spawn(perform(script, casting, its_stdin, its_stdout, its_stderr, its_signals));
@@ -307,6 +308,35 @@ async fn only_reading_calls_run_side_by_side() {
             .collect();
         assert_eq!(order, expected, "{tool}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_side_by_side_do_not_wait_for_each_other_for_ever() {
+    let calls = r#"{ tool = "read" }, "#.repeat(12);
+    let mut stage = Stage::open(&part(&format!("{{ calls = [{calls}] }}, {{ say = \"done\" }}")), UNIT);
+    stage.begin("u").await;
+    let result = tokio::time::timeout(std::time::Duration::from_secs(60), stage.result()).await;
+    assert_eq!(result.expect("no deadlock")["result"], "done");
+    assert_eq!(stage.tool_results().len(), 12);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interrupt_leaves_no_half_line() {
+    let calls = r#"{ tool = "read", with = { text = "a long argument that does not fit into the pipe at once" } }, "#;
+    let mut stage = Stage::open(&part(&format!("{{ calls = [{}] }}", calls.repeat(12))), UNIT);
+    stage.begin("u").await;
+    stage.until(|line| line["request"]["message"]["method"] == "tools/call").await;
+    stage.send(&json!({"type": "control_request", "request_id": "i", "request": {"subtype": "interrupt"}})).await;
+    while let raw = stage.raw().await
+        && !raw.is_empty()
+    {
+        let line: Value = serde_json::from_slice(&raw).expect("whole lines");
+        if line["type"] == "result" {
+            assert_eq!(line["terminal_reason"], "aborted_tools");
+            return;
+        }
+    }
+    panic!("no result");
 }
 
 #[tokio::test(start_paused = true)]

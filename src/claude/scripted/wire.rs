@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncWrite, AsyncWriteExt as _},
-    sync::Mutex,
+    sync::{mpsc, oneshot},
 };
 use uuid::Uuid;
 
@@ -17,28 +17,25 @@ pub(super) const MODEL: &str = "scripted";
 /// Where the version would stand.
 pub(super) const VERSION: &str = "0.0.0 (scripted)";
 
-type Sink = Mutex<Box<dyn AsyncWrite + Send + Unpin>>;
+/// Something to write, and whom to tell.
+type Job = (Vec<u8>, oneshot::Sender<io::Result<()>>);
 
-/// Stdout and stderr.
+/// Stdout and stderr, each with a task that writes to it. A call that is given up in the middle of a line therefore
+/// leaves no half of it behind, and calls side by side never wait for a lock that a sleeping one holds.
+#[derive(Debug)]
 pub(super) struct Wire {
-    out: Sink,
-    err: Sink,
+    out: mpsc::UnboundedSender<Job>,
+    err: mpsc::UnboundedSender<Job>,
     session: OnceLock<String>,
 }
 
-impl std::fmt::Debug for Wire {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Wire").field("session", &self.session).finish_non_exhaustive()
-    }
-}
-
 impl Wire {
-    /// Writes to these.
+    /// Writes to these until it is dropped.
     pub(super) fn new(
         out: impl AsyncWrite + Send + Unpin + 'static,
         err: impl AsyncWrite + Send + Unpin + 'static,
     ) -> Self {
-        Self { out: Mutex::new(Box::new(out)), err: Mutex::new(Box::new(err)), session: OnceLock::new() }
+        Self { out: writer(out), err: writer(err), session: OnceLock::new() }
     }
 
     /// The session id: `wanted` the first time, the same ever after.
@@ -72,17 +69,36 @@ impl Wire {
 
     /// Writes bytes as they are.
     pub(super) async fn bytes(&self, bytes: &[u8]) -> io::Result<()> {
-        let mut out = self.out.lock().await;
-        out.write_all(bytes).await?;
-        out.flush().await
+        write(&self.out, bytes.to_vec()).await
     }
 
     /// Writes a line to stderr.
     pub(super) async fn stderr(&self, text: &str) -> io::Result<()> {
-        let mut err = self.err.lock().await;
-        err.write_all(format!("{text}\n").as_bytes()).await?;
-        err.flush().await
+        write(&self.err, format!("{text}\n").into_bytes()).await
     }
+}
+
+/// Starts the task that writes to `sink`. Unbounded, as everybody who sends waits until it is written.
+fn writer(mut sink: impl AsyncWrite + Send + Unpin + 'static) -> mpsc::UnboundedSender<Job> {
+    let (sender, mut jobs) = mpsc::unbounded_channel::<Job>();
+    tokio::spawn(async move {
+        while let Some((bytes, done)) = jobs.recv().await {
+            let written = match sink.write_all(&bytes).await {
+                Ok(()) => sink.flush().await,
+                error => error,
+            };
+            // Nobody may be waiting any more.
+            let _ = done.send(written);
+        }
+    });
+    sender
+}
+
+async fn write(to: &mpsc::UnboundedSender<Job>, bytes: Vec<u8>) -> io::Result<()> {
+    let (done, written) = oneshot::channel();
+    let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
+    to.send((bytes, done)).map_err(|_| gone())?;
+    written.await.map_err(|_| gone())?
 }
 
 /// Usage as a message has it.

@@ -16,10 +16,13 @@ use crate::{
     },
 };
 
+/// Lane (`None` for the run, or for whatever session the line names), bytes, and whether they are a note.
+type Recorded = (Option<(String, u32)>, Vec<u8>, bool);
+
 /// Entries in memory, handed out a few at a time.
 struct Memory {
     origin: Origin,
-    entries: Arc<Vec<(Option<(String, u32)>, Vec<u8>, bool)>>,
+    entries: Arc<Vec<Recorded>>,
     by_session: bool,
     next: usize,
     at_once: usize,
@@ -67,7 +70,7 @@ impl Source for Memory {
     }
 }
 
-fn timeline(entries: Vec<(Option<(String, u32)>, Vec<u8>, bool)>, at_once: usize, by_session: bool) -> Timeline {
+fn timeline(entries: Vec<Recorded>, at_once: usize, by_session: bool) -> Timeline {
     let origin = Origin {
         name: "memory".into(),
         format: "tape",
@@ -84,11 +87,11 @@ fn played(mut timeline: Timeline) -> Timeline {
     timeline
 }
 
-fn note(lane: Option<(&str, u32)>, note: &Note) -> (Option<(String, u32)>, Vec<u8>, bool) {
+fn note(lane: Option<(&str, u32)>, note: &Note) -> Recorded {
     (lane.map(|(unit, number)| (unit.to_owned(), number)), note.to_json(), true)
 }
 
-fn out(unit: &str, number: u32, line: &str) -> (Option<(String, u32)>, Vec<u8>, bool) {
+fn out(unit: &str, number: u32, line: &str) -> Recorded {
     (Some((unit.to_owned(), number)), line.as_bytes().to_vec(), false)
 }
 
@@ -125,7 +128,7 @@ fn answer(id: &str, failed: bool) -> String {
 const INIT: &str = r#"{"type":"system","subtype":"init","session_id":"s","model":"sonnet","cwd":"/p","tools":[]}"#;
 const RESULT: &str = r#"{"type":"result","subtype":"success","is_error":false,"result":"ok","session_id":"s","total_cost_usd":0.5,"usage":{"input_tokens":7}}"#;
 
-fn a_run() -> Vec<(Option<(String, u32)>, Vec<u8>, bool)> {
+fn a_run() -> Vec<Recorded> {
     let planned = Note::RunPlanned(RunPlanned {
         units: vec![
             PlannedUnit { unit: "a".into(), ..PlannedUnit::default() },

@@ -1,0 +1,160 @@
+//! `session`: one plain Claude Code session, recorded and shown like a unit.
+
+use std::{path::PathBuf, sync::Arc};
+
+use jiff::Timestamp;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    args::{Global, Profile, SessionArgs, Ui},
+    drive::Executor,
+    exit::{Exit, Failure},
+    launch::{self, Stage},
+    project, settings, show,
+};
+use crate::{
+    claude::{
+        lock::Locks,
+        session::{self, SessionLaunch, order, resume_line},
+        unit::{Command, Program},
+    },
+    config::{Config, Vars, paths::UserDirs},
+    run::{Item, Recorder},
+    store::Runs,
+    tape::{
+        Body, Note, UnitKey,
+        note::{AttemptEnded, PlannedUnit, RunPlanned, StopHow, Verdict},
+    },
+    units::schedule::{Schedule, Settings},
+};
+
+/// The unit that a session is on its tape.
+const UNIT: &str = "session";
+
+/// Runs a session.
+///
+/// # Errors
+/// When the prompt cannot be sent, there is no `claude`, or the session cannot be recorded.
+pub fn session(global: &Global, args: &SessionArgs) -> Result<Exit, Failure> {
+    let config = settings::load(global)?;
+    let prompt = args.prompt.join(" ");
+    order::delivery(&prompt).map_err(|error| Failure::usage(error.to_string()))?;
+    let flags = flags(&config, args);
+    let stage = Stage { global, config: &config, runs: place(global)?, name: Some(UNIT.into()), scripted: false };
+    let plan = Note::RunPlanned(RunPlanned {
+        units: vec![PlannedUnit { unit: UNIT.into(), why: "asked for".into(), ..PlannedUnit::default() }],
+        concurrency: 1,
+        model: flags.model.clone(),
+        ..RunPlanned::default()
+    });
+    let launch = SessionLaunch {
+        program: Program { exe: launch::find_claude(global)?, prefix: Vec::new(), scripted: false },
+        cwd: std::env::current_dir().map_err(Failure::internal)?,
+        unit: UNIT.into(),
+        attempt: 1,
+        prompt,
+        args: flags,
+        use_api_billing: *config.claude.use_api_billing,
+        mismatch: *config.claude.session_mismatch,
+        locks: Locks::new(stage.runs.root().join("locks")),
+        recorder: Arc::new(Nowhere),
+    };
+    let schedule = Schedule::new(vec![UNIT.into()], Settings::new(1, 1));
+    let outcome = stage.perform(Timestamp::now(), schedule, &plan, |recorder, _| Sessions {
+        launch: SessionLaunch { recorder, ..launch },
+    })?;
+    if let Some(session) = outcome.summary.sessions.last()
+        && show::resolve(global.ui) != Ui::Json
+        && show::resolve(global.ui) != Ui::None
+    {
+        use std::io::Write as _;
+        writeln!(std::io::stdout(), "{}", resume_line(session)).map_err(|error| show::stdout_failed(&error))?;
+    }
+    Ok(outcome.exit)
+}
+
+fn flags(config: &Config, args: &SessionArgs) -> session::SessionArgs {
+    let (model, allowed_tools) = match args.profile {
+        Profile::Claude => (config.claude.model.value.clone(), config.claude.allowed_tools.value.clone()),
+        Profile::Agent => (Some(config.agent.model.value.clone()), config.agent.allowed_tools.value.clone()),
+    };
+    session::SessionArgs {
+        resume: args.resume.clone(),
+        fork: args.fork_session,
+        model: args.model.clone().or(model),
+        allowed_tools,
+        skip_permissions: *config.claude.dangerously_skip_permissions,
+    }
+}
+
+/// A session inside a project is recorded there; elsewhere in the user's state directory.
+fn place(global: &Global) -> Result<Runs, Failure> {
+    let directory = project::directory(global)?;
+    if directory.join("ktx.yaml").is_file() {
+        return Ok(Runs::of_project(&directory));
+    }
+    let vars: Vars = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value))).collect();
+    let state: Option<PathBuf> = UserDirs::from_vars(&vars).state;
+    state
+        .map(|state| Runs::of_project(&state))
+        .ok_or_else(|| Failure::usage("there is nowhere to record the session; set HOME, or go to a project"))
+}
+
+/// Stands in until the run has a tape.
+#[derive(Debug)]
+struct Nowhere;
+
+impl Recorder for Nowhere {
+    fn record(&self, _: &[Item<'_>]) -> Result<(), crate::run::source::RecordError> {
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct Sessions {
+    launch: SessionLaunch,
+}
+
+impl Executor for Sessions {
+    async fn run(
+        &self,
+        unit: UnitKey,
+        attempt: u32,
+        mut stop: mpsc::Receiver<StopHow>,
+        ready: oneshot::Sender<()>,
+    ) -> Verdict {
+        // One session at a time: nothing waits for its start-up.
+        let _ = ready.send(());
+        let (send, commands) = mpsc::channel(4);
+        let forwarding = tokio::spawn(async move {
+            while let Some(how) = stop.recv().await {
+                let command = match how {
+                    StopHow::Drain => continue,
+                    StopHow::Stop => Command::Interrupt,
+                    StopHow::Kill => Command::Kill,
+                };
+                if send.send(command).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let end = session::run_session(SessionLaunch { attempt, ..self.launch.clone() }, commands).await;
+        forwarding.abort();
+        let verdict = end.verdict(&unit);
+        let ended = AttemptEnded {
+            verdict: verdict.clone(),
+            tool_failures: 0,
+            exit_code: end.facts.exit_code,
+            signal: end.facts.signal,
+            stderr_tail: end.facts.stderr_tail,
+            wrote: Vec::new(),
+            more: serde_json::Map::default(),
+        };
+        let json = Note::AttemptEnded(Box::new(ended)).to_json();
+        let item = Item { lane: Some((&unit, attempt)), body: Body::Note(&json) };
+        if let Err(error) = self.launch.recorder.record(&[item]) {
+            tracing::error!(%error, "a verdict is lost");
+        }
+        verdict
+    }
+}
