@@ -229,6 +229,9 @@ impl App {
     }
 
     fn set_pace(&mut self, pace: Pace) {
+        if matches!(pace, Pace::Scaled(_)) && self.player.is_none() && self.model.at_end {
+            self.go(0);
+        }
         self.player = match pace {
             Pace::Scaled(speed) => Some(Player::new(self.moment.now, self.timeline.story().state.now, speed)),
             Pace::Follow | Pace::Hold => None,
@@ -395,6 +398,8 @@ impl App {
         self.shown.at_end = self.progress != Progress::More;
         self.shown.ended = self.progress == Progress::End;
         self.shown.last = self.shown.last.max(state.now);
+        let entries = self.timeline.story().state.entries;
+        self.model.at_end = self.shown.ended && self.indexed && entries > 0 && entries >= self.shown.known;
         self.model.settle(self.timeline.story());
     }
 

@@ -5,7 +5,7 @@
 use super::{
     cache::{Cache, EntryLine, RowId, RowLine, Wants},
     document::{Document, Writer},
-    model::Part,
+    model::{Of, Part},
     text,
     theme::Role,
 };
@@ -185,22 +185,28 @@ fn unreadable(error: String) -> EntryLine {
 
 fn document(timeline: &mut Timeline, parts: &[Part], width: u16) -> Document {
     let mut writer = Writer::new(width);
+    let mut call = None;
     for (index, part) in parts.iter().enumerate() {
         let laid = read(timeline, part.seq, |arrived| {
             if index > 0 {
                 writer.line(Role::Text, "");
             }
             let raw = bytes(&arrived.body);
-            let size = text::size(raw.len() as u64);
             let at = super::view::clock(arrived.at);
-            writer.line(Role::Strong, &format!("{} · line {} · +{at} · {size}", part.title, part.seq));
-            match &arrived.body {
-                Body::Out(json) | Body::In(json) | Body::Note(json) => writer.json(&head(json, SHOWN)),
-                Body::Raw(_) | Body::Err(_) => writer.plain(&head(raw, SHOWN)),
-            }
-            if raw.len() > SHOWN {
-                let more = text::size((raw.len() - SHOWN) as u64);
-                writer.line(Role::Warning, &format!("… {more} more of this entry are not shown"));
+            let heading = |what: &str| format!("{} · {what} · +{at}", part.title);
+            match part.of {
+                Of::Line => {
+                    let size = text::size(raw.len() as u64);
+                    let title = format!("line {} · {} · +{at} · {size}", part.seq, stream(&arrived.body));
+                    writer.line(Role::Strong, &title);
+                    whole(&mut writer, &arrived.body);
+                }
+                Of::Block(_) | Of::Result if raw.len() > SHOWN => {
+                    writer.line(Role::Strong, &heading(&text::size(raw.len() as u64)));
+                    writer.line(Role::Warning, "too large to be laid out; the line below shows its beginning");
+                }
+                Of::Block(block) => call = lay_block(&mut writer, raw, block, &heading),
+                Of::Result => lay_result(&mut writer, raw, call.as_deref(), &heading),
             }
         });
         if let Err(error) = laid {
@@ -208,4 +214,77 @@ fn document(timeline: &mut Timeline, parts: &[Part], width: u16) -> Document {
         }
     }
     writer.finish()
+}
+
+fn stream(body: &Body<'_>) -> &'static str {
+    match body {
+        Body::Out(_) => "out",
+        Body::In(_) => "in",
+        Body::Note(_) => "note",
+        Body::Raw(_) => "raw",
+        Body::Err(_) => "err",
+    }
+}
+
+fn whole(writer: &mut Writer, body: &Body<'_>) {
+    let raw = bytes(body);
+    match body {
+        Body::Out(json) | Body::In(json) | Body::Note(json) => writer.json(&head(json, SHOWN)),
+        Body::Raw(_) | Body::Err(_) => writer.plain(&head(raw, SHOWN)),
+    }
+    if raw.len() > SHOWN {
+        let more = text::size((raw.len() - SHOWN) as u64);
+        writer.line(Role::Warning, &format!("… {more} more of this line are not shown"));
+    }
+}
+
+fn blocks<'a, 'b>(line: &'b decode::Line<'a>) -> &'b [Block<'a>] {
+    match &line.body {
+        decode::Body::Assistant(chat) | decode::Body::User(chat) => &chat.blocks,
+        _ => &[],
+    }
+}
+
+/// What a block says. Gives the id of the call, if it is one.
+fn lay_block(writer: &mut Writer, raw: &[u8], block: u8, heading: &dyn Fn(&str) -> String) -> Option<String> {
+    let line = decode::line(raw);
+    match blocks(&line).get(usize::from(block)) {
+        Some(Block::ToolUse(call)) => {
+            writer.line(Role::Strong, &heading(&call.name));
+            writer.json(call.input.map_or("{}", |input| input.0));
+            return Some(call.id.clone().into_owned());
+        }
+        Some(Block::Text(text) | Block::Thinking(text)) => {
+            writer.line(Role::Strong, &heading("assistant"));
+            writer.plain(text);
+        }
+        Some(other) => {
+            writer.line(Role::Strong, &heading("block"));
+            writer.plain(&words::block(other, SHOWN));
+        }
+        None => writer.line(Role::Strong, &heading("not a block")),
+    }
+    None
+}
+
+/// The result of `call`, as people read it.
+fn lay_result(writer: &mut Writer, raw: &[u8], call: Option<&str>, heading: &dyn Fn(&str) -> String) {
+    let line = decode::line(raw);
+    let mut results = blocks(&line).iter().filter_map(|block| match block {
+        Block::ToolResult(result) if call.is_none_or(|call| result.tool_use_id == call) => Some(result),
+        _ => None,
+    });
+    let Some(result) = results.next() else {
+        writer.line(Role::Strong, &heading("end of the run"));
+        return;
+    };
+    writer.line(Role::Strong, &heading(&words::fact(result)));
+    let text = result.text();
+    let is_json = matches!(text.trim_start().as_bytes().first(), Some(b'{' | b'['))
+        && serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok();
+    if is_json {
+        writer.json(&text);
+    } else {
+        writer.plain(&text);
+    }
 }

@@ -2,7 +2,13 @@
 //!
 //! Knows no terminal, no clock and no file. It changes in [`super::update`] and in [`Model::settle`], nowhere else.
 
+mod list;
+mod views;
+
 use std::time::Duration;
+
+pub use list::{List, scrolled};
+pub use views::{EntryView, Of, Part, Subject, Transcript, View};
 
 use super::{
     key::Key,
@@ -10,8 +16,8 @@ use super::{
     layout::{self, Plan},
 };
 use crate::{
-    run::state::{Attempt, LaneId, RowEnd, RunState, Story, Unit, UnitStatus},
-    tape::{Millis, Seq, UnitKey},
+    run::state::{Attempt, LaneId, RunState, Story, Unit, UnitStatus},
+    tape::Millis,
 };
 
 /// How long a message stays.
@@ -46,6 +52,8 @@ pub struct Model {
     pub pending: Vec<Key>,
     /// How time passes.
     pub pace: Pace,
+    /// True when the last entry of a record is shown.
+    pub at_end: bool,
     /// Times Ctrl-C was pressed.
     pub interrupts: u8,
     /// Time since the screen came up.
@@ -146,130 +154,6 @@ impl Filter {
 /// True for what a person has to look at.
 pub fn is_failure(status: UnitStatus) -> bool {
     matches!(status, UnitStatus::Failed | UnitStatus::Interrupted)
-}
-
-/// A view above the deck.
-#[derive(Clone, Debug)]
-pub enum View {
-    /// Every line of an attempt.
-    Transcript(Transcript),
-    /// Everything of one entry or row.
-    Entry(EntryView),
-    /// Keys.
-    Help(List),
-    /// The run's remarks.
-    Log(List),
-}
-
-/// Every line of an attempt.
-#[derive(Clone, Debug)]
-pub struct Transcript {
-    /// Unit.
-    pub unit: UnitKey,
-    /// Attempt, by index.
-    pub attempt: usize,
-    /// Its entries.
-    pub list: List,
-}
-
-/// Everything of one entry or row.
-#[derive(Clone, Debug)]
-pub struct EntryView {
-    /// Unit.
-    pub unit: UnitKey,
-    /// Where its neighbours are.
-    pub lane: LaneId,
-    /// What it shows.
-    pub subject: Subject,
-    /// Parts to show, as the story has them now.
-    pub parts: Vec<Part>,
-    /// First line on screen.
-    pub scroll: usize,
-    /// Lines of the document, once the shell has laid it out.
-    pub lines: usize,
-    /// Line of the last match.
-    pub hit: Option<usize>,
-}
-
-/// What an entry view shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Subject {
-    /// A row of a lane: its beginning and its end.
-    Row(usize),
-    /// An entry of a lane.
-    Entry(usize),
-}
-
-/// A part of an entry view.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Part {
-    /// Its heading.
-    pub title: &'static str,
-    /// Its entry.
-    pub seq: Seq,
-}
-
-/// A list that is scrolled row by row.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct List {
-    /// Selected row.
-    pub selected: usize,
-    /// First row on screen.
-    pub offset: usize,
-    /// Stay at the last row as rows arrive.
-    pub follow: bool,
-    /// Rows there were when following ended.
-    pub seen: usize,
-}
-
-impl List {
-    /// A list that stays at its end.
-    pub fn following() -> Self {
-        Self { follow: true, ..Self::default() }
-    }
-
-    /// Rows that arrived since following ended.
-    pub fn news(&self, len: usize) -> usize {
-        if self.follow { 0 } else { len.saturating_sub(self.seen.max(1)) }
-    }
-
-    /// Selects a row. Following ends, unless it is a move to the end of a followed list.
-    pub fn select(&mut self, row: usize, len: usize) {
-        let row = row.min(len.saturating_sub(1));
-        if self.follow && row + 1 < len {
-            self.follow = false;
-            self.seen = len;
-        }
-        self.selected = row;
-    }
-
-    /// Moves the selection.
-    pub fn step(&mut self, by: isize, len: usize) {
-        self.select(self.selected.saturating_add_signed(by), len);
-    }
-
-    /// Selects the last row and follows.
-    pub fn end(&mut self, len: usize) {
-        self.follow = true;
-        self.selected = len.saturating_sub(1);
-    }
-
-    /// Brings selection and offset into range.
-    pub fn settle(&mut self, len: usize, height: usize) {
-        if self.follow {
-            self.selected = len.saturating_sub(1);
-            self.seen = len;
-        }
-        self.seen = self.seen.min(len);
-        self.selected = self.selected.min(len.saturating_sub(1));
-        self.offset = scrolled(self.offset, self.selected, len, height);
-    }
-}
-
-/// The offset nearest to `offset` that shows `selected` and leaves no gap at the end.
-pub fn scrolled(offset: usize, selected: usize, len: usize, height: usize) -> usize {
-    let height = height.max(1);
-    offset.min(len.saturating_sub(height)).min(selected).max((selected + 1).saturating_sub(height))
 }
 
 /// A question with a yes.
@@ -374,6 +258,7 @@ impl Model {
             toasts: Vec::new(),
             pending: Vec::new(),
             pace: Pace::Follow,
+            at_end: false,
             interrupts: 0,
             now: Duration::ZERO,
             time: Millis(0),
@@ -486,119 +371,6 @@ impl Model {
         if let Some(place) = place {
             self.deck.unit = place;
             self.deck.attempt = None;
-        }
-    }
-}
-
-impl Transcript {
-    /// The attempt that is shown.
-    pub fn attempt<'a>(&self, story: &'a Story) -> Option<(usize, &'a Attempt)> {
-        let unit = story.state.units.iter().find(|unit| unit.key == self.unit)?;
-        let index = self.attempt.min(unit.attempts.len().checked_sub(1)?);
-        unit.attempts.get(index).map(|attempt| (index, attempt))
-    }
-
-    /// Its lane.
-    pub fn lane(&self, story: &Story) -> Option<LaneId> {
-        self.attempt(story).map(|(_, attempt)| attempt.lane)
-    }
-
-    fn settle(&mut self, story: &Story, height: usize) {
-        let len = self.lane(story).map_or(0, |lane| story.entries(lane).len());
-        // The first line of the body is the tabs.
-        self.list.settle(len, height.saturating_sub(1));
-    }
-}
-
-impl EntryView {
-    /// A view of `subject`.
-    pub fn new(unit: UnitKey, lane: LaneId, subject: Subject) -> Self {
-        Self { unit, lane, subject, parts: Vec::new(), scroll: 0, lines: 0, hit: None }
-    }
-
-    /// The neighbour of what is shown.
-    pub fn turn(&mut self, story: &Story, by: isize) {
-        let (index, len) = match self.subject {
-            Subject::Row(index) => (index, story.rows(self.lane).len()),
-            Subject::Entry(index) => (index, story.entries(self.lane).len()),
-        };
-        let next = index.saturating_add_signed(by).min(len.saturating_sub(1));
-        if next != index {
-            self.subject = match self.subject {
-                Subject::Row(_) => Subject::Row(next),
-                Subject::Entry(_) => Subject::Entry(next),
-            };
-            (self.scroll, self.hit) = (0, None);
-        }
-    }
-
-    fn settle(&mut self, story: &Story, height: usize) {
-        self.parts = match self.subject {
-            Subject::Row(index) => row_parts(story, self.lane, index),
-            Subject::Entry(index) => story
-                .entries(self.lane)
-                .get(index)
-                .map(|seq| Part { title: "all of it", seq: Seq(u64::from(*seq)) })
-                .into_iter()
-                .collect(),
-        };
-        self.scroll = self.scroll.min(self.lines.saturating_sub(height));
-    }
-}
-
-fn row_parts(story: &Story, lane: LaneId, index: usize) -> Vec<Part> {
-    let entries = story.state.entries;
-    let Some(row) = story.rows(lane).get(index) else { return Vec::new() };
-    let mut parts = vec![Part {
-        title: if row.last(entries) == Some(row.first()) { "all of it" } else { "call" },
-        seq: row.first(),
-    }];
-    if let Some(seq) = row.last(entries).filter(|seq| *seq != row.first()) {
-        let title = match row.end(entries) {
-            RowEnd::Failed => "result (failed)",
-            RowEnd::Denied => "result (denied)",
-            RowEnd::Open | RowEnd::Ok => "result",
-        };
-        parts.push(Part { title, seq });
-    }
-    parts
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[test]
-    fn following_ends_with_a_step_up_and_counts_what_is_new() {
-        let mut list = List::following();
-        list.settle(10, 4);
-        assert_eq!((list.selected, list.offset, list.news(10)), (9, 6, 0));
-        list.step(-1, 10);
-        list.settle(47, 4);
-        assert_eq!((list.selected, list.offset, list.news(47), list.follow), (8, 6, 37, false));
-        list.end(47);
-        list.settle(47, 4);
-        assert_eq!((list.selected, list.news(47), list.follow), (46, 0, true));
-    }
-
-    #[test]
-    fn a_step_down_at_the_end_keeps_following() {
-        let mut list = List::following();
-        list.settle(3, 9);
-        list.step(1, 3);
-        assert!(list.follow);
-    }
-
-    proptest! {
-        #[test]
-        fn the_selection_is_always_on_screen(offset in 0..99_usize, selected in 0..99_usize, len in 0..99_usize, height in 0..20_usize) {
-            let mut list = List { selected, offset, follow: false, seen: 0 };
-            list.settle(len, height);
-            prop_assert!(list.offset <= list.selected);
-            prop_assert!(list.selected < list.offset + height.max(1));
-            prop_assert!(len == 0 || list.selected < len);
         }
     }
 }

@@ -4,22 +4,18 @@
 
 use super::{
     action::{Action, Scope},
-    effect::{Command, Effect, Step},
+    effect::{Effect, Step},
     key::Key,
     keymap::Lookup,
-    layout,
-    model::{EntryView, List, Model, Pace, Pane, Question, Subject, Transcript, View, is_failure},
+    model::{EntryView, List, Model, Pace, Pane, Subject, Transcript, View},
     msg::Msg,
 };
-use crate::{
-    run::state::{LaneId, RowEnd, RowKind, Story, Unit, UnitStatus},
-    tape::UnitKey,
-};
+use crate::run::state::{RowEnd, Story};
 
 pub(super) mod find;
+mod mouse;
+mod orders;
 
-/// Rows that a turn of the wheel moves.
-const WHEEL: isize = 3;
 /// Slowest and fastest pace.
 const PACES: (f64, f64) = (0.25, 64.0);
 
@@ -33,8 +29,8 @@ pub fn update(model: &mut Model, story: &Story, msg: Msg) -> Vec<Effect> {
             }
             Vec::new()
         }
-        Msg::Click { x, y } => click(model, story, x, y),
-        Msg::Wheel { x, y, down } => wheel(model, story, x, y, down),
+        Msg::Click { x, y } => mouse::click(model, story, x, y),
+        Msg::Wheel { x, y, down } => mouse::wheel(model, story, x, y, down),
         Msg::Resize { width, height } => {
             model.size = (width, height);
             Vec::new()
@@ -137,9 +133,9 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
         }
         Action::Help => toggle(model, View::Help(List::default()), |view| matches!(view, View::Help(_))),
         Action::Log => toggle(model, View::Log(List::following()), |view| matches!(view, View::Log(_))),
-        Action::Retry => return retry(model, story),
-        Action::RetryFailed => return retry_failed(model, story),
-        Action::Stop => return stop(model, story),
+        Action::Retry => return orders::retry(model, story),
+        Action::RetryFailed => return orders::retry_failed(model, story),
+        Action::Stop => return orders::stop(model, story),
         Action::Play => return play(model),
         Action::StepForward => return moved(model, Effect::Step(Step::Entry { forward: true })),
         Action::StepBack => return moved(model, Effect::Step(Step::Entry { forward: false })),
@@ -152,8 +148,8 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
             model.pace = Pace::Follow;
             return vec![Effect::SetPace(Pace::Follow), Effect::Step(Step::End)];
         }
-        Action::Copy => return copy(model, story),
-        Action::CopyName => return copy_name(model, story),
+        Action::Copy => return orders::copy(model, story),
+        Action::CopyName => return orders::copy_name(model, story),
         Action::Mouse => {
             model.mouse = !model.mouse;
             model.say(if model.mouse { "mouse on" } else { "mouse off: the terminal selects text" });
@@ -161,8 +157,8 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
         }
         Action::Redraw => return vec![Effect::Redraw],
         Action::Suspend => return vec![Effect::Suspend],
-        Action::Quit => return quit(model),
-        Action::Interrupt => return interrupt(model),
+        Action::Quit => return orders::quit(model),
+        Action::Interrupt => return orders::interrupt(model),
         Action::Confirm => return model.question.take().map(|question| question.then).unwrap_or_default(),
         Action::Cancel => model.question = None,
         Action::Accept => return find::accept(model, story),
@@ -342,91 +338,16 @@ fn toggle(model: &mut Model, view: View, is_it: impl Fn(&View) -> bool) {
     }
 }
 
-/// The unit that an order is about.
-fn target<'a>(model: &Model, story: &'a Story) -> Option<&'a Unit> {
-    match model.views.last() {
-        Some(View::Transcript(Transcript { unit, .. }) | View::Entry(EntryView { unit, .. })) => {
-            story.state.units.iter().find(|known| known.key == *unit)
-        }
-        _ => model.unit(story),
-    }
-}
-
-const RECORDED: &str = "this is a record: `ingestdeck run --resume-run` runs its units again";
-
-fn retry(model: &mut Model, story: &Story) -> Vec<Effect> {
-    model.deck.auto = false;
-    let Some(unit) = target(model, story) else { return Vec::new() };
-    let refusal = match unit.status {
-        _ if !model.live => RECORDED.to_owned(),
-        UnitStatus::Running => format!("{} is running; stop it first", unit.key),
-        UnitStatus::Queued => format!("{} is queued; it runs by itself", unit.key),
-        UnitStatus::Waiting
-        | UnitStatus::Succeeded
-        | UnitStatus::Budget
-        | UnitStatus::Failed
-        | UnitStatus::Stopped
-        | UnitStatus::Interrupted => {
-            let unit = unit.key.clone();
-            model.say(format!("new attempt at {unit}"));
-            return vec![Effect::Command(Command::Retry { unit })];
-        }
-    };
-    model.say(refusal);
-    Vec::new()
-}
-
-fn retry_failed(model: &mut Model, story: &Story) -> Vec<Effect> {
-    let failed = story.state.units.iter().filter(|unit| is_failure(unit.status));
-    let units: Vec<UnitKey> = failed.map(|unit| unit.key.clone()).collect();
-    if !model.live {
-        model.say(RECORDED);
-    } else if units.is_empty() {
-        model.say("no unit has failed");
-    } else {
-        model.question = Some(Question {
-            text: format!("Retry {}?", counted(units.len(), "failed unit")),
-            details: listed(&units),
-            then: vec![Effect::Command(Command::RetryFailed { units })],
-        });
-    }
-    Vec::new()
-}
-
-fn stop(model: &mut Model, story: &Story) -> Vec<Effect> {
-    model.deck.auto = false;
-    let Some(unit) = target(model, story) else { return Vec::new() };
-    let key = unit.key.clone();
-    if !model.live {
-        model.say("this is a record: there is nothing to stop");
-    } else if unit.status.is_over() {
-        model.say(format!("{key} is over: {}", unit.status.word()));
-    } else {
-        model.question = Some(Question {
-            text: format!("Stop {key}?"),
-            details: vec!["What the attempt wrote is dropped; its record stays.".to_owned()],
-            then: vec![Effect::Command(Command::Stop { unit: key })],
-        });
-    }
-    Vec::new()
-}
-
-fn counted(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
-}
-
-fn listed(units: &[UnitKey]) -> Vec<String> {
-    const MOST: usize = 5;
-    let mut lines: Vec<_> = units.iter().take(MOST).map(|unit| unit.as_str().to_owned()).collect();
-    if units.len() > MOST {
-        lines.push(format!("and {} more", units.len() - MOST));
-    }
-    lines
+/// True for rows that a person has to look at.
+fn is_bad(end: RowEnd) -> bool {
+    matches!(end, RowEnd::Failed | RowEnd::Denied)
 }
 
 fn play(model: &mut Model) -> Vec<Effect> {
     model.pace = match model.pace {
         Pace::Hold if model.live => Pace::Follow,
+        // At the end of a record there is nothing to pause: it plays from the beginning.
+        Pace::Follow if !model.live && model.at_end => Pace::Scaled(1.0),
         Pace::Hold => Pace::Scaled(1.0),
         Pace::Follow | Pace::Scaled(_) => Pace::Hold,
     };
@@ -452,152 +373,4 @@ fn speed(model: &mut Model, factor: f64) -> Vec<Effect> {
     };
     model.pace = Pace::Scaled(now.clamp(PACES.0, PACES.1));
     vec![Effect::SetPace(model.pace)]
-}
-
-fn quit(model: &mut Model) -> Vec<Effect> {
-    let active = model.totals.active();
-    if !model.live || active == 0 {
-        return vec![Effect::Quit];
-    }
-    model.question = Some(Question {
-        text: format!("{} still running. Stop and leave?", counted(active, "unit")),
-        details: vec!["The record stays; `ingestdeck run --resume-run latest` goes on from it.".to_owned()],
-        then: vec![Effect::Command(Command::StopAll), Effect::Quit],
-    });
-    Vec::new()
-}
-
-fn interrupt(model: &mut Model) -> Vec<Effect> {
-    let (active, queued) = (model.totals.active(), model.totals.count(UnitStatus::Queued));
-    if !model.live || active + queued == 0 {
-        return vec![Effect::Quit];
-    }
-    model.question = None;
-    model.interrupts = model.interrupts.saturating_add(1);
-    match model.interrupts {
-        1 => {
-            model.say(format!("{} finishing, nothing new starts; again to stop them", counted(active, "unit")));
-            vec![Effect::Command(Command::Drain)]
-        }
-        2 => {
-            model.say("stopping all; again to kill and leave");
-            vec![Effect::Command(Command::StopAll)]
-        }
-        _ => vec![Effect::Command(Command::KillAll), Effect::Quit],
-    }
-}
-
-fn copy(model: &Model, story: &Story) -> Vec<Effect> {
-    match model.views.last() {
-        Some(View::Entry(view)) => {
-            let seqs = view.parts.iter().map(|part| part.seq).collect();
-            vec![Effect::CopyEntries { seqs, what: "entry".to_owned() }]
-        }
-        Some(View::Transcript(view)) => {
-            let Some(lane) = view.lane(story) else { return Vec::new() };
-            copy_entry(story, lane, view.list.selected)
-        }
-        Some(View::Log(list)) => story.remarks().get(list.selected).map_or_else(Vec::new, |remark| {
-            vec![Effect::Copy { text: remark.text.clone(), what: "remark".to_owned() }]
-        }),
-        Some(View::Help(_)) => Vec::new(),
-        None if model.deck.focus == Pane::Units => copy_name(model, story),
-        None => {
-            let Some(lane) = model.deck.lane else { return Vec::new() };
-            let Some(row) = story.rows(lane).get(model.deck.stream.selected) else { return Vec::new() };
-            let mut seqs = vec![row.first()];
-            seqs.extend(row.last(story.state.entries).filter(|last| *last != row.first()));
-            let what = if row.kind == RowKind::Tool { "call and result" } else { "entry" };
-            vec![Effect::CopyEntries { seqs, what: what.to_owned() }]
-        }
-    }
-}
-
-fn copy_entry(story: &Story, lane: LaneId, index: usize) -> Vec<Effect> {
-    let Some(seq) = story.entries(lane).get(index) else { return Vec::new() };
-    let seqs = vec![crate::tape::Seq(u64::from(*seq))];
-    vec![Effect::CopyEntries { seqs, what: "entry".to_owned() }]
-}
-
-fn copy_name(model: &Model, story: &Story) -> Vec<Effect> {
-    let Some(unit) = target(model, story) else { return Vec::new() };
-    let session = match model.views.last() {
-        Some(View::Transcript(view)) => view.attempt(story).and_then(|(_, attempt)| attempt.session.clone()),
-        _ => None,
-    };
-    match session {
-        Some(session) => {
-            vec![Effect::Copy { text: format!("claude --resume {session}"), what: "resume line".to_owned() }]
-        }
-        None => vec![Effect::Copy { text: unit.key.as_str().to_owned(), what: "unit key".to_owned() }],
-    }
-}
-
-fn click(model: &mut Model, story: &Story, x: u16, y: u16) -> Vec<Effect> {
-    let plan = model.plan(story);
-    let at = ratatui::layout::Position { x, y };
-    if model.question.is_some() || plan.too_small() {
-        return Vec::new();
-    }
-    let clicked = |rows: ratatui::layout::Rect| rows.contains(at).then(|| usize::from(y - rows.y));
-    match model.views.last_mut() {
-        Some(View::Transcript(view)) => {
-            let mut rows = layout::inner(plan.body);
-            (rows.y, rows.height) = (rows.y + 1, rows.height.saturating_sub(1));
-            if let Some(row) = clicked(rows) {
-                let len = view.lane(story).map_or(0, |lane| story.entries(lane).len());
-                view.list.select(view.list.offset + row, len);
-            }
-        }
-        Some(View::Log(list)) => {
-            if let Some(row) = clicked(layout::inner(plan.body)) {
-                list.select(list.offset + row, story.remarks().len());
-            }
-        }
-        Some(View::Entry(_) | View::Help(_)) => {}
-        None => {
-            if let Some(pane) = plan.units.filter(|pane| pane.contains(at)) {
-                model.deck.focus = Pane::Units;
-                if let Some(row) =
-                    clicked(layout::unit_list(pane)).filter(|row| model.deck.offset + row < model.listed(story))
-                {
-                    choose(model, story, model.deck.offset + row);
-                }
-            } else if let Some(pane) = plan.stream.filter(|pane| pane.contains(at)) {
-                model.deck.focus = Pane::Stream;
-                let rows = layout::stream_list(pane, model.attempt(story).map(|(_, attempt)| attempt)).0;
-                let len = model.deck.lane.map_or(0, |lane| story.rows(lane).len());
-                if let Some(row) = clicked(rows).map(|row| model.deck.stream.offset + row).filter(|row| *row < len) {
-                    model.deck.stream.select(row, len);
-                }
-            }
-        }
-    }
-    Vec::new()
-}
-
-fn wheel(model: &mut Model, story: &Story, x: u16, y: u16, down: bool) -> Vec<Effect> {
-    if model.question.is_some() {
-        return Vec::new();
-    }
-    let plan = model.plan(story);
-    let at = ratatui::layout::Position { x, y };
-    if model.views.is_empty() {
-        let under = [(plan.units, Pane::Units), (plan.stream, Pane::Stream)];
-        let Some((_, pane)) = under.into_iter().find(|(area, _)| area.is_some_and(|area| area.contains(at))) else {
-            return Vec::new();
-        };
-        // The wheel scrolls what it is over; the focus stays where the keys are.
-        let focus = std::mem::replace(&mut model.deck.focus, pane);
-        step(model, story, if down { WHEEL } else { -WHEEL });
-        model.deck.focus = focus;
-    } else {
-        step(model, story, if down { WHEEL } else { -WHEEL });
-    }
-    Vec::new()
-}
-
-/// True for rows that a person has to look at.
-fn is_bad(end: RowEnd) -> bool {
-    matches!(end, RowEnd::Failed | RowEnd::Denied)
 }

@@ -30,6 +30,11 @@ pub(super) fn block(block: &Block<'_>, most: usize) -> String {
     }
 }
 
+/// How much a result brought.
+pub(super) fn fact(result: &ToolResult<'_>) -> String {
+    label::result_fact(result.content)
+}
+
 /// A result: the error if it failed, else how much it brought.
 pub(super) fn result(result: &ToolResult<'_>, most: usize) -> String {
     if result.is_error == Some(true) { one_row(&result.text(), most) } else { label::result_fact(result.content) }

@@ -1,0 +1,80 @@
+//! The mouse: the left button selects, the wheel scrolls what it is over.
+
+use ratatui::layout::{Position, Rect};
+
+use super::{choose, step};
+use crate::{
+    run::state::Story,
+    tui::{
+        effect::Effect,
+        layout,
+        model::{Model, Pane, View},
+    },
+};
+
+/// Rows that a turn of the wheel moves.
+const WHEEL: isize = 3;
+
+pub(super) fn click(model: &mut Model, story: &Story, x: u16, y: u16) -> Vec<Effect> {
+    let plan = model.plan(story);
+    let at = Position { x, y };
+    if model.question.is_some() || plan.too_small() {
+        return Vec::new();
+    }
+    let clicked = |rows: Rect| rows.contains(at).then(|| usize::from(y - rows.y));
+    match model.views.last_mut() {
+        Some(View::Transcript(view)) => {
+            let mut rows = layout::inner(plan.body);
+            (rows.y, rows.height) = (rows.y + 1, rows.height.saturating_sub(1));
+            if let Some(row) = clicked(rows) {
+                let len = view.lane(story).map_or(0, |lane| story.entries(lane).len());
+                view.list.select(view.list.offset + row, len);
+            }
+        }
+        Some(View::Log(list)) => {
+            if let Some(row) = clicked(layout::inner(plan.body)) {
+                list.select(list.offset + row, story.remarks().len());
+            }
+        }
+        Some(View::Entry(_) | View::Help(_)) => {}
+        None => {
+            if let Some(pane) = plan.units.filter(|pane| pane.contains(at)) {
+                model.deck.focus = Pane::Units;
+                if let Some(row) =
+                    clicked(layout::unit_list(pane)).filter(|row| model.deck.offset + row < model.listed(story))
+                {
+                    choose(model, story, model.deck.offset + row);
+                }
+            } else if let Some(pane) = plan.stream.filter(|pane| pane.contains(at)) {
+                model.deck.focus = Pane::Stream;
+                let rows = layout::stream_list(pane, model.attempt(story).map(|(_, attempt)| attempt)).0;
+                let len = model.deck.lane.map_or(0, |lane| story.rows(lane).len());
+                if let Some(row) = clicked(rows).map(|row| model.deck.stream.offset + row).filter(|row| *row < len) {
+                    model.deck.stream.select(row, len);
+                }
+            }
+        }
+    }
+    Vec::new()
+}
+
+pub(super) fn wheel(model: &mut Model, story: &Story, x: u16, y: u16, down: bool) -> Vec<Effect> {
+    if model.question.is_some() {
+        return Vec::new();
+    }
+    let plan = model.plan(story);
+    let at = Position { x, y };
+    if model.views.is_empty() {
+        let under = [(plan.units, Pane::Units), (plan.stream, Pane::Stream)];
+        let Some((_, pane)) = under.into_iter().find(|(area, _)| area.is_some_and(|area| area.contains(at))) else {
+            return Vec::new();
+        };
+        // The wheel scrolls what it is over; the focus stays where the keys are.
+        let focus = std::mem::replace(&mut model.deck.focus, pane);
+        step(model, story, if down { WHEEL } else { -WHEEL });
+        model.deck.focus = focus;
+    } else {
+        step(model, story, if down { WHEEL } else { -WHEEL });
+    }
+    Vec::new()
+}

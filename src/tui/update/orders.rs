@@ -1,0 +1,172 @@
+//! Orders to the run, leaving, and copying: what reaches beyond the screen, and the questions before it.
+
+use crate::{
+    run::state::{LaneId, RowKind, Story, Unit, UnitStatus},
+    tape::{Seq, UnitKey},
+    tui::{
+        effect::{Command, Effect},
+        model::{EntryView, Model, Of, Pane, Question, Transcript, View, is_failure},
+    },
+};
+
+/// The unit that an order is about.
+fn target<'a>(model: &Model, story: &'a Story) -> Option<&'a Unit> {
+    match model.views.last() {
+        Some(View::Transcript(Transcript { unit, .. }) | View::Entry(EntryView { unit, .. })) => {
+            story.state.units.iter().find(|known| known.key == *unit)
+        }
+        _ => model.unit(story),
+    }
+}
+
+const RECORDED: &str = "this is a record: `ingestdeck run --resume-run` runs its units again";
+
+pub(super) fn retry(model: &mut Model, story: &Story) -> Vec<Effect> {
+    model.deck.auto = false;
+    let Some(unit) = target(model, story) else { return Vec::new() };
+    let refusal = match unit.status {
+        _ if !model.live => RECORDED.to_owned(),
+        UnitStatus::Running => format!("{} is running; stop it first", unit.key),
+        UnitStatus::Queued => format!("{} is queued; it runs by itself", unit.key),
+        UnitStatus::Waiting
+        | UnitStatus::Succeeded
+        | UnitStatus::Budget
+        | UnitStatus::Failed
+        | UnitStatus::Stopped
+        | UnitStatus::Interrupted => {
+            let unit = unit.key.clone();
+            model.say(format!("new attempt at {unit}"));
+            return vec![Effect::Command(Command::Retry { unit })];
+        }
+    };
+    model.say(refusal);
+    Vec::new()
+}
+
+pub(super) fn retry_failed(model: &mut Model, story: &Story) -> Vec<Effect> {
+    let failed = story.state.units.iter().filter(|unit| is_failure(unit.status));
+    let units: Vec<UnitKey> = failed.map(|unit| unit.key.clone()).collect();
+    if !model.live {
+        model.say(RECORDED);
+    } else if units.is_empty() {
+        model.say("no unit has failed");
+    } else {
+        model.question = Some(Question {
+            text: format!("Retry {}?", counted(units.len(), "failed unit")),
+            details: listed(&units),
+            then: vec![Effect::Command(Command::RetryFailed { units })],
+        });
+    }
+    Vec::new()
+}
+
+pub(super) fn stop(model: &mut Model, story: &Story) -> Vec<Effect> {
+    model.deck.auto = false;
+    let Some(unit) = target(model, story) else { return Vec::new() };
+    let key = unit.key.clone();
+    if !model.live {
+        model.say("this is a record: there is nothing to stop");
+    } else if unit.status.is_over() {
+        model.say(format!("{key} is over: {}", unit.status.word()));
+    } else {
+        model.question = Some(Question {
+            text: format!("Stop {key}?"),
+            details: vec!["What the attempt wrote is dropped; its record stays.".to_owned()],
+            then: vec![Effect::Command(Command::Stop { unit: key })],
+        });
+    }
+    Vec::new()
+}
+
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+fn listed(units: &[UnitKey]) -> Vec<String> {
+    const MOST: usize = 5;
+    let mut lines: Vec<_> = units.iter().take(MOST).map(|unit| unit.as_str().to_owned()).collect();
+    if units.len() > MOST {
+        lines.push(format!("and {} more", units.len() - MOST));
+    }
+    lines
+}
+
+pub(super) fn quit(model: &mut Model) -> Vec<Effect> {
+    let active = model.totals.active();
+    if !model.live || active == 0 {
+        return vec![Effect::Quit];
+    }
+    model.question = Some(Question {
+        text: format!("{} still running. Stop and leave?", counted(active, "unit")),
+        details: vec!["The record stays; `ingestdeck run --resume-run latest` goes on from it.".to_owned()],
+        then: vec![Effect::Command(Command::StopAll), Effect::Quit],
+    });
+    Vec::new()
+}
+
+pub(super) fn interrupt(model: &mut Model) -> Vec<Effect> {
+    let (active, queued) = (model.totals.active(), model.totals.count(UnitStatus::Queued));
+    if !model.live || active + queued == 0 {
+        return vec![Effect::Quit];
+    }
+    model.question = None;
+    model.interrupts = model.interrupts.saturating_add(1);
+    match model.interrupts {
+        1 => {
+            model.say(format!("{} finishing, nothing new starts; again to stop them", counted(active, "unit")));
+            vec![Effect::Command(Command::Drain)]
+        }
+        2 => {
+            model.say("stopping all; again to kill and leave");
+            vec![Effect::Command(Command::StopAll)]
+        }
+        _ => vec![Effect::Command(Command::KillAll), Effect::Quit],
+    }
+}
+
+pub(super) fn copy(model: &Model, story: &Story) -> Vec<Effect> {
+    match model.views.last() {
+        Some(View::Entry(view)) => {
+            let lines = view.parts.iter().filter(|part| part.of == Of::Line);
+            let seqs = lines.map(|part| part.seq).collect();
+            vec![Effect::CopyEntries { seqs, what: "entry".to_owned() }]
+        }
+        Some(View::Transcript(view)) => {
+            let Some(lane) = view.lane(story) else { return Vec::new() };
+            copy_entry(story, lane, view.list.selected)
+        }
+        Some(View::Log(list)) => story.remarks().get(list.selected).map_or_else(Vec::new, |remark| {
+            vec![Effect::Copy { text: remark.text.clone(), what: "remark".to_owned() }]
+        }),
+        Some(View::Help(_)) => Vec::new(),
+        None if model.deck.focus == Pane::Units => copy_name(model, story),
+        None => {
+            let Some(lane) = model.deck.lane else { return Vec::new() };
+            let Some(row) = story.rows(lane).get(model.deck.stream.selected) else { return Vec::new() };
+            let mut seqs = vec![row.first()];
+            seqs.extend(row.last(story.state.entries).filter(|last| *last != row.first()));
+            let what = if row.kind == RowKind::Tool { "call and result" } else { "entry" };
+            vec![Effect::CopyEntries { seqs, what: what.to_owned() }]
+        }
+    }
+}
+
+fn copy_entry(story: &Story, lane: LaneId, index: usize) -> Vec<Effect> {
+    let Some(seq) = story.entries(lane).get(index) else { return Vec::new() };
+    let seqs = vec![Seq(u64::from(*seq))];
+    vec![Effect::CopyEntries { seqs, what: "entry".to_owned() }]
+}
+
+pub(super) fn copy_name(model: &Model, story: &Story) -> Vec<Effect> {
+    let Some(unit) = target(model, story) else { return Vec::new() };
+    let session = match model.views.last() {
+        Some(View::Transcript(view)) => view.attempt(story).and_then(|(_, attempt)| attempt.session.clone()),
+        _ => None,
+    };
+    match session {
+        Some(session) => {
+            vec![Effect::Copy { text: format!("claude --resume {session}"), what: "resume line".to_owned() }]
+        }
+        None => vec![Effect::Copy { text: unit.key.as_str().to_owned(), what: "unit key".to_owned() }],
+    }
+}
