@@ -81,16 +81,26 @@ pub fn session(global: &Global, args: &SessionArgs) -> Result<Exit, Failure> {
 }
 
 fn flags(config: &Config, args: &SessionArgs) -> session::SessionArgs {
-    let (model, allowed_tools) = match args.profile {
-        Profile::Claude => (config.claude.model.value.clone(), config.claude.allowed_tools.value.clone()),
-        Profile::Agent => (Some(config.agent.model.value.clone()), config.agent.allowed_tools.value.clone()),
+    let of_profile = match args.profile {
+        Profile::Claude => session::SessionArgs {
+            model: config.claude.model.value.clone(),
+            allowed_tools: config.claude.allowed_tools.value.clone(),
+            skip_permissions: *config.claude.dangerously_skip_permissions,
+            ..session::SessionArgs::default()
+        },
+        Profile::Agent => session::SessionArgs {
+            model: Some(config.agent.model.value.clone()),
+            allowed_tools: config.agent.allowed_tools.value.clone(),
+            max_turns: Some(*config.agent.max_turns),
+            system_prompt: config.agent.system_prompt.value.clone(),
+            ..session::SessionArgs::default()
+        },
     };
     session::SessionArgs {
         resume: args.resume.clone(),
         fork: args.fork_session,
-        model: args.model.clone().or(model),
-        allowed_tools,
-        skip_permissions: *config.claude.dangerously_skip_permissions,
+        model: args.model.clone().or(of_profile.model),
+        ..of_profile
     }
 }
 
