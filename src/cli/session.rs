@@ -9,7 +9,7 @@ use super::{
     args::{Global, Profile, SessionArgs, Ui},
     drive::Executor,
     exit::{Exit, Failure},
-    launch::{self, Stage},
+    launch::{self, Fate, Stage},
     project, settings, show,
 };
 use crate::{
@@ -40,7 +40,8 @@ pub fn session(global: &Global, args: &SessionArgs) -> Result<Exit, Failure> {
     let prompt = args.prompt.join(" ");
     order::delivery(&prompt).map_err(|error| Failure::usage(error.to_string()))?;
     let flags = flags(&config, args);
-    let stage = Stage { global, config: &config, runs: place(global)?, name: Some(UNIT.into()), scripted: false };
+    let runs = place(global)?;
+    let stage = Stage { global, config: &config, runs, name: Some(UNIT.into()), scripted: false, fate: Fate::Path };
     let plan = Note::RunPlanned(RunPlanned {
         units: vec![PlannedUnit { unit: UNIT.into(), why: "asked for".into(), ..PlannedUnit::default() }],
         concurrency: 1,
