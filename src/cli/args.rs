@@ -18,6 +18,7 @@ pub struct Cli {
 
 /// Settings of every command.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Options of every command")]
 pub struct Global {
     /// Project directory [default: $KTX_PROJECT_DIR, else the nearest directory with a ktx.yaml]
     #[arg(long, global = true, value_name = "DIR")]

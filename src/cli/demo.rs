@@ -9,7 +9,7 @@ use super::{
     args::{DemoArgs, Global, SelectArgs},
     execute::{Agent, Terms},
     exit::{Exit, Failure},
-    launch::{self, Launch},
+    launch::{self, Fate, Launch},
     project, settings,
 };
 use crate::{ingest::project::Project, units::tally::FailureRule};
@@ -108,7 +108,11 @@ pub fn demo(global: &Global, args: &DemoArgs) -> Result<Exit, Failure> {
     };
     let slots = project.settings.work_units.max_concurrency;
     let agent = Agent::Scripted { exe, script, speed: args.speed };
-    let outcome = launch::launch(global, Launch { project, planned, agent, terms, slots, config })?;
+    let fate = match &args.keep {
+        Some(keep) => Fate::Project { flag: Some(keep.clone()) },
+        None => Fate::Gone,
+    };
+    let outcome = launch::launch(global, Launch { project, planned, agent, terms, slots, config, fate })?;
     // A signal is the user's word and stays; a unit that was meant to fail is no failure of the demo.
     let as_scripted = outcome.summary.failed.iter().all(|(unit, ..)| FAILS.contains(&unit.as_str()));
     Ok(match outcome.exit {

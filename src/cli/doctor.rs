@@ -6,6 +6,7 @@ use super::{
     args::{DoctorArgs, Global},
     exit::{Exit, Failure},
     launch, project, screen, settings, show,
+    summary::counted,
 };
 use crate::{
     claude::{
@@ -14,7 +15,7 @@ use crate::{
         unit::Program,
         version::Standing,
     },
-    ingest::project::Project,
+    ingest::project::{Project, ProjectError},
 };
 
 /// One finding.
@@ -131,14 +132,17 @@ fn git() -> Finding {
 }
 
 fn project_finding(global: &Global) -> Finding {
-    let opened = project::directory(global)
-        .and_then(|directory| Project::open(&directory).map_err(|error| Failure::usage(error.to_string())));
-    match opened {
+    let directory = match project::directory(global) {
+        Ok(directory) => directory,
+        Err(failure) => return Finding { good: Some(false), text: failure.message },
+    };
+    match Project::open(&directory).and_then(|project| project.runnable().map(|()| project)) {
         Ok(project) => {
-            let connections = project.settings.connections.len();
-            let text = format!("project {} with {connections} connections", project.root.display());
-            Finding { good: Some(true), text }
+            let connections = counted(project.settings.connections.len(), "connection");
+            Finding { good: Some(true), text: format!("project {} with {connections}", project.root.display()) }
         }
-        Err(failure) => Finding { good: None, text: failure.message },
+        // Being nowhere near a project is no fault; one that cannot be used is.
+        Err(error @ ProjectError::Missing(_)) => Finding { good: None, text: error.to_string() },
+        Err(error) => Finding { good: Some(false), text: error.to_string() },
     }
 }

@@ -1,6 +1,11 @@
 //! A run, from its plan to its exit code: the tape, the schedule, the agents, and whatever shows them.
 
-use std::{num::NonZero, path::Path, sync::Arc, time::Duration};
+use std::{
+    num::NonZero,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -13,7 +18,7 @@ use super::{
     project, replay, runs, screen, show,
     show::Plain,
     signals,
-    summary::Summary,
+    summary::{Next, Summary},
     tap::Tap,
 };
 use crate::{
@@ -52,6 +57,8 @@ pub struct Launch {
     pub slots: u32,
     /// Settings in force.
     pub config: Config,
+    /// What becomes of the record.
+    pub fate: Fate,
 }
 
 /// How a run ended.
@@ -115,6 +122,7 @@ pub fn launch(global: &Global, launch: Launch) -> Result<Outcome, Failure> {
         name: launch.project.root.file_name().map(|name| name.to_string_lossy().into_owned()),
         scripted: launch.agent.is_scripted(),
         step_budget: launch.terms.step_budget,
+        fate: launch.fate.clone(),
     };
     let now = Timestamp::now();
     let job = Job::at(now);
@@ -124,6 +132,20 @@ pub fn launch(global: &Global, launch: Launch) -> Result<Outcome, Failure> {
     stage.perform(now, schedule, &plan, |recorder, directory| {
         Attempts::new(project, &units, job, &directory.join("work"), agent, terms, recorder)
     })
+}
+
+/// What becomes of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Commands of the project find it.
+    Project {
+        /// Value of `--project-dir` that leads there, unless the way is known.
+        flag: Option<PathBuf>,
+    },
+    /// Only its path finds it.
+    Path,
+    /// It goes with its directory.
+    Gone,
 }
 
 /// Where and how a run is recorded and shown, whatever its attempts are.
@@ -141,6 +163,8 @@ pub struct Stage<'a> {
     pub scripted: bool,
     /// Turns of an attempt; 0 for no limit of ours.
     pub step_budget: u32,
+    /// What becomes of the record.
+    pub fate: Fate,
 }
 
 impl Stage<'_> {
@@ -183,7 +207,7 @@ impl Stage<'_> {
                 scripted: self.scripted,
             })
             .map_err(Failure::internal)?;
-        let directory = new.directory.clone();
+        let (id, directory) = (new.id, new.directory.clone());
         let (tape, lock) = new.into_parts();
         let tape = Arc::new(tape);
         note(&tape, plan).map_err(Failure::internal)?;
@@ -200,11 +224,29 @@ impl Stage<'_> {
             Some(options) => on_screen(options, view, drive, inputs).await,
             None => plainly(self.global, ui, view, drive, inputs).await,
         };
+        if let Ok(outcome) = &outcome
+            && matches!(ui, Ui::Tui | Ui::Lines)
+        {
+            self.say_next(&outcome.summary, tape.path(), &id.short().to_string())?;
+        }
         // Empty unless something could not be cleared away, which then is worth keeping.
         let _ = std::fs::remove_dir(directory.join("work"));
         drop(lock);
         runs::index_quietly(&self.runs);
         outcome
+    }
+}
+
+impl Stage<'_> {
+    fn say_next(&self, summary: &Summary, tape: &Path, run: &str) -> Result<(), Failure> {
+        use std::io::Write as _;
+        let next = match &self.fate {
+            Fate::Gone => Next::Gone,
+            Fate::Path => Next::Replay(tape),
+            Fate::Project { flag } => Next::Project { tape, flag: flag.as_deref(), run, retry: !self.scripted },
+        };
+        let text = summary.next_steps(next);
+        std::io::stdout().write_all(text.as_bytes()).map_err(|error| show::stdout_failed(&error))
     }
 }
 
@@ -269,6 +311,8 @@ async fn plainly(
     sink.end(&origin, state)?;
     ended.map_err(Failure::internal)?;
     let signalled = signals.await.ok().flatten();
+    // A Ctrl-C that came when everything was on its way, and let it end, changed nothing.
+    let signalled = signalled.filter(|exit| *exit != Exit::Signal(signals::SIGINT) || !summary.unfinished.is_empty());
     Ok(Outcome { exit: signalled.unwrap_or_else(|| summary.exit()), summary })
 }
 

@@ -1,25 +1,36 @@
 //! `--ui lines`: one line an event, for logs and pipes. Everything that was not written by us is escaped.
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     fmt::Write as _,
     io::{self, Write},
 };
 
 use crate::{
-    actions::{Event, Phase, event::ActionEvent},
+    actions::{
+        Event, Phase,
+        event::{ActionEvent, Detail},
+    },
+    cli::summary::counted,
+    decode::content_text,
     run::{Emitted, RunChange, state::UnitStatus},
     tape::{Millis, note::Level},
+    tui::text,
 };
 
-/// Longest text of a line; the whole is in the tape.
+/// Longest text of a line, in columns; the whole is in the tape.
 const WIDTH: usize = 160;
+
+/// Columns of the lane: no fewer, so that short records look alike, and no more, so that texts have room.
+const LANES: std::ops::RangeInclusive<usize> = 24..=40;
 
 /// Writes events as lines.
 #[derive(Debug)]
 pub struct Lines<W> {
     out: W,
     color: bool,
+    lane_width: usize,
     /// When each open action began, by unit, attempt and id.
     open: HashMap<(String, u32, String), Millis>,
     result: io::Result<()>,
@@ -28,7 +39,7 @@ pub struct Lines<W> {
 impl<W: Write> Lines<W> {
     /// A writer.
     pub fn new(out: W, color: bool) -> Self {
-        Self { out, color, open: HashMap::new(), result: Ok(()) }
+        Self { out, color, lane_width: *LANES.start(), open: HashMap::new(), result: Ok(()) }
     }
 
     /// Writes what one entry led to.
@@ -40,7 +51,8 @@ impl<W: Write> Lines<W> {
                     return;
                 }
                 let mut text = status.word().to_owned();
-                if let Some(reason) = reason {
+                // A success gives no reason that its word does not give.
+                if let Some(reason) = reason.filter(|_| *status != UnitStatus::Succeeded) {
                     let _ = write!(text, ": {reason}");
                 }
                 self.line(*at, &lane(unit, *attempt), status_glyph(*status), &text);
@@ -101,7 +113,8 @@ impl<W: Write> Lines<W> {
                 if let Some(took) = took {
                     let _ = write!(text, "  {:.1}s", seconds(took));
                 }
-                if let Some(message) = event.message.as_deref().filter(|message| *message != event.action.title) {
+                let message = event.message.as_deref().filter(|message| *message != event.action.title);
+                if let Some(message) = message.map(Cow::Borrowed).or_else(|| why_it_failed(event)) {
                     let _ = write!(text, "  {message}");
                 }
                 self.line(at, &lane(unit, attempt), glyph, &text);
@@ -112,11 +125,14 @@ impl<W: Write> Lines<W> {
     fn change(&mut self, at: Millis, change: &RunChange<'_>) {
         let (glyph, text) = match change {
             RunChange::Planned(planned) => {
+                let widest = planned.units.iter().map(|unit| text::width(&lane(&unit.unit, 1))).max();
+                self.lane_width = widest.unwrap_or_default().clamp(*LANES.start(), *LANES.end());
                 for skipped in &planned.skipped {
-                    self.line(at, "run", '▲', &format!("{} skipped: {}", skipped.connection, skipped.why));
+                    self.line(at, "run", '▲', &skipped.why);
                 }
                 let scripted = if planned.scripted { ", scripted agent" } else { "" };
-                ('●', format!("{} units planned, {} at once{scripted}", planned.units.len(), planned.concurrency))
+                let units = counted(planned.units.len(), "unit");
+                ('●', format!("{units} planned, {} at once{scripted}", planned.concurrency))
             }
             RunChange::Paused { limit, .. } => ('▲', format!("paused: {limit}")),
             RunChange::Resumed => ('●', "resumed".into()),
@@ -132,7 +148,8 @@ impl<W: Write> Lines<W> {
         }
         let seconds = seconds(at);
         let text = escaped(text);
-        let lane = escaped(lane);
+        let pad = self.lane_width.saturating_sub(text::width(lane));
+        let lane = text::safe(lane, *LANES.end());
         let paint = match glyph {
             '✓' => "\u{1b}[32m",
             '✗' => "\u{1b}[31m",
@@ -140,7 +157,7 @@ impl<W: Write> Lines<W> {
             _ => "\u{1b}[36m",
         };
         let (on, off) = if self.color { (paint, "\u{1b}[0m") } else { ("", "") };
-        self.result = writeln!(self.out, "{seconds:>7.1}s  {lane:<24} {on}{glyph}{off} {text}");
+        self.result = writeln!(self.out, "{seconds:>7.1}s  {lane}{:pad$} {on}{glyph}{off} {text}", "");
     }
 }
 
@@ -167,7 +184,16 @@ fn status_glyph(status: UnitStatus) -> char {
     }
 }
 
+/// What the tool said about its failure, where the event itself gives no message.
+fn why_it_failed<'a>(event: &ActionEvent<'a>) -> Option<Cow<'a, str>> {
+    match (&event.action.detail, event.ok) {
+        (Detail::Tool(detail), Some(false)) => detail.result.as_ref()?.content.map(content_text),
+        _ => None,
+    }
+}
+
 /// One line, nothing in it that a terminal would obey.
 fn escaped(text: &str) -> String {
-    crate::tui::text::one_row(text, WIDTH)
+    // More than fits, because the squeezing counts bytes.
+    text::safe(&text::one_row(text, WIDTH * 4), WIDTH).into_owned()
 }

@@ -8,6 +8,7 @@ use super::{
     args::{Global, SelectArgs, Ui},
     exit::{Exit, Failure},
     project,
+    summary::counted,
 };
 use crate::{ingest::plan::Planned, tui::text};
 
@@ -50,9 +51,7 @@ fn table(planned: &Planned) -> io::Result<()> {
         let pad = widest.saturating_sub(text::width(&unit.planned.unit));
         writeln!(out, "{key}{:pad$}  {files:>3} file{plural}  {}", "", text::safe(&unit.planned.why, 100))?;
     }
-    let units = planned.units.len();
-    let plural = if units == 1 { "" } else { "s" };
-    writeln!(out, "{units} unit{plural} planned")?;
+    writeln!(out, "{} planned", counted(planned.units.len(), "unit"))?;
     for skipped in &planned.skipped {
         writeln!(out, "{}", text::safe(&skipped.why, 200))?;
     }

@@ -5,7 +5,7 @@ use super::{
     doctor,
     execute::{Agent, Terms},
     exit::{Exit, Failure},
-    launch::{self, Launch},
+    launch::{self, Fate, Launch},
     project, settings,
 };
 use crate::{config::schema::ToolFailures, ingest::project::Role, units::tally::FailureRule};
@@ -46,7 +46,8 @@ pub fn run(global: &Global, args: &RunArgs) -> Result<Exit, Failure> {
     let claude = launch::find_claude(global)?;
     doctor::preflight(&claude, &terms.pass_env, args.probe, terms.model.as_deref())?;
     let agent = Agent::Claude(claude);
-    let outcome = launch::launch(global, Launch { project, planned, agent, terms, slots, config })?;
+    let fate = Fate::Project { flag: global.project_dir.clone() };
+    let outcome = launch::launch(global, Launch { project, planned, agent, terms, slots, config, fate })?;
     Ok(outcome.exit)
 }
 

@@ -11,7 +11,7 @@ use super::{
     args::{Global, RunsCommand, Ui},
     exit::{Exit, Failure},
     project, replay, show,
-    summary::Summary,
+    summary::{Next, Summary, counted},
 };
 use crate::{
     replay::FileSource,
@@ -19,6 +19,9 @@ use crate::{
     store::{Db, Found, Runs, Standing, refresh::RefreshError, runs::RunsError},
     tui::text,
 };
+
+/// Widest unit key of a table, in columns.
+const KEY: usize = 60;
 
 /// Carries out a `runs` command.
 ///
@@ -75,9 +78,13 @@ fn list(global: &Global, runs: &Runs) -> Result<Exit, Failure> {
         printed.map_err(|error| show::stdout_failed(&error))?;
     }
     if found.is_empty() && global.ui != Ui::Json {
-        writeln!(out, "no runs yet; `ingestdeck run` records one").map_err(|error| show::stdout_failed(&error))?;
+        say_none()?;
     }
     Ok(Exit::Ok)
+}
+
+fn say_none() -> Result<(), Failure> {
+    writeln!(io::stdout(), "no runs yet; `ingestdeck run` records one").map_err(|error| show::stdout_failed(&error))
 }
 
 fn line(run: &Found, standing: Standing, known: Option<&crate::store::db::Listed>) -> String {
@@ -86,8 +93,9 @@ fn line(run: &Found, standing: Standing, known: Option<&crate::store::db::Listed
         let started = text::safe(known.started_at.split('.').next().unwrap_or_default(), 20).into_owned();
         let cost = known.cost_usd.map_or_else(|| "cost ?".into(), |cost| format!("${cost:.2}"));
         let scripted = if known.scripted { "  scripted" } else { "" };
+        let plural = if known.units == 1 { " " } else { "s" };
         line.push_str(&format!(
-            "  {started}  {:>3} units  {:>3} succeeded  {:>3} failed  {cost}{scripted}",
+            "  {started}  {:>3} unit{plural}  {:>3} succeeded  {:>3} failed  {cost}{scripted}",
             known.units, known.succeeded, known.failed
         ));
     }
@@ -97,7 +105,12 @@ fn line(run: &Found, standing: Standing, known: Option<&crate::store::db::Listed
 fn show_one(global: &Global, runs: &Runs, what: &str) -> Result<Exit, Failure> {
     let found = runs.resolve(what).map_err(|error| unknown(&error))?;
     let standing = runs.standing(&found).map_err(Failure::internal)?;
-    let source = FileSource::open(&found.tape).map_err(|error| replay::failure(&error))?;
+    // Somebody still writes to the tape of a run that is on: its end is not the end of the run.
+    let source = match standing {
+        Standing::Running => FileSource::follow(&found.tape).map(|(source, _)| source),
+        _ => FileSource::open(&found.tape),
+    };
+    let source = source.map_err(|error| replay::failure(&error))?;
     let mut timeline = Timeline::new(Box::new(source));
     while timeline.advance(1 << 20, &mut |_| {}).map_err(Failure::internal)? == Progress::More {}
     let state = &timeline.story().state;
@@ -112,18 +125,22 @@ fn show_one(global: &Global, runs: &Runs, what: &str) -> Result<Exit, Failure> {
     } else {
         (|| {
             writeln!(out, "run {}  {}", found.id, standing.word())?;
+            let widest = state.units.iter().map(|unit| text::width(&unit.key)).max().unwrap_or_default().min(KEY);
             out.write_all(summary.to_text(timeline.source().origin(), state).as_bytes())?;
             for unit in &state.units {
-                let attempts = unit.attempts.len();
-                let plural = if attempts == 1 { "" } else { "s" };
-                writeln!(
-                    out,
-                    "  {:<11} {}  {attempts} attempt{plural}",
-                    unit.status.word(),
-                    text::safe(&unit.key, 60)
-                )?;
+                let pad = widest.saturating_sub(text::width(&unit.key));
+                let key = text::safe(&unit.key, KEY);
+                let attempts = counted(unit.attempts.len(), "attempt");
+                writeln!(out, "  {:<11} {key}{:pad$}  {attempts}", unit.status.word(), "")?;
             }
-            writeln!(out, "tape {}", found.tape.display())
+            let is_scripted = timeline.source().origin().header.as_ref().is_some_and(|header| header.scripted);
+            let next = Next::Project {
+                tape: &found.tape,
+                flag: global.project_dir.as_deref(),
+                run: &found.id.short().to_string(),
+                retry: !is_scripted && standing != Standing::Running,
+            };
+            out.write_all(summary.next_steps(next).as_bytes())
         })()
     };
     printed.map_err(|error| show::stdout_failed(&error))?;
@@ -131,13 +148,16 @@ fn show_one(global: &Global, runs: &Runs, what: &str) -> Result<Exit, Failure> {
 }
 
 fn reindex(runs: &Runs) -> Result<Exit, Failure> {
+    if runs.list().map_err(Failure::internal)?.is_empty() {
+        say_none()?;
+        return Ok(Exit::Ok);
+    }
     let mut db = Db::start_over(&runs.database()).map_err(Failure::internal)?;
     let done = runs.refresh(&mut db, &open_tape).map_err(Failure::internal)?;
     let sentences: Vec<String> =
         done.unreadable.iter().map(|(run, cause)| format!("run {} is left out: {cause}", run.short())).collect();
     project::warn(&sentences);
-    let plural = if done.indexed == 1 { "" } else { "s" };
-    writeln!(io::stdout(), "indexed {} run{plural}", done.indexed).map_err(|error| show::stdout_failed(&error))?;
+    writeln!(io::stdout(), "indexed {}", counted(done.indexed, "run")).map_err(|error| show::stdout_failed(&error))?;
     Ok(Exit::Ok)
 }
 

@@ -9,7 +9,7 @@ use super::{
     args::{Global, Profile, SessionArgs, Ui},
     drive::Executor,
     exit::{Exit, Failure},
-    launch::{self, Stage},
+    launch::{self, Fate, Stage},
     project, settings, show,
 };
 use crate::{
@@ -47,6 +47,7 @@ pub fn session(global: &Global, args: &SessionArgs) -> Result<Exit, Failure> {
         name: Some(UNIT.into()),
         scripted: false,
         step_budget: 0,
+        fate: Fate::Path,
     };
     let plan = Note::RunPlanned(RunPlanned {
         units: vec![PlannedUnit { unit: UNIT.into(), why: "asked for".into(), ..PlannedUnit::default() }],

@@ -18,6 +18,8 @@ use super::{
 pub fn load(global: &Global) -> Result<Config, Failure> {
     let config = layers(global)?.finish();
     project::warn(&config.warnings);
+    // A theme or a key that does not exist is as wrong where there is no screen: the next command may have one.
+    screen(global, &config)?;
     Ok(config)
 }
 

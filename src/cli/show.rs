@@ -115,7 +115,7 @@ pub fn stdout_failed(error: &io::Error) -> Failure {
     if error.kind() == io::ErrorKind::BrokenPipe {
         Failure::new(
             Exit::Signal(BROKEN_PIPE),
-            "stdout was closed by its reader, so the rest was not printed; the record is complete",
+            "stdout was closed by its reader, so the rest was not printed; what was being recorded went on to its end",
         )
     } else {
         Failure::internal(format!("cannot write to stdout: {error}; free some space or choose another target"))

@@ -9,9 +9,11 @@ use tokio::{
 use super::exit::Exit;
 use crate::units::schedule::Input;
 
-/// Which signal decided the exit code.
+/// Number of a hang-up.
 const SIGHUP: u8 = 1;
-const SIGINT: u8 = 2;
+/// Number of Ctrl-C.
+pub const SIGINT: u8 = 2;
+/// Number of a plain `kill`.
 const SIGTERM: u8 = 15;
 
 /// Listens until the run is over. Returns the exit code that a signal asks for, if one does.
@@ -37,11 +39,11 @@ pub fn listen(inputs: mpsc::Sender<Input>) -> std::io::Result<tokio::task::JoinH
                 }
                 _ = terminations.recv() => (Input::KillAll, Some(Exit::Signal(SIGTERM))),
                 _ = hangups.recv() => (Input::KillAll, Some(Exit::Signal(SIGHUP))),
-                () = inputs.closed() => return (asked > 1).then_some(Exit::Signal(SIGINT)),
+                () = inputs.closed() => return (asked > 0).then_some(Exit::Signal(SIGINT)),
             };
             // Nobody listens any more once the run is over.
             if inputs.send(input).await.is_err() || exit.is_some() {
-                return exit.or_else(|| (asked > 1).then_some(Exit::Signal(SIGINT)));
+                return exit.or_else(|| (asked > 0).then_some(Exit::Signal(SIGINT)));
             }
         }
     }))

@@ -1,16 +1,48 @@
 //! What is left to say when a run or a replay is over: counts, failed units, and the next command.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, path::Path};
 
 use serde_json::{Value, json};
 
 use crate::{
-    cli::exit::Exit,
+    cli::{exit::Exit, signals},
     run::{
         Origin, RunState,
         state::{Unit, UnitStatus},
     },
+    tui::text,
 };
+
+/// Longest sentence about a unit, in columns. The tape has the rest.
+const SENTENCE: usize = 300;
+
+/// Most units that the command for another try names; with more it would be no line to copy.
+const NAMED: usize = 12;
+
+/// `1 unit`, `2 units`.
+pub fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// What can be done with a record once its run is over.
+#[derive(Clone, Copy, Debug)]
+pub enum Next<'a> {
+    /// It is gone with its directory.
+    Gone,
+    /// It is no run of a project's units, or of none that another try would make sense for.
+    Replay(&'a Path),
+    /// It is a run of a project: the flag that finds the project again, if one was given, and its short id.
+    Project {
+        /// The tape.
+        tape: &'a Path,
+        /// Value of `--project-dir`.
+        flag: Option<&'a Path>,
+        /// Short run id.
+        run: &'a str,
+        /// Whether `run` can try units again.
+        retry: bool,
+    },
+}
 
 /// Totals of a run at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,6 +59,8 @@ pub struct Summary {
     pub failed: Vec<(String, String, Option<String>)>,
     /// Session ids in order of their attempts.
     pub sessions: Vec<String>,
+    /// Units that neither succeeded nor spent their budget, in plan order.
+    pub unfinished: Vec<String>,
     outcome: Option<String>,
     lost: [u64; 4],
     limited: bool,
@@ -51,6 +85,12 @@ impl Summary {
             calls: attempts().map(|attempt| u64::from(attempt.calls)).sum(),
             failed: state.units.iter().filter(|unit| unit.status == UnitStatus::Failed).map(failure_of).collect(),
             sessions: attempts().filter_map(|attempt| attempt.session.as_deref().map(str::to_owned)).collect(),
+            unfinished: state
+                .units
+                .iter()
+                .filter(|unit| !matches!(unit.status, UnitStatus::Succeeded | UnitStatus::Budget))
+                .map(|unit| unit.key.to_string())
+                .collect(),
             outcome: state.ended.as_ref().map(|ended| ended.outcome.clone()),
             lost: [state.lost.malformed, state.lost.unknown, state.lost.unknown_notes, state.lost.torn],
             limited: state.ended.as_ref().is_some_and(|ended| ended.outcome == "limit"),
@@ -67,6 +107,9 @@ impl Summary {
             Exit::Limit
         } else if self.count(UnitStatus::Failed) + self.count(UnitStatus::Stopped) > 0 {
             Exit::UnitFailed
+        } else if !self.unfinished.is_empty() {
+            // Somebody drained the run: nothing failed, but not everything was done either.
+            Exit::Signal(signals::SIGINT)
         } else {
             Exit::Ok
         }
@@ -92,27 +135,30 @@ impl Summary {
             || origin.name.clone(),
             |header| format!("{} · run {}", header.project.as_deref().unwrap_or("ingest"), header.run.short()),
         );
-        let outcome = match (&self.outcome, state.units.iter().all(|unit| unit.status.is_over())) {
-            (Some(outcome), _) => outcome.as_str(),
-            (None, true) => "ended",
-            (None, false) => "still running",
-        };
+        let name = text::safe(&name, SENTENCE);
+        if state.entries == 0 {
+            let _ = writeln!(text, "{name} · nothing is recorded in it");
+            return text;
+        }
         let counts: Vec<String> =
             self.counts.iter().map(|(status, count)| format!("{count} {}", status.word())).collect();
-        let units = state.units.len();
-        let plural = if units == 1 { "" } else { "s" };
-        let _ = writeln!(text, "{name} · {outcome} after {} · {units} unit{plural}: {}", state.now, counts.join(", "));
+        let outcome = self.outcome_word(state);
+        let units = counted(state.units.len(), "unit");
+        let colon = if counts.is_empty() { "" } else { ": " };
+        let _ = writeln!(text, "{name} · {outcome} after {} · {units}{colon}{}", state.now, counts.join(", "));
         let cost = self.cost_usd.map_or_else(|| "cost ?".into(), |cost| format!("${cost:.2}"));
         let scripted = if state.units.iter().any(|unit| unit.attempts.iter().any(|attempt| attempt.scripted)) {
             " (scripted agent: invented numbers)"
         } else {
             ""
         };
-        let _ = writeln!(text, "{} tool calls · {} turns · {cost}{scripted}", self.calls, self.turns);
+        let calls = counted(usize::try_from(self.calls).unwrap_or(usize::MAX), "tool call");
+        let turns = counted(usize::try_from(self.turns).unwrap_or(usize::MAX), "turn");
+        let _ = writeln!(text, "{calls} · {turns} · {cost}{scripted}");
         for (unit, reason, remedy) in &self.failed {
-            let _ = writeln!(text, "  ✗ {unit}: {reason}");
+            let _ = writeln!(text, "  ✗ {}", text::safe(&format!("{unit}: {reason}"), SENTENCE));
             if let Some(remedy) = remedy {
-                let _ = writeln!(text, "    {remedy}");
+                let _ = writeln!(text, "    {}", text::safe(remedy, SENTENCE));
             }
         }
         if self.lost.iter().any(|lost| *lost > 0) {
@@ -123,6 +169,54 @@ impl Summary {
             );
         }
         text
+    }
+
+    /// Lines that say where the record is, and the commands that go on from here.
+    pub fn next_steps(&self, next: Next<'_>) -> String {
+        match next {
+            Next::Gone => {
+                "the record was temporary; `ingestdeck demo --keep DIR` keeps it, and everything the demo wrote\n"
+                    .into()
+            }
+            Next::Replay(tape) => {
+                let path = tape.display().to_string();
+                format!("recorded in {path}\n  ingestdeck replay {}\n", word(&path))
+            }
+            Next::Project { tape, flag, run, retry } => {
+                let flag = flag.map(|flag| format!(" --project-dir {}", word(&flag.display().to_string())));
+                let flag = flag.unwrap_or_default();
+                let mut text = format!("recorded in {}\n  ingestdeck replay {run}{flag}\n", tape.display());
+                if retry && (1..=NAMED).contains(&self.unfinished.len()) {
+                    let only: Vec<String> =
+                        self.unfinished.iter().map(|unit| format!(" --only {}", word(unit))).collect();
+                    let _ = writeln!(text, "  ingestdeck run{flag}{}", only.concat());
+                } else if retry && !self.unfinished.is_empty() {
+                    let _ = writeln!(text, "  ingestdeck run{flag} --only UNIT");
+                }
+                text
+            }
+        }
+    }
+
+    /// How the run ended; for a record without an end, how it stands or broke off.
+    fn outcome_word(&self, state: &RunState) -> &str {
+        let any = |wanted: &[UnitStatus]| state.units.iter().any(|unit| wanted.contains(&unit.status));
+        match &self.outcome {
+            Some(outcome) => outcome,
+            None if any(&[UnitStatus::Running, UnitStatus::Waiting]) => "still running",
+            None if any(&[UnitStatus::Queued, UnitStatus::Interrupted]) => "interrupted",
+            None => "ended",
+        }
+    }
+}
+
+/// `text` as one word of a shell.
+fn word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./@%+=:,".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
     }
 }
 
