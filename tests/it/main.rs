@@ -7,6 +7,7 @@ mod captures;
 mod config;
 mod demo;
 mod ingest;
+mod real_ingest;
 mod replay;
 mod scripted;
 mod session;
