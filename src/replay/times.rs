@@ -16,16 +16,20 @@ static SIBLINGS: LazyLock<[Finder<'static>; 5]> = LazyLock::new(|| {
 /// How far a sibling may be away. Ids and times are short.
 const NEAR: usize = 96;
 
-/// The line's own `timestamp` in milliseconds since 1970.
+/// The line's own `timestamp` in milliseconds since 1970, in lines that nobody decodes.
 pub(super) fn own(line: &[u8]) -> Option<i64> {
     KEY.find_iter(line).find_map(|key| {
         let text = &line[key + KEY.needle().len()..];
         let text = &text[..memchr::memchr(b'"', &text[..text.len().min(40)])?];
         let around = &line[key.saturating_sub(NEAR)..line.len().min(key + text.len() + NEAR)];
         SIBLINGS.iter().any(|sibling| sibling.find(around).is_some()).then_some(())?;
-        let time: Timestamp = std::str::from_utf8(text).ok()?.parse().ok()?;
-        Some(time.as_millisecond())
+        read(std::str::from_utf8(text).ok()?)
     })
+}
+
+/// A time in milliseconds since 1970.
+pub(super) fn read(text: &str) -> Option<i64> {
+    text.parse().ok().map(Timestamp::as_millisecond)
 }
 
 #[cfg(test)]
