@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     args::{Global, Profile, SessionArgs, Ui},
     drive::Executor,
+    execute::pass_on,
     exit::{Exit, Failure},
     launch::{self, Fate, Stage},
     project, settings, show,
@@ -16,7 +17,7 @@ use crate::{
     claude::{
         lock::Locks,
         session::{self, SessionLaunch, order, resume_line},
-        unit::{Command, Program},
+        unit::Program,
     },
     config::{Config, Vars, paths::UserDirs},
     run::{Item, Recorder},
@@ -138,24 +139,13 @@ impl Executor for Sessions {
         &self,
         unit: UnitKey,
         attempt: u32,
-        mut stop: mpsc::Receiver<StopHow>,
+        stop: mpsc::Receiver<StopHow>,
         ready: oneshot::Sender<()>,
     ) -> Verdict {
         // One session at a time: nothing waits for its start-up.
         let _ = ready.send(());
         let (send, commands) = mpsc::channel(4);
-        let forwarding = tokio::spawn(async move {
-            while let Some(how) = stop.recv().await {
-                let command = match how {
-                    StopHow::Drain => continue,
-                    StopHow::Stop => Command::Interrupt,
-                    StopHow::Kill => Command::Kill,
-                };
-                if send.send(command).await.is_err() {
-                    return;
-                }
-            }
-        });
+        let forwarding = tokio::spawn(pass_on(stop, send));
         let end = session::run_session(SessionLaunch { attempt, ..self.launch.clone() }, commands).await;
         forwarding.abort();
         let verdict = end.verdict(&unit);
