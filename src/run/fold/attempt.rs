@@ -1,6 +1,9 @@
 //! The fold of one attempt's lines: counts, rows, and the translator's events passed on.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use crate::{
     actions::{ActionKind, Ended, Event, Phase, Translator, event::Detail},
@@ -46,8 +49,8 @@ pub(super) struct LaneFold {
     /// Rows of calls without a result, by id.
     open: HashMap<Box<str>, usize>,
     /// Ids of calls that failed or were denied.
-    failed: Vec<Box<str>>,
-    denied: Vec<Box<str>>,
+    failed: HashSet<Box<str>>,
+    denied: HashSet<Box<str>>,
     /// Recent API messages with the highest usage seen of each.
     messages: Vec<(Box<str>, Tokens)>,
     /// Tokens of messages that are no longer remembered.
@@ -78,8 +81,8 @@ impl LaneFold {
             rows: 0,
             translator: Translator::new(None, None),
             open: HashMap::new(),
-            failed: Vec::new(),
-            denied: Vec::new(),
+            failed: HashSet::new(),
+            denied: HashSet::new(),
             messages: Vec::new(),
             settled: Tokens::default(),
             api_error: ApiError::default(),
@@ -196,11 +199,10 @@ impl LaneFold {
 
     /// Counts a failed call once, whoever reports it.
     pub(super) fn count_failure(&mut self, story: &mut Story, id: Option<&str>) {
-        if let Some(id) = id {
-            if self.failed.iter().any(|known| &**known == id) {
-                return;
-            }
-            self.failed.push(id.into());
+        if let Some(id) = id
+            && !self.failed.insert(id.into())
+        {
+            return;
         }
         self.attempt(story).failures += 1;
     }
@@ -393,8 +395,7 @@ impl LaneFold {
     }
 
     fn count_denial(&mut self, story: &mut Story, id: &str) {
-        if !self.denied.iter().any(|known| &**known == id) {
-            self.denied.push(id.into());
+        if self.denied.insert(id.into()) {
             self.attempt(story).denials += 1;
         }
     }
@@ -470,10 +471,10 @@ fn tokens(usage: Raw<'_>) -> Tokens {
 
 fn sum(a: Tokens, b: Tokens) -> Tokens {
     Tokens {
-        input: a.input + b.input,
-        output: a.output + b.output,
-        cache_read: a.cache_read + b.cache_read,
-        cache_write: a.cache_write + b.cache_write,
+        input: a.input.saturating_add(b.input),
+        output: a.output.saturating_add(b.output),
+        cache_read: a.cache_read.saturating_add(b.cache_read),
+        cache_write: a.cache_write.saturating_add(b.cache_write),
     }
 }
 
