@@ -111,6 +111,20 @@ fn a_run_is_private_alive_and_then_over() {
 }
 
 #[test]
+fn a_run_that_dies_in_a_retry_after_its_end_is_interrupted() {
+    let project = tempfile::tempdir().unwrap();
+    let runs = Runs::of_project(project.path());
+    let run = runs.create(header).unwrap();
+    let unit = UnitKey::from("u");
+    end(&run);
+    note(&run, Some((&unit, 1)), &Note::RetryRequested { next: 2 });
+    note(&run, Some((&unit, 2)), &Note::AttemptStarted(Box::default()));
+    drop(run);
+    let found = runs.resolve("latest").unwrap();
+    assert_eq!(runs.standing(&found).unwrap(), Standing::Interrupted);
+}
+
+#[test]
 fn a_lock_file_that_nobody_holds_is_litter() {
     let project = tempfile::tempdir().unwrap();
     let runs = Runs::of_project(project.path());
