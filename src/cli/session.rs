@@ -1,6 +1,6 @@
 //! `session`: one plain Claude Code session, recorded and shown like a unit.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
@@ -11,7 +11,7 @@ use super::{
     execute::pass_on,
     exit::{Exit, Failure},
     launch::{self, Fate, Stage},
-    project, settings, show,
+    runs, settings, show,
 };
 use crate::{
     claude::{
@@ -19,9 +19,8 @@ use crate::{
         session::{self, SessionLaunch, order, resume_line},
         unit::Program,
     },
-    config::{Config, Vars, paths::UserDirs},
+    config::Config,
     run::{Item, Recorder},
-    store::Runs,
     tape::{
         Body, Note, UnitKey,
         note::{AttemptEnded, PlannedUnit, RunPlanned, StopHow, Verdict},
@@ -44,7 +43,7 @@ pub fn session(global: &Global, args: &SessionArgs) -> Result<Exit, Failure> {
     let stage = Stage {
         global,
         config: &config,
-        runs: place(global)?,
+        runs: runs::place(global)?,
         name: Some(UNIT.into()),
         scripted: false,
         step_budget: 0,
@@ -104,19 +103,6 @@ fn flags(config: &Config, args: &SessionArgs) -> session::SessionArgs {
         model: args.model.clone().or(of_profile.model),
         ..of_profile
     }
-}
-
-/// A session inside a project is recorded there; elsewhere in the user's state directory.
-fn place(global: &Global) -> Result<Runs, Failure> {
-    let directory = project::directory(global)?;
-    if directory.join("ktx.yaml").is_file() {
-        return Ok(Runs::of_project(&directory));
-    }
-    let vars: Vars = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value))).collect();
-    let state: Option<PathBuf> = UserDirs::from_vars(&vars).state;
-    state
-        .map(|state| Runs::of_project(&state))
-        .ok_or_else(|| Failure::usage("there is nowhere to record the session; set HOME, or go to a project"))
 }
 
 /// Stands in until the run has a tape.
