@@ -15,6 +15,7 @@ pub mod replay;
 pub mod run;
 pub mod runs;
 pub mod screen;
+pub mod screenshot;
 pub mod session;
 pub mod settings;
 pub mod show;
@@ -70,6 +71,7 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Demo(args) => demo::demo(global, args),
         Command::Run(args) => run::run(global, args),
         Command::Replay(args) => replay::replay(global, args),
+        Command::Screenshot(args) => screenshot::screenshot(global, args),
         Command::Session(args) => session::session(global, args),
         Command::Doctor(args) => doctor::doctor(global, args),
         Command::Runs { command } => runs::runs(global, command),

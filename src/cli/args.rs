@@ -92,6 +92,9 @@ pub enum Command {
     },
     /// Check that everything a run needs is there
     Doctor(DoctorArgs),
+    /// Draw a record into an SVG, after some keys
+    #[command(hide = true)]
+    Screenshot(ScreenshotArgs),
     /// Look at the settings
     Config {
         /// What about them.
@@ -170,6 +173,25 @@ pub enum Until {
     Indexed,
     /// Everything is folded.
     End,
+}
+
+/// `screenshot`.
+#[derive(Clone, Debug, Args)]
+pub struct ScreenshotArgs {
+    /// File, run id or `latest`
+    pub what: String,
+    /// File to write
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// Columns and rows
+    #[arg(long, default_value = "120x36", value_name = "WxH")]
+    pub size: String,
+    /// Keys to press first, as `[keys]` writes them
+    #[arg(long, default_value = "")]
+    pub keys: String,
+    /// Theme
+    #[arg(long, default_value = "dark")]
+    pub theme: String,
 }
 
 /// `session`.

@@ -40,7 +40,14 @@ pub fn session(global: &Global, args: &SessionArgs) -> Result<Exit, Failure> {
     let prompt = args.prompt.join(" ");
     order::delivery(&prompt).map_err(|error| Failure::usage(error.to_string()))?;
     let flags = flags(&config, args);
-    let stage = Stage { global, config: &config, runs: place(global)?, name: Some(UNIT.into()), scripted: false };
+    let stage = Stage {
+        global,
+        config: &config,
+        runs: place(global)?,
+        name: Some(UNIT.into()),
+        scripted: false,
+        step_budget: 0,
+    };
     let plan = Note::RunPlanned(RunPlanned {
         units: vec![PlannedUnit { unit: UNIT.into(), why: "asked for".into(), ..PlannedUnit::default() }],
         concurrency: 1,

@@ -1,6 +1,6 @@
 //! One turn: plays the steps of a part, one after the other, until they end or somebody interrupts.
 
-use std::{collections::VecDeque, io, pin::pin, time::Duration};
+use std::{io, time::Duration};
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde_json::{Value, json};
@@ -271,7 +271,6 @@ impl<'a> Turn<'a> {
         let together = asked.iter().all(|call| call.read_only);
         let mut waiting = asked.into_iter();
         let mut running = FuturesUnordered::new();
-        let mut done = VecDeque::new();
         loop {
             while running.is_empty() || together {
                 match waiting.next() {
@@ -279,26 +278,14 @@ impl<'a> Turn<'a> {
                     None => break,
                 }
             }
-            let next = match done.pop_front() {
-                Some(outcome) => Some(outcome),
-                None => tokio::select! {
-                    biased;
-                    () = token.cancelled() => return Err(Cut::Interrupted),
-                    outcome = running.next() => outcome,
-                },
+            let outcome = tokio::select! {
+                biased;
+                () = token.cancelled() => return Err(Cut::Interrupted),
+                outcome = running.next() => outcome,
             };
-            let Some(outcome) = next else { break };
-            let mut settling = pin!(self.settle(outcome?));
-            loop {
-                // The other calls go on meanwhile: one of them may be next in line for the stream that this one waits
-                // for, and would never let go of it unpolled.
-                tokio::select! {
-                    settled = &mut settling => {
-                        settled?;
-                        break;
-                    }
-                    Some(outcome) = running.next() => done.push_back(outcome),
-                }
+            match outcome {
+                Some(outcome) => self.settle(outcome?).await?,
+                None => break,
             }
         }
         if self.actor.run.max_turns.is_some_and(|most| self.messages >= most) {

@@ -1,0 +1,244 @@
+//! `screenshot`: a record drawn through the screen's own path, as an SVG. How the pictures of the README are made.
+
+use std::{collections::VecDeque, fmt::Write as _, future, io, path::PathBuf, time::Duration};
+
+use jiff::Timestamp;
+use ratatui::{
+    buffer::{Buffer, Cell},
+    layout::Rect,
+    style::{Color, Modifier},
+};
+use tokio::time::Instant;
+
+use super::{
+    args::{Global, ScreenshotArgs},
+    exit::{Exit, Failure},
+    replay, screen, settings,
+};
+use crate::{
+    run::Timeline,
+    tui::{
+        self, ColorLevel, Left, Theme,
+        key::Key,
+        world::{Input, Moment, World},
+    },
+};
+
+/// Size of a cell, in SVG units.
+const CELL: (f32, f32) = (8.4, 18.0);
+
+/// Time that the screen gets after the last key.
+const SETTLING: Duration = Duration::from_millis(200);
+
+/// Room around the screen.
+const MARGIN: f32 = 10.0;
+
+/// Draws a record after some keys.
+///
+/// # Errors
+/// When the record cannot be opened or the picture cannot be written.
+pub fn screenshot(global: &Global, args: &ScreenshotArgs) -> Result<Exit, Failure> {
+    let size = size(&args.size)?;
+    let config = settings::load(global)?;
+    let mut options = settings::screen(global, &config)?;
+    options.theme =
+        Theme::new(&args.theme, ColorLevel::Full, global.ascii).map_err(|error| Failure::usage(error.to_string()))?;
+    let keys = keys(&args.keys)?;
+    let runtime = screen::runtime(1)?;
+    let buffer = runtime.block_on(async {
+        let timeline = Timeline::new(Box::new(replay::open(global, &args.what)?));
+        // First everything is read, without a key; then the keys fall on the whole story.
+        let mut reading = Picture::new(size, VecDeque::new(), false);
+        let read = tui::Options { until: Some(tui::Until::End), ..options.clone() };
+        let left = tui::drive(timeline, None, read, &mut reading).await.map_err(Failure::internal)?;
+        let mut picture = Picture::new(size, keys, true);
+        let left = tui::drive(left.timeline, None, options, &mut picture).await.map_err(Failure::internal)?;
+        match left.how {
+            Left::Closed | Left::Quit => Ok(picture.buffer),
+            Left::Reached | Left::Signal(_) => Err(Failure::internal("the screen was left before it was drawn")),
+        }
+    })?;
+    std::fs::write(&args.out, svg(&buffer))
+        .map_err(|error| Failure::internal(format!("cannot write {}: {error}", PathBuf::from(&args.out).display())))?;
+    Ok(Exit::Ok)
+}
+
+fn size(text: &str) -> Result<(u16, u16), Failure> {
+    let parsed = text.split_once('x').and_then(|(width, height)| Some((width.parse().ok()?, height.parse().ok()?)));
+    parsed.ok_or_else(|| Failure::usage(format!("--size {text} is no size; write columns and rows, such as 120x36")))
+}
+
+fn keys(text: &str) -> Result<VecDeque<Key>, Failure> {
+    if text.is_empty() {
+        return Ok(VecDeque::new());
+    }
+    tui::key::parse(text).map(Into::into).map_err(|error| Failure::usage(format!("--keys {text}: {error}")))
+}
+
+/// A world that is a sheet of paper: keys come from a list, frames stay where they are drawn.
+struct Picture {
+    buffer: Buffer,
+    keys: VecDeque<Key>,
+    started: Instant,
+    /// When it is left: some time after the last key, so that whatever that set in motion is done.
+    leaves: Option<Instant>,
+    ends: bool,
+}
+
+impl Picture {
+    fn new((width, height): (u16, u16), keys: VecDeque<Key>, ends: bool) -> Self {
+        let buffer = Buffer::empty(Rect::new(0, 0, width, height));
+        Self { buffer, keys, started: Instant::now(), leaves: None, ends }
+    }
+}
+
+impl World for Picture {
+    fn moment(&self) -> Moment {
+        Moment { now: self.started.elapsed(), wall: Timestamp::UNIX_EPOCH }
+    }
+
+    async fn input(&mut self) -> Input {
+        match self.keys.pop_front() {
+            Some(key) => Input::Key(key),
+            None if self.ends => {
+                let leaves = *self.leaves.get_or_insert_with(|| Instant::now() + SETTLING);
+                tokio::time::sleep_until(leaves).await;
+                Input::Closed
+            }
+            None => future::pending().await,
+        }
+    }
+
+    fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer)) -> io::Result<()> {
+        self.buffer.reset();
+        paint(&mut self.buffer);
+        Ok(())
+    }
+
+    fn title(&mut self, _: &str) {}
+
+    fn copy(&mut self, _: &str) {}
+
+    fn mouse(&mut self, _: bool) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn clear(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn suspend(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn svg(buffer: &Buffer) -> String {
+    let Rect { width, height, .. } = buffer.area;
+    let (wide, tall) = (f32::from(width) * CELL.0 + 2.0 * MARGIN, f32::from(height) * CELL.1 + 2.0 * MARGIN);
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{wide}\" height=\"{tall}\" viewBox=\"0 0 {wide} {tall}\">\n\
+         <rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"#16181d\"/>\n\
+         <g font-family=\"ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace\" font-size=\"14\" xml:space=\"preserve\">\n"
+    );
+    for row in 0..height {
+        let mut column = 0;
+        while column < width {
+            let cell = &buffer[(column, row)];
+            let mut text = cell.symbol().to_owned();
+            let start = column;
+            column += 1;
+            while column < width && alike(cell, &buffer[(column, row)]) {
+                text.push_str(buffer[(column, row)].symbol());
+                column += 1;
+            }
+            run(&mut out, cell, &text, (start, row), column - start);
+        }
+    }
+    out.push_str("</g>\n</svg>\n");
+    out
+}
+
+fn alike(a: &Cell, b: &Cell) -> bool {
+    a.fg == b.fg && a.bg == b.bg && a.modifier == b.modifier
+}
+
+fn run(out: &mut String, cell: &Cell, text: &str, (column, row): (u16, u16), length: u16) {
+    let (mut front, mut back) = (color(cell.fg, "#d7dae0"), color(cell.bg, "none"));
+    if cell.modifier.contains(Modifier::REVERSED) {
+        let ground = if back == "none" { "#16181d".into() } else { back };
+        back = std::mem::replace(&mut front, ground);
+    }
+    let (x, y) = (f32::from(column) * CELL.0 + MARGIN, f32::from(row) * CELL.1 + MARGIN);
+    let wide = f32::from(length) * CELL.0;
+    if back != "none" {
+        let tall = CELL.1;
+        let _ =
+            writeln!(out, "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" height=\"{tall}\" fill=\"{back}\"/>");
+    }
+    if text.trim().is_empty() {
+        return;
+    }
+    let weight = if cell.modifier.contains(Modifier::BOLD) { " font-weight=\"bold\"" } else { "" };
+    let faint = if cell.modifier.contains(Modifier::DIM) { " opacity=\"0.6\"" } else { "" };
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let base = y + 13.5;
+    let _ = writeln!(
+        out,
+        "<text x=\"{x:.1}\" y=\"{base:.1}\" fill=\"{front}\" textLength=\"{wide:.1}\" lengthAdjust=\"spacingAndGlyphs\"{weight}{faint}>{text}</text>"
+    );
+}
+
+fn color(color: Color, unset: &str) -> String {
+    match color {
+        Color::Reset => unset.to_owned(),
+        Color::Rgb(r, g, b) => format!("#{r:02x}{g:02x}{b:02x}"),
+        Color::Black => "#1d1f21".into(),
+        Color::Red => "#e06c75".into(),
+        Color::Green => "#98c379".into(),
+        Color::Yellow => "#e5c07b".into(),
+        Color::Blue => "#61afef".into(),
+        Color::Magenta => "#c678dd".into(),
+        Color::Cyan => "#56b6c2".into(),
+        Color::Gray => "#abb2bf".into(),
+        Color::DarkGray => "#7f848e".into(),
+        Color::LightRed => "#ff7b86".into(),
+        Color::LightGreen => "#b5e890".into(),
+        Color::LightYellow => "#ffd68a".into(),
+        Color::LightBlue => "#82c4ff".into(),
+        Color::LightMagenta => "#e09bf5".into(),
+        Color::LightCyan => "#7fe0ec".into(),
+        Color::White => "#ffffff".into(),
+        // The 6x6x6 cube and the greys, as every terminal has them.
+        Color::Indexed(index @ 16..=231) => {
+            let level = |step: u8| if step == 0 { 0 } else { 55 + 40 * step };
+            let index = index - 16;
+            format!("#{:02x}{:02x}{:02x}", level(index / 36), level(index / 6 % 6), level(index % 6))
+        }
+        Color::Indexed(index @ 232..) => {
+            let grey = 8 + 10 * (index - 232);
+            format!("#{grey:02x}{grey:02x}{grey:02x}")
+        }
+        Color::Indexed(_) => unset.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_escaped_and_styled() {
+        let mut buffer = Buffer::empty(Rect::new(0, 0, 6, 1));
+        buffer.set_string(0, 0, "<a&b>", ratatui::style::Style::new().fg(Color::Rgb(1, 2, 3)).bg(Color::Indexed(16)));
+        let svg = svg(&buffer);
+        assert!(svg.contains("fill=\"#010203\""), "{svg}");
+        assert!(svg.contains("&lt;a&amp;b&gt;"), "{svg}");
+        assert!(svg.contains("fill=\"#000000\""), "{svg}");
+    }
+
+    #[test]
+    fn sizes_are_columns_and_rows() {
+        assert_eq!(size("120x36").unwrap(), (120, 36));
+        assert!(size("120").is_err());
+    }
+}
