@@ -60,7 +60,7 @@ fn one_unit_fails_and_the_others_do_not() {
     let script = "
 [[part]]
 unit = \"docs-one\"
-steps = [{ call = { tool = \"read_raw_file\", with = { path = \"../../etc/passwd\" } } }, { say = \"tried\" }]
+steps = [{ call = { tool = \"read_raw_file\", with = { path = \"../../../../etc/passwd\" } } }, { call = { tool = \"wiki_list_tags\", with = { path = 1 } } }, { say = \"tried\" }]
 [[part]]
 steps = [{ call = { tool = \"read_raw_file\", with = { path = \"two.md\" } } }, { say = \"read\" }]";
     let ran = run(&place, script, &["--ui", "json"]);

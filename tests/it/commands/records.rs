@@ -58,7 +58,7 @@ fn what_cannot_be_replayed() {
         ("folder", 2, "is a directory; name one file inside it"),
         ("newer", 2, "tape format 2 is newer than this program reads (1); use a newer ingestdeck"),
         ("missing.jsonl", 4, "there is no file missing.jsonl"),
-        ("missing", 4, "no run is recorded in this project yet"),
+        ("missing", 4, "there is no file missing, and no run matches \"missing\""),
         ("latest", 4, "no run is recorded in this project yet"),
     ] {
         let ran: Ran = replay(what);
