@@ -3,21 +3,24 @@
 
 use std::{
     collections::HashMap,
-    fs::{self, File},
+    fs,
+    io::{PipeReader, Read},
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Command, ExitStatus, Stdio},
+    sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
 
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use serde_json::Value;
 use tempfile::TempDir;
 
 /// No child may take longer, whatever goes wrong. Debug builds on a busy machine are slow.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
-
-/// How often something is looked at while it is waited for.
-const LOOK: Duration = Duration::from_millis(10);
 
 /// A directory of its own, with a home in it.
 #[derive(Debug)]
@@ -131,31 +134,15 @@ esac
         self.start(command).end()
     }
 
-    /// Starts `command`, what it prints going to files.
+    /// Starts `command`.
     pub(crate) fn start(&self, command: Command) -> Running {
-        let outputs = self.outputs();
-        let stdout = File::create(outputs.path().join("stdout")).unwrap();
-        Self::spawn(command, stdout.into(), outputs)
+        let (stdout, writer) = std::io::pipe().unwrap();
+        Running::start(command, writer.into(), Some(stdout))
     }
 
     /// Starts `command` with a stdout of the caller's.
     pub(crate) fn start_into(&self, command: Command, stdout: Stdio) -> Running {
-        Self::spawn(command, stdout, self.outputs())
-    }
-
-    /// A directory for what a child prints, with both files in it.
-    fn outputs(&self) -> TempDir {
-        let outputs = tempfile::tempdir_in(self.root.path()).unwrap();
-        for name in ["stdout", "stderr"] {
-            File::create(outputs.path().join(name)).unwrap();
-        }
-        outputs
-    }
-
-    fn spawn(mut command: Command, stdout: Stdio, outputs: TempDir) -> Running {
-        let stderr = File::create(outputs.path().join("stderr")).unwrap();
-        let child = command.stdout(stdout).stderr(stderr).spawn().unwrap();
-        Running { child, outputs, deadline: Instant::now() + DEADLINE }
+        Running::start(command, stdout, None)
     }
 
     /// Command lines of all processes that name this place, without `except`.
@@ -175,68 +162,111 @@ esac
         let deadline = Instant::now() + DEADLINE;
         while !self.processes(0).is_empty() {
             assert!(Instant::now() < deadline, "still there: {:?}", self.processes(0));
-            thread::sleep(LOOK);
+            thread::yield_now();
         }
     }
+}
+
+/// Something that a child did.
+#[derive(Debug)]
+enum Did {
+    Said(&'static str, Vec<u8>),
+    Closed(&'static str),
+    Ended(ExitStatus),
 }
 
 /// A child on its way. It dies with this value.
 #[derive(Debug)]
 pub(crate) struct Running {
-    child: Child,
-    outputs: TempDir,
+    pid: u32,
+    news: mpsc::Receiver<Did>,
+    open: Vec<&'static str>,
+    status: Option<ExitStatus>,
+    said: HashMap<&'static str, Vec<u8>>,
     deadline: Instant,
 }
 
 impl Running {
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
+    fn start(mut command: Command, into: Stdio, stdout: Option<PipeReader>) -> Self {
+        let mut child = command.stdout(into).stderr(Stdio::piped()).spawn().unwrap();
+        // The command keeps our end of its stdout open.
+        drop(command);
+        let (tell, news) = mpsc::channel();
+        let stderr = child.stderr.take().unwrap();
+        let mut open = vec!["stderr"];
+        listen("stderr", stderr, tell.clone());
+        if let Some(stdout) = stdout {
+            listen("stdout", stdout, tell.clone());
+            open.push("stdout");
+        }
+        let pid = child.id();
+        thread::spawn(move || tell.send(Did::Ended(child.wait().unwrap())));
+        Self { pid, news, open, status: None, said: HashMap::new(), deadline: Instant::now() + DEADLINE }
     }
 
-    pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
-        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).unwrap());
-        nix::sys::signal::kill(pid, signal).unwrap();
+    pub(crate) fn id(&self) -> u32 {
+        self.pid
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.pid).unwrap());
+        kill(pid, signal).unwrap();
     }
 
     /// Waits until it has printed `text` to `stdout` or `stderr`.
     pub(crate) fn wait_for(&mut self, stream: &str, text: &str) {
         while !self.said(stream).contains(text) {
-            let ended = self.child.try_wait().unwrap();
-            assert!(ended.is_none(), "ended ({ended:?}) before {text}: {}{}", self.said("stdout"), self.said("stderr"));
-            self.pause();
+            assert!(self.status.is_none(), "ended before {text}: {self:?}");
+            self.hear();
         }
     }
 
+    /// Waits until it has ended, and nobody holds its outputs any more.
     pub(crate) fn end(mut self) -> Ran {
-        let status = self.status();
-        Ran { code: status.code(), stdout: self.said("stdout"), stderr: self.said("stderr") }
+        loop {
+            match self.status {
+                Some(status) if self.open.is_empty() => {
+                    return Ran { code: status.code(), stdout: self.said("stdout"), stderr: self.said("stderr") };
+                }
+                _ => self.hear(),
+            }
+        }
     }
 
-    fn status(&mut self) -> ExitStatus {
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            self.pause();
+    fn hear(&mut self) {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        match self.news.recv_timeout(left) {
+            Ok(Did::Said(stream, bytes)) => self.said.entry(stream).or_default().extend(bytes),
+            Ok(Did::Closed(stream)) => self.open.retain(|open| *open != stream),
+            Ok(Did::Ended(status)) => self.status = Some(status),
+            Err(_) => panic!("hangs: {}{}", self.said("stdout"), self.said("stderr")),
         }
     }
 
     fn said(&self, stream: &str) -> String {
-        String::from_utf8(fs::read(self.outputs.path().join(stream)).unwrap()).expect("output is text")
-    }
-
-    fn pause(&self) {
-        assert!(Instant::now() < self.deadline, "hangs: {}{}", self.said("stdout"), self.said("stderr"));
-        thread::sleep(LOOK);
+        // What was cut in the middle of a character comes whole with the next piece.
+        String::from_utf8_lossy(self.said.get(stream).map_or(&[], Vec::as_slice)).into_owned()
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Gone already, in a test that passes.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if self.status.is_none() {
+            // Gone by itself in the meantime, at worst.
+            let _ = kill(Pid::from_raw(i32::try_from(self.pid).unwrap_or(i32::MAX)), Signal::SIGKILL);
+        }
     }
+}
+
+fn listen(name: &'static str, mut stream: impl Read + Send + 'static, tell: mpsc::Sender<Did>) {
+    thread::spawn(move || {
+        let mut buffer = [0; 8192];
+        // A test that failed listens no more.
+        while let Ok(count @ 1..) = stream.read(&mut buffer) {
+            let _ = tell.send(Did::Said(name, buffer[..count].to_vec()));
+        }
+        let _ = tell.send(Did::Closed(name));
+    });
 }
 
 /// The lines of a JSON stream, held to the contract.

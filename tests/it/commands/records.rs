@@ -24,7 +24,8 @@ fn every_capture_is_replayed() {
         let json = place.run(&["replay", &file, "--ui", "json"]);
         assert_eq!(json.stderr, "", "{file}");
         let lines = contract(json.done());
-        if !file.ends_with(".json") {
+        // One capture is of a process that said nothing.
+        if file.ends_with(".jsonl") && fs::metadata(&file).unwrap().len() > 0 {
             assert!(lines.iter().any(|line| line["event"]["type"] == "completed"), "{file} completes nothing");
         }
         let plain = place.run(&["replay", &file]);
