@@ -42,10 +42,15 @@ pub enum Plain {
 /// What `--ui` means here and now.
 pub fn resolve(ui: Ui) -> Ui {
     match ui {
-        Ui::Auto if io::stdout().is_terminal() => Ui::Tui,
+        Ui::Auto if io::stdout().is_terminal() && !is_dumb() => Ui::Tui,
         Ui::Auto => Ui::Lines,
         chosen => chosen,
     }
+}
+
+/// The terminal says that it can only be written to, line by line.
+fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }
 
 /// Whether plain output is coloured.
@@ -56,7 +61,7 @@ pub fn colored(color: Color) -> bool {
         Color::Never => false,
         Color::Auto if set("NO_COLOR") => false,
         Color::Auto if set("CLICOLOR_FORCE") => true,
-        Color::Auto => io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb"),
+        Color::Auto => io::stdout().is_terminal() && !is_dumb(),
     }
 }
 

@@ -121,7 +121,7 @@ impl Fold {
             });
         }
         for skipped in &planned.skipped {
-            self.remark(story, arrived, Level::Warning, format!("{} skipped: {}", skipped.connection, skipped.why));
+            self.remark(story, arrived, Level::Warning, skipped.why.clone());
         }
         story.state.planned = Some(Arc::new(planned.clone()));
     }
