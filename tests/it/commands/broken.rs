@@ -173,7 +173,7 @@ fn without_a_home() {
     let mut session = place.command(&["session", "--claude-bin", claude.to_str().unwrap(), "--", "hello"]);
     session.env_remove("HOME").current_dir(elsewhere.path());
     let ran = place.ran(session);
-    assert!(ran.refused(2).contains("nowhere to record the session; set HOME"), "{ran:?}");
+    assert!(ran.refused(2).contains("no place for records; set HOME"), "{ran:?}");
 }
 
 #[test]
@@ -190,4 +190,14 @@ fn a_project_that_cannot_be_written() {
     assert_eq!(ran.refused(2), ". is not empty; name a new directory for the demo");
     let ran = place.run(&["demo", "--keep", "ktx.yaml/inside"]);
     assert!(ran.refused(2).contains("name a new directory"), "{ran:?}");
+}
+
+#[test]
+fn a_program_that_is_no_claude() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    let other = place.script("claude-stub", "echo bash, I am");
+    let ran = place.run(&["run", "--claude-bin", other.to_str().unwrap()]);
+    let said = ran.refused(96);
+    assert!(said.contains("claude-stub --version names no release") && said.contains("--claude-bin"), "{said}");
 }
