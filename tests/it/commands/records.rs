@@ -107,3 +107,18 @@ fn an_id_that_is_not_enough() {
     let ran = place.run(&["runs", "show", "ffffff"]);
     assert_eq!(ran.refused(4), "no run matches \"ffffff\"; `ingestdeck runs list` shows the recorded runs");
 }
+
+#[test]
+fn a_session_outside_of_a_project_is_found_again() {
+    let place = Place::new();
+    let claude = place.claude(
+        r#"echo '{"type":"result","subtype":"success","is_error":false,"result":"hi","session_id":"71e0375d-663a-410d-af87-d38db70b0683"}'"#,
+    );
+    let ran = place.run(&["session", "--claude-bin", claude.to_str().unwrap(), "--", "hello"]);
+    ran.done();
+    assert!(!place.path(".ktx").exists(), "there is no project here: {ran:?}");
+    assert!(place.run(&["runs", "list"]).done().contains("1 succeeded"));
+    assert!(place.run(&["replay", "latest"]).done().contains("completed: hi"));
+    let ran = place.run(&["runs", "list", "--project-dir", "no-such"]);
+    assert!(ran.refused(2).contains("no-such is no directory"), "{ran:?}");
+}
