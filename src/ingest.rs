@@ -1,6 +1,6 @@
 //! The ingest stage: a project, its sources cut into units, and what one attempt at a unit may read, call and write.
 //!
-//! The way through it, in order: [`project`] finds and reads `ktx.yaml`; [`plan`] cuts the sources of its connections
+//! The way through it, in order: [`project`] finds and reads `ktx.yaml`; [`mod@plan`] cuts the sources of its connections
 //! into units with the adapters of [`source`]; [`attempt`] gives a runner the prompt and the tools of one try, checks
 //! what it wrote and moves it into the project, whole or not at all.
 //!

@@ -10,6 +10,7 @@ pub mod file;
 pub mod index;
 pub mod search;
 
+mod ahead;
 mod lines;
 mod parsed;
 mod spool;

@@ -1,4 +1,4 @@
-//! One attempt at a unit, from the first byte to the last: the shell that carries out what [`course`](super::course)
+//! One attempt at a unit, from the first byte to the last: the shell that carries out what `course`
 //! decides.
 //!
 //! Owns the process, its pipes, the tool server and the private directory of the attempt. Whatever arrives is recorded

@@ -121,6 +121,7 @@ pub fn launch(global: &Global, launch: Launch) -> Result<Outcome, Failure> {
         runs: Runs::of_project(&launch.project.root),
         name: launch.project.root.file_name().map(|name| name.to_string_lossy().into_owned()),
         scripted: launch.agent.is_scripted(),
+        step_budget: launch.terms.step_budget,
         fate: launch.fate.clone(),
     };
     let now = Timestamp::now();
@@ -160,6 +161,8 @@ pub struct Stage<'a> {
     pub name: Option<String>,
     /// A script plays the model.
     pub scripted: bool,
+    /// Turns of an attempt; 0 for no limit of ours.
+    pub step_budget: u32,
     /// What becomes of the record.
     pub fate: Fate,
 }
@@ -213,7 +216,7 @@ impl Stage<'_> {
 
         let (inputs, received) = mpsc::channel(INPUTS);
         let recorder: Arc<dyn Recorder> = Arc::clone(&tape) as _;
-        let tap = Arc::new(Tap::new(Arc::clone(&recorder), inputs.downgrade()));
+        let tap = Arc::new(Tap::new(Arc::clone(&recorder), inputs.downgrade(), self.step_budget));
         let executor = Arc::new(make(tap, &directory));
         let drive = Drive::new(schedule, executor, recorder).run(received, options.is_some());
         let view = View { timeline, changed: tape.subscribe(), finish };

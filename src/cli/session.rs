@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     args::{Global, Profile, SessionArgs, Ui},
     drive::Executor,
+    execute::pass_on,
     exit::{Exit, Failure},
     launch::{self, Fate, Stage},
     project, settings, show,
@@ -16,7 +17,7 @@ use crate::{
     claude::{
         lock::Locks,
         session::{self, SessionLaunch, order, resume_line},
-        unit::{Command, Program},
+        unit::Program,
     },
     config::{Config, Vars, paths::UserDirs},
     run::{Item, Recorder},
@@ -40,8 +41,15 @@ pub fn session(global: &Global, args: &SessionArgs) -> Result<Exit, Failure> {
     let prompt = args.prompt.join(" ");
     order::delivery(&prompt).map_err(|error| Failure::usage(error.to_string()))?;
     let flags = flags(&config, args);
-    let runs = place(global)?;
-    let stage = Stage { global, config: &config, runs, name: Some(UNIT.into()), scripted: false, fate: Fate::Path };
+    let stage = Stage {
+        global,
+        config: &config,
+        runs: place(global)?,
+        name: Some(UNIT.into()),
+        scripted: false,
+        step_budget: 0,
+        fate: Fate::Path,
+    };
     let plan = Note::RunPlanned(RunPlanned {
         units: vec![PlannedUnit { unit: UNIT.into(), why: "asked for".into(), ..PlannedUnit::default() }],
         concurrency: 1,
@@ -75,16 +83,26 @@ pub fn session(global: &Global, args: &SessionArgs) -> Result<Exit, Failure> {
 }
 
 fn flags(config: &Config, args: &SessionArgs) -> session::SessionArgs {
-    let (model, allowed_tools) = match args.profile {
-        Profile::Claude => (config.claude.model.value.clone(), config.claude.allowed_tools.value.clone()),
-        Profile::Agent => (Some(config.agent.model.value.clone()), config.agent.allowed_tools.value.clone()),
+    let of_profile = match args.profile {
+        Profile::Claude => session::SessionArgs {
+            model: config.claude.model.value.clone(),
+            allowed_tools: config.claude.allowed_tools.value.clone(),
+            skip_permissions: *config.claude.dangerously_skip_permissions,
+            ..session::SessionArgs::default()
+        },
+        Profile::Agent => session::SessionArgs {
+            model: Some(config.agent.model.value.clone()),
+            allowed_tools: config.agent.allowed_tools.value.clone(),
+            max_turns: Some(*config.agent.max_turns),
+            system_prompt: config.agent.system_prompt.value.clone(),
+            ..session::SessionArgs::default()
+        },
     };
     session::SessionArgs {
         resume: args.resume.clone(),
         fork: args.fork_session,
-        model: args.model.clone().or(model),
-        allowed_tools,
-        skip_permissions: *config.claude.dangerously_skip_permissions,
+        model: args.model.clone().or(of_profile.model),
+        ..of_profile
     }
 }
 
@@ -121,24 +139,13 @@ impl Executor for Sessions {
         &self,
         unit: UnitKey,
         attempt: u32,
-        mut stop: mpsc::Receiver<StopHow>,
+        stop: mpsc::Receiver<StopHow>,
         ready: oneshot::Sender<()>,
     ) -> Verdict {
         // One session at a time: nothing waits for its start-up.
         let _ = ready.send(());
         let (send, commands) = mpsc::channel(4);
-        let forwarding = tokio::spawn(async move {
-            while let Some(how) = stop.recv().await {
-                let command = match how {
-                    StopHow::Drain => continue,
-                    StopHow::Stop => Command::Interrupt,
-                    StopHow::Kill => Command::Kill,
-                };
-                if send.send(command).await.is_err() {
-                    return;
-                }
-            }
-        });
+        let forwarding = tokio::spawn(pass_on(stop, send));
         let end = session::run_session(SessionLaunch { attempt, ..self.launch.clone() }, commands).await;
         forwarding.abort();
         let verdict = end.verdict(&unit);

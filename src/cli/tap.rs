@@ -1,7 +1,11 @@
 //! A recorder that also listens: usage limits reach the schedule as soon as the service speaks of them, because the
-//! attempt that hears of one may run on for an hour.
+//! attempt that hears of one may run on for an hour; and an attempt that nears its turn limit is warned about once.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
 
 use jiff::Timestamp;
 use memchr::memmem;
@@ -10,12 +14,15 @@ use tokio::sync::mpsc;
 use crate::{
     decode,
     run::{Item, Recorder, source::RecordError},
-    tape::{Body, Millis},
+    tape::{Body, Millis, Note, UnitKey, note::Level},
     units::{
-        limits::{LimitStatus, Observed, resets_in_ms},
+        limits::{LimitStatus, Observed, TurnEvent, TurnLimiter, resets_in_ms},
         schedule::Input,
     },
 };
+
+/// Bytes of a line in which its type stands, when it is a line of the model.
+const HEAD: usize = 128;
 
 /// Records, then tells.
 #[derive(Debug)]
@@ -23,12 +30,35 @@ pub struct Tap {
     inner: Arc<dyn Recorder>,
     heard: mpsc::WeakSender<Input>,
     began: Instant,
+    step_budget: u32,
+    turns: Mutex<HashMap<(UnitKey, u32), TurnLimiter>>,
 }
 
 impl Tap {
     /// Listens to what goes to `inner`. Hearing does not keep a run open: only people do.
-    pub fn new(inner: Arc<dyn Recorder>, heard: mpsc::WeakSender<Input>) -> Self {
-        Self { inner, heard, began: Instant::now() }
+    pub fn new(inner: Arc<dyn Recorder>, heard: mpsc::WeakSender<Input>, step_budget: u32) -> Self {
+        Self { inner, heard, began: Instant::now(), step_budget, turns: Mutex::default() }
+    }
+
+    /// The warning that this line of the model makes due.
+    fn approaching(&self, lane: (&UnitKey, u32), line: &[u8]) -> Option<Note> {
+        // Two searches of the head spare nearly every line the decoder.
+        let head = line.get(..line.len().min(HEAD))?;
+        memmem::find(head, b"\"assistant\"")?;
+        let line = decode::line(line);
+        let decode::Body::Assistant(chat) = &line.body else { return None };
+        if line.parent_tool_use_id.is_some() || chat.model.as_deref() == Some("<synthetic>") {
+            return None;
+        }
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let limiter = turns.entry((lane.0.clone(), lane.1)).or_insert_with(|| TurnLimiter::new(self.step_budget));
+        match limiter.saw(chat.message_id.as_deref())? {
+            event @ TurnEvent::Approaching { .. } => {
+                Some(Note::Said { level: Level::Warning, text: event.to_string() })
+            }
+            // The agent says so itself, in its result.
+            TurnEvent::Reached { .. } => None,
+        }
     }
 
     fn observed(&self, line: &[u8]) -> Option<Observed> {
@@ -49,14 +79,64 @@ impl Recorder for Tap {
     fn record(&self, items: &[Item<'_>]) -> Result<(), RecordError> {
         self.inner.record(items)?;
         for item in items {
-            if let Body::Out(line) = item.body
-                && let Some(observed) = self.observed(line)
+            let Body::Out(line) = item.body else { continue };
+            if let Some(observed) = self.observed(line)
                 && let Some(heard) = self.heard.upgrade()
             {
                 // A full queue means that the schedule has plenty to think about already.
                 let _ = heard.try_send(Input::LimitObserved(observed));
             }
+            if let Some(lane) = item.lane
+                && let Some(note) = self.approaching(lane, line)
+            {
+                let json = note.to_json();
+                self.inner.record(&[Item { lane: Some(lane), body: Body::Note(&json) }])?;
+            }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Default)]
+    struct Kept(Mutex<Vec<Note>>);
+
+    impl Recorder for Kept {
+        fn record(&self, items: &[Item<'_>]) -> Result<(), RecordError> {
+            let notes = items.iter().filter_map(|item| match item.body {
+                Body::Note(json) => Some(Note::parse(json)),
+                _ => None,
+            });
+            self.0.lock().unwrap().extend(notes);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn four_fifths_of_the_turns_are_warned_about_once() {
+        let kept = Arc::new(Kept::default());
+        let (inputs, _received) = mpsc::channel(1);
+        let tap = Tap::new(Arc::clone(&kept) as _, inputs.downgrade(), 5);
+        let unit = UnitKey::from("u");
+        for turn in [1, 1, 2, 3, 4, 4, 5] {
+            let line = format!(r#"{{"type":"assistant","message":{{"id":"m{turn}","content":[]}}}}"#);
+            tap.record(&[Item { lane: Some((&unit, 1)), body: Body::Out(line.as_bytes()) }]).unwrap();
+        }
+        let expected = Note::Said { level: Level::Warning, text: "Approaching turn limit: 4/5".into() };
+        assert_eq!(*kept.0.lock().unwrap(), [expected]);
+    }
+
+    #[test]
+    fn a_usage_window_reaches_the_schedule() {
+        let (inputs, mut received) = mpsc::channel(1);
+        let tap = Tap::new(Arc::new(Kept::default()), inputs.downgrade(), 5);
+        let line =
+            br#"{"type":"rate_limit_event","rate_limit_info":{"status":"rejected","rateLimitType":"five_hour"}}"#;
+        tap.record(&[Item { lane: None, body: Body::Out(line) }]).unwrap();
+        let Ok(Input::LimitObserved(observed)) = received.try_recv() else { panic!("nothing was heard") };
+        assert_eq!((observed.name.as_str(), observed.status), ("five_hour", LimitStatus::Rejected));
     }
 }

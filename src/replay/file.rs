@@ -15,11 +15,12 @@ use std::{
 use jiff::Timestamp;
 
 use super::{
+    ahead::Ahead,
     detect::{self, Detected, Extent, Format},
     error::OpenError,
     index::{Core, Growth, LineIndex, Mark, is_blank},
     lines::{Lines, Next, Split, read_range},
-    parsed::Reading,
+    parsed::{Parsed, Reading},
     spool,
 };
 use crate::{
@@ -36,6 +37,12 @@ const LONG_HEAD: usize = 16 << 20;
 /// Pace of entries of a file that has no times.
 const INVENTED_PACE: Millis = Millis(100);
 
+/// Polls that ask for so many bytes read in bulk.
+const BULK: usize = 512 << 10;
+
+/// Bytes to read in bulk for which starting threads is worth its while.
+const WORTH_THREADS: u64 = 4 << 20;
+
 /// Line starts that a poll keeps to itself before it shares them.
 const MARKS_AT_ONCE: usize = 1024;
 
@@ -46,14 +53,32 @@ pub struct FileSource {
     origin: Origin,
     reading: Reading,
     lines: Lines,
-    /// The entry that the next poll starts with.
-    next: Seq,
-    /// Time of the entry before it.
-    last_at: Millis,
+    /// Reads on other threads while a finished file is read in bulk; `lines` then only says how far it was handed out.
+    ahead: Option<Ahead>,
+    cursor: Cursor,
     /// Where a followed file was found, to notice when it is replaced.
     followed: Option<PathBuf>,
     /// Where the reader of a stream puts its last words.
     broken: Option<spool::Broken>,
+}
+
+/// Where polls stand.
+#[derive(Debug)]
+struct Cursor {
+    /// The entry that the next poll starts with.
+    next: Seq,
+    /// Time of the entry before it.
+    at: Millis,
+    has_times: bool,
+}
+
+impl Cursor {
+    /// Hands out the next entry.
+    fn hand_out(&mut self, parsed: &Parsed<'_>, sink: &mut dyn FnMut(Arrived<'_>)) {
+        self.at = if self.has_times { parsed.at.unwrap_or(self.at) } else { invented(self.next) };
+        parsed.deliver(self.next, self.at, sink);
+        self.next.0 += 1;
+    }
 }
 
 /// Ends the growth of a followed file.
@@ -112,8 +137,9 @@ impl FileSource {
             header,
         };
         let lines = Lines::new(Arc::clone(&file), split, first_entry);
+        let cursor = Cursor { next: Seq(0), at: Millis(0), has_times: reading.has_times() };
         let core = Arc::new(Core::new(file, name, split, format == Format::Tape, first_entry, growth));
-        Self { core, origin, reading, lines, next: Seq(0), last_at: Millis(0), followed: None, broken: None }
+        Self { core, origin, reading, lines, ahead: None, cursor, followed: None, broken: None }
     }
 
     pub(super) fn broken_by(mut self, broken: spool::Broken) -> Self {
@@ -129,6 +155,36 @@ impl FileSource {
     /// The index of its lines, to look ahead of the fold and to search.
     pub fn index(&self) -> LineIndex {
         LineIndex { core: Arc::clone(&self.core) }
+    }
+
+    /// Bytes that are still to be read and known not to change.
+    fn remains(&self) -> u64 {
+        match (&self.core.growth, self.core.split) {
+            (Growth::Fixed(length), Split::Lines) => length.saturating_sub(self.lines.offset()),
+            (Growth::Fixed(_), Split::Whole) | (Growth::Until(_), _) => 0,
+        }
+    }
+
+    /// [`Source::poll`], from what other threads have read and decoded.
+    fn poll_ahead(&mut self, max_bytes: usize, sink: &mut dyn FnMut(Arrived<'_>)) -> Result<Progress, SourceError> {
+        let Some(mut ahead) = self.ahead.take() else { return Ok(Progress::More) };
+        let stop = self.lines.offset().saturating_add(max_bytes.max(1) as u64);
+        while self.lines.offset() < stop {
+            let first = self.cursor.next;
+            let mut marks = Vec::with_capacity(MARKS_AT_ONCE);
+            let reached = ahead.lines(stop, &mut |line| {
+                marks.push(line.mark);
+                self.cursor.hand_out(&line.parsed, sink);
+            })?;
+            let Some(reached) = reached else {
+                let is_whole = self.remains() == 0;
+                return if is_whole { Ok(Progress::End) } else { Err(self.core.error(&"its reader stopped")) };
+            };
+            self.core.merge(first.0, &marks, reached);
+            self.lines.seek(reached);
+        }
+        self.ahead = Some(ahead);
+        Ok(Progress::More)
     }
 
     /// Time of an entry without one: that of the entry before it.
@@ -179,9 +235,15 @@ impl Source for FileSource {
     }
 
     fn poll(&mut self, max_bytes: usize, sink: &mut dyn FnMut(Arrived<'_>)) -> Result<Progress, SourceError> {
+        if self.ahead.is_none() && max_bytes >= BULK && self.remains() >= WORTH_THREADS {
+            self.ahead = Ahead::new(&self.core, self.reading, self.lines.offset());
+        }
+        if self.ahead.is_some() {
+            return self.poll_ahead(max_bytes, sink);
+        }
         let (limit, finished) = self.core.extent()?;
         let stop = self.lines.offset().saturating_add(max_bytes.max(1) as u64);
-        let mut first = self.next;
+        let mut first = self.cursor.next;
         let mut marks = Vec::new();
         let result = loop {
             let (offset, line) = match self.lines.next(limit, finished) {
@@ -194,17 +256,11 @@ impl Source for FileSource {
                 let flat = (self.reading.format == Format::Document).then(|| one_line(line));
                 let parsed = self.reading.parse(flat.as_deref().unwrap_or(line));
                 marks.push(Mark::new(offset, self.core.kind(line), parsed.at.is_some()));
-                if self.reading.has_times() {
-                    self.last_at = parsed.at.unwrap_or(self.last_at);
-                } else {
-                    self.last_at = invented(self.next);
-                }
-                parsed.deliver(self.next, self.last_at, sink);
-                self.next.0 += 1;
+                self.cursor.hand_out(&parsed, sink);
             }
             if marks.len() == MARKS_AT_ONCE {
                 self.core.merge(first.0, &marks, self.lines.offset());
-                first = self.next;
+                first = self.cursor.next;
                 marks.clear();
             }
             if self.lines.offset() >= stop {
@@ -226,12 +282,13 @@ impl Source for FileSource {
         let offset = match self.core.place(seq) {
             Some((start, _)) => start,
             None if seq == Seq(0) => self.core.first_entry,
-            None if seq == self.next => return Ok(()),
+            None if seq == self.cursor.next => return Ok(()),
             None => return Err(self.core.error(&format!("entry {seq} was never read"))),
         };
-        self.last_at = self.time_before(seq)?;
+        self.cursor.at = self.time_before(seq)?;
+        self.ahead = None;
         self.lines.seek(offset);
-        self.next = seq;
+        self.cursor.next = seq;
         Ok(())
     }
 

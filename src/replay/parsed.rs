@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 
 use super::{detect::Format, times};
 use crate::{
+    decode::{self, Line},
     run::source::{Arrived, Lane},
     tape::{Body, Entry, Millis, Seq},
 };
@@ -19,6 +20,8 @@ pub(super) struct Parsed<'a> {
     lane: Owner<'a>,
     body: Body<'a>,
     intact: bool,
+    /// What the line of a capture says, which is where its time stands.
+    line: Option<Line<'a>>,
 }
 
 #[derive(Debug)]
@@ -44,13 +47,12 @@ impl Reading {
             Format::Tape => tape(line),
             Format::TwoWay => two_way(line),
             Format::Capture | Format::SessionFile | Format::JsonLines | Format::Document | Format::Empty => {
-                let at = self.epoch.and_then(|epoch| Some(times::own(line)?.saturating_sub(epoch)));
-                Parsed {
-                    at: at.map(|at| Millis(u64::try_from(at).unwrap_or(0))),
-                    lane: Owner::BySession,
-                    body: stdout(line),
-                    intact: true,
-                }
+                let body = stdout(line);
+                let line = decode::line(line.trim_ascii());
+                let own = || times::read(line.timestamp.as_deref()?);
+                let at = self.epoch.and_then(|epoch| Some(own()?.saturating_sub(epoch)));
+                let at = at.map(|at| Millis(u64::try_from(at).unwrap_or(0)));
+                Parsed { at, lane: Owner::BySession, body, intact: true, line: Some(line) }
             }
         }
     }
@@ -61,15 +63,22 @@ impl Reading {
     }
 }
 
-impl Parsed<'_> {
+impl<'a> Parsed<'a> {
+    /// Decodes its stdout line too, if that was not needed so far: whoever folds it is then spared the work.
+    pub(super) fn decode(&mut self) {
+        if let (None, Body::Out(bytes), true) = (&self.line, &self.body, self.intact) {
+            self.line = Some(decode::line(bytes));
+        }
+    }
+
     /// Hands it on as entry `seq` at time `at`.
-    pub(super) fn deliver(self, seq: Seq, at: Millis, sink: &mut dyn FnMut(Arrived<'_>)) {
+    pub(super) fn deliver(&self, seq: Seq, at: Millis, sink: &mut dyn FnMut(Arrived<'_>)) {
         let lane = match &self.lane {
             Owner::Run => Lane::Run,
             Owner::Attempt(unit, number) => Lane::Attempt(unit, *number),
             Owner::BySession => Lane::BySession,
         };
-        sink(Arrived { seq, at, lane, body: self.body, intact: self.intact });
+        sink(Arrived { seq, at, lane, body: self.body.clone(), intact: self.intact, line: self.line.as_ref() });
     }
 }
 
@@ -86,8 +95,11 @@ fn tape(line: &[u8]) -> Parsed<'_> {
             lane: entry.lane.map_or(Owner::Run, |(unit, number)| Owner::Attempt(unit, number)),
             body: entry.body,
             intact: true,
+            line: None,
         },
-        Err(_) => Parsed { at: None, lane: Owner::Run, body: Body::Raw(Cow::Borrowed(line)), intact: false },
+        Err(_) => {
+            Parsed { at: None, lane: Owner::Run, body: Body::Raw(Cow::Borrowed(line)), intact: false, line: None }
+        }
     }
 }
 
@@ -101,7 +113,7 @@ fn two_way(line: &[u8]) -> Parsed<'_> {
         msg: &'a RawValue,
     }
     let Ok(frame) = serde_json::from_slice::<Frame<'_>>(line) else {
-        return Parsed { at: None, lane: Owner::BySession, body: stdout(line), intact: true };
+        return Parsed { at: None, lane: Owner::BySession, body: stdout(line), intact: true, line: None };
     };
     let message = frame.msg.get().as_bytes();
     let body = match frame.dir.as_ref() {
@@ -111,7 +123,7 @@ fn two_way(line: &[u8]) -> Parsed<'_> {
     };
     // Float to integer casts saturate: a time before the start is 0.
     let at = frame.t.filter(|seconds| seconds.is_finite()).map(|seconds| Millis((seconds * 1000.0).round() as u64));
-    Parsed { at, lane: Owner::BySession, body, intact: true }
+    Parsed { at, lane: Owner::BySession, body, intact: true, line: None }
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ const NEAR: usize = 96;
 /// Where the time stands in nearly every line: near an end, or in the middle, between a tool's result and its copy.
 const WINDOW: usize = 512;
 
-/// The line's own `timestamp` in milliseconds since 1970.
+/// The line's own `timestamp` in milliseconds since 1970, in lines that nobody decodes.
 pub(super) fn own(line: &[u8]) -> Option<i64> {
     if line.len() > 8 * WINDOW {
         let middle = line.len() / 2;
@@ -40,9 +40,13 @@ fn within(line: &[u8], window: Range<usize>) -> Option<i64> {
         let text = &text[..memchr::memchr(b'"', &text[..text.len().min(40)])?];
         let around = &line[key.saturating_sub(NEAR)..line.len().min(key + text.len() + NEAR)];
         SIBLINGS.iter().any(|sibling| sibling.find(around).is_some()).then_some(())?;
-        let time: Timestamp = std::str::from_utf8(text).ok()?.parse().ok()?;
-        Some(time.as_millisecond())
+        read(std::str::from_utf8(text).ok()?)
     })
+}
+
+/// A time in milliseconds since 1970.
+pub(super) fn read(text: &str) -> Option<i64> {
+    text.parse().ok().map(Timestamp::as_millisecond)
 }
 
 #[cfg(test)]

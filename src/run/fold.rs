@@ -161,11 +161,18 @@ impl Fold {
     }
 
     fn line(&mut self, story: &mut Story, arrived: &Arrived<'_>, bytes: &[u8], emit: &mut dyn FnMut(Emitted<'_>)) {
-        let line = decode::line(bytes);
-        let Some(lane) = self.address(story, arrived, Some(&line), emit) else { return };
+        let decoded;
+        let line = match arrived.line {
+            Some(line) => line,
+            None => {
+                decoded = decode::line(bytes);
+                &decoded
+            }
+        };
+        let Some(lane) = self.address(story, arrived, Some(line), emit) else { return };
         self.enter(story, lane, arrived);
         let by_session = arrived.lane == Address::BySession;
-        self.lanes[lane.0 as usize].line(story, arrived, &line, bytes, by_session, emit);
+        self.lanes[lane.0 as usize].line(story, arrived, line, bytes, by_session, emit);
     }
 
     /// Files the entry under its lane.

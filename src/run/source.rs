@@ -4,7 +4,10 @@ use std::fmt;
 
 use jiff::Timestamp;
 
-use crate::tape::{Body, Header, Millis, Seq, UnitKey};
+use crate::{
+    decode::Line,
+    tape::{Body, Header, Millis, Seq, UnitKey},
+};
 
 /// A reader of entries, in order, growing or finished. Line `n` of it can be read again at any time.
 pub trait Source: Send {
@@ -65,6 +68,8 @@ pub struct Arrived<'a> {
     pub body: Body<'a>,
     /// False for a line of a tape that is not an entry; `body` is then its raw bytes.
     pub intact: bool,
+    /// The stdout line of `body`, if the source has decoded it already.
+    pub line: Option<&'a Line<'a>>,
 }
 
 /// Which attempt an entry belongs to.

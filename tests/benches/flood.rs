@@ -27,7 +27,7 @@ use tokio::{io::AsyncReadExt as _, process::Command, runtime::Runtime};
 
 use crate::{
     capture::Capture,
-    harness::{Bar, Limit, Outcome, Report, pairs},
+    harness::{Bar, Limit, Outcome, Pairs, Report, pairs},
 };
 
 const ROLE: &str = "emit";
@@ -41,10 +41,8 @@ pub(crate) fn measure(report: &mut Report, capture: &Capture) -> Outcome<()> {
     let path = capture.path.to_str().ok_or("the path is not UTF-8")?;
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let measured = pairs(PAIRS, || taped(&runtime, path, folder.path()), || drained(&runtime, path))?;
-    // Speed is the inverse of time.
-    let speed = crate::harness::Sample::new([0.0, 0.5, 1.0].map(|share| 1.0 / measured.ratio.quantile(share)).to_vec());
     let bar = Bar { hard: Limit::AtLeast(0.35), aim: Limit::AtLeast(0.60) };
-    let measured = crate::harness::Pairs { ratio: speed, ..measured };
+    let measured = Pairs { ratio: measured.ratio.inverse(), ..measured };
     report.ratio("64 children taped, decoded, folded: speed / bare drain", &measured, bar);
     Ok(())
 }

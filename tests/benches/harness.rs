@@ -58,6 +58,11 @@ impl Sample {
         self.0.get((last as f64 * share).round() as usize).copied().unwrap_or(f64::NAN)
     }
 
+    /// The sample of 1/x: a speed where this is a time.
+    pub(crate) fn inverse(&self) -> Self {
+        Self::new(self.0.iter().map(|value| 1.0 / value).collect())
+    }
+
     pub(crate) fn median(&self) -> f64 {
         self.quantile(0.5)
     }

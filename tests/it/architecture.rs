@@ -319,7 +319,7 @@ fn tests_wait_for_something_not_for_a_while() {
     let paused_nap = format!("tokio::time::{nap}");
     let sources = rust_files("src").into_iter().chain(rust_files("tests"));
     let naps = |source: &Source| {
-        let paused = source.tests.contains("start_paused = true");
+        let paused = ["start_paused = true", ".start_paused(true)"].iter().any(|mark| source.tests.contains(mark));
         let tests = if paused { source.tests.replace(&paused_nap, "") } else { source.tests.clone() };
         tests.contains(nap) && !MAY_SLEEP.iter().any(|(path, _)| *path == source.path)
     };

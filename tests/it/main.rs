@@ -9,6 +9,7 @@ mod config;
 mod demo;
 mod ingest;
 mod journey;
+mod real_ingest;
 mod replay;
 mod scripted;
 mod session;

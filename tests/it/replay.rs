@@ -454,3 +454,17 @@ fn the_index_knows_the_kind_of_every_line_before_anything_is_folded() {
         }
     }
 }
+
+#[test]
+fn looking_ahead_counts_without_folding() {
+    let scratch = Scratch::new();
+    let path = scratch.file("a", "{\"type\":\"x\"}\n\n".repeat(5000));
+    let mut source = FileSource::open(&path).unwrap();
+    assert_eq!(source.found(), Some(0));
+    let before = source.position();
+    while source.look_ahead(1000).unwrap() == Progress::More {}
+    assert_eq!((source.found(), source.position()), (Some(5000), before));
+    // What was found ahead can be read before it is polled.
+    assert_eq!(read(&mut source, 4999).map(|kept| kept.at), Some(499_900));
+    assert_eq!(drain(&mut source, 1 << 20).0.len(), 5000);
+}

@@ -4,3 +4,4 @@
 
 pub(crate) mod api;
 pub(crate) mod cli;
+pub(crate) mod hostile;

@@ -20,6 +20,10 @@ pub struct SessionArgs {
     pub allowed_tools: Vec<String>,
     /// Ask for no permission at all.
     pub skip_permissions: bool,
+    /// API round trips allowed.
+    pub max_turns: Option<u32>,
+    /// System prompt, instead of the program's own.
+    pub system_prompt: Option<String>,
 }
 
 /// A prompt that cannot be sent as it is.
@@ -82,6 +86,13 @@ pub fn argv(args: &SessionArgs, prompt: &str, delivery: Delivery) -> Vec<OsStrin
     if args.skip_permissions {
         words.push("--dangerously-skip-permissions");
     }
+    let turns = args.max_turns.map(|turns| turns.to_string());
+    if let Some(turns) = &turns {
+        words.extend(["--max-turns", turns]);
+    }
+    if let Some(system) = &args.system_prompt {
+        words.extend(["--system-prompt", system]);
+    }
     if delivery == Delivery::Argument {
         words.extend(["--", prompt]);
     }
@@ -137,6 +148,8 @@ mod tests {
             model: Some("opus".into()),
             allowed_tools: vec!["Bash".into(), "Read".into()],
             skip_permissions: true,
+            max_turns: Some(50),
+            system_prompt: Some("Be careful.".into()),
         };
         assert_eq!(
             words(&full, "--help")[4..],
@@ -149,6 +162,10 @@ mod tests {
                 "--allowedTools",
                 "Bash,Read",
                 "--dangerously-skip-permissions",
+                "--max-turns",
+                "50",
+                "--system-prompt",
+                "Be careful.",
                 "--",
                 "--help"
             ]

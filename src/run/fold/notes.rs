@@ -81,6 +81,13 @@ impl Fold {
                 self.lanes[lane.0 as usize].count_failure(story, tool_use_id.as_deref());
             }
             Note::Said { level, text } => {
+                // Attempt 0 stands for a unit that has none yet: there is no lane to show it in.
+                if matches!(arrived.lane, Address::Attempt(_, 1..))
+                    && let Some(lane) = self.address(story, arrived, None, emit)
+                {
+                    self.enter(story, lane, arrived);
+                    self.lanes[lane.0 as usize].note_row(story, arrived.seq, RowEnd::Ok);
+                }
                 self.remark(story, arrived, *level, text.clone());
                 if arrived.lane == Address::Run {
                     emit(Emitted::Run { at, change: RunChange::Said { level: *level, text } });

@@ -37,7 +37,7 @@ impl Memory {
             None => Lane::Run,
         };
         let body = if *is_note { Body::Note(bytes) } else { entry::stdout_body(bytes) };
-        Some(Arrived { seq: Seq(seq as u64), at: Millis(seq as u64 * 100), lane, body, intact: true })
+        Some(Arrived { seq: Seq(seq as u64), at: Millis(seq as u64 * 100), lane, body, intact: true, line: None })
     }
 }
 

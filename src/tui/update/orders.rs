@@ -19,7 +19,7 @@ fn target<'a>(model: &Model, story: &'a Story) -> Option<&'a Unit> {
     }
 }
 
-const RECORDED: &str = "this is a record: `ingestdeck run --resume-run` runs its units again";
+const RECORDED: &str = "this is a record, so nothing runs; `ingestdeck run --only UNIT` runs a unit again";
 
 pub(super) fn retry(model: &mut Model, story: &Story) -> Vec<Effect> {
     model.deck.auto = false;
@@ -98,7 +98,7 @@ pub(super) fn quit(model: &mut Model) -> Vec<Effect> {
     }
     model.question = Some(Question {
         text: format!("{} still running. Stop and leave?", counted(active, "unit")),
-        details: vec!["The record stays; `ingestdeck run --resume-run latest` goes on from it.".to_owned()],
+        details: vec!["The record stays; `ingestdeck replay latest` shows it.".to_owned()],
         then: vec![Effect::Command(Command::StopAll), Effect::Quit],
     });
     Vec::new()

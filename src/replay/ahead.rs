@@ -1,0 +1,337 @@
+//! Lines of a finished file, read and decoded ahead of whoever folds them: block by block, on threads of their own,
+//! handed out in order.
+//!
+//! Owns the threads and the blocks, of which there is a fixed number. It must not know what a line means.
+
+use std::{
+    collections::BTreeMap,
+    num::NonZero,
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{self, Receiver, Sender},
+    },
+    thread,
+};
+
+use self_cell::self_cell;
+
+use super::{
+    index::{Core, Growth, Mark, is_blank},
+    lines::read_at,
+    parsed::{Parsed, Reading},
+};
+use crate::run::source::SourceError;
+
+/// Bytes of a block: small enough that what one thread wrote is still in the cache when another one reads it.
+const BLOCK: usize = 512 << 10;
+
+/// A block that grew beyond this for the sake of a giant line does not keep its memory.
+const LARGEST_KEPT: usize = 4 * BLOCK;
+
+/// More threads would only wait for the one that folds.
+const MOST_THREADS: usize = 4;
+
+/// A line, taken apart.
+#[derive(Debug)]
+pub(super) struct Line<'b> {
+    pub(super) mark: Mark,
+    pub(super) parsed: Parsed<'b>,
+    /// Offset behind it.
+    end: u64,
+}
+
+type Lines<'b> = Vec<Line<'b>>;
+
+self_cell!(
+    /// A block and the lines in it.
+    struct Batch {
+        owner: Block,
+        #[covariant]
+        dependent: Lines,
+    }
+);
+
+/// A piece of the file: whole lines.
+#[derive(Debug, Default)]
+struct Block {
+    bytes: Vec<u8>,
+    /// Bytes that hold data.
+    filled: usize,
+    /// Offset of the first.
+    start: u64,
+}
+
+/// Lines that are read ahead.
+pub(super) struct Ahead {
+    ready: Receiver<(u64, Result<Batch, SourceError>)>,
+    /// Blocks that came too early, by number.
+    early: BTreeMap<u64, Result<Batch, SourceError>>,
+    /// Where blocks go to be used again. Once it is gone, the threads end.
+    spent: Sender<Spent>,
+    /// The block that is being handed out, and how many of its lines were.
+    current: Option<(Batch, usize)>,
+    /// Number of the block after it.
+    next: u64,
+}
+
+/// A block that may be filled again.
+enum Spent {
+    New,
+    Used(Batch),
+}
+
+impl std::fmt::Debug for Ahead {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ahead").field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+impl Ahead {
+    /// Starts to read at `offset`, where a line must start. `None` if the system gives no threads.
+    pub(super) fn new(core: &Arc<Core>, reading: Reading, offset: u64) -> Option<Self> {
+        let threads = thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
+        let (spent, blocks) = mpsc::channel();
+        let (done, ready) = mpsc::channel();
+        let limit = match core.growth {
+            Growth::Fixed(length) => length,
+            Growth::Until(_) => offset,
+        };
+        let blocks = Arc::new(Mutex::new(blocks));
+        let reader = Arc::new(Mutex::new(Reader { offset, limit, number: 0, failed: false }));
+        // One that is handed out, one that waits, and one for each thread.
+        for _ in 0..threads + 2 {
+            // The receiver is still here.
+            let _ = spent.send(Spent::New);
+        }
+        let mut started = 0;
+        for _ in 0..threads {
+            let worker = Worker {
+                core: Arc::clone(core),
+                reading,
+                blocks: Arc::clone(&blocks),
+                reader: Arc::clone(&reader),
+                done: done.clone(),
+            };
+            started += usize::from(thread::Builder::new().name("decode".into()).spawn(move || worker.work()).is_ok());
+        }
+        (started > 0).then(|| Self { ready, early: BTreeMap::new(), spent, current: None, next: 0 })
+    }
+
+    /// Hands on the lines of one block that start before `stop`. Returns the offset behind the last of them, or `None`
+    /// at the end of the file.
+    pub(super) fn lines(&mut self, stop: u64, each: &mut dyn FnMut(&Line<'_>)) -> Result<Option<u64>, SourceError> {
+        let (batch, from) = match self.current.take() {
+            Some(current) => current,
+            None => match self.receive() {
+                Some(batch) => (batch?, 0),
+                None => return Ok(None),
+            },
+        };
+        let (upto, reached) = batch.with_dependent(|block, lines| {
+            let mut upto = from;
+            for line in &lines[from..] {
+                each(line);
+                upto += 1;
+                if line.end >= stop && upto < lines.len() {
+                    return (upto, line.end);
+                }
+            }
+            (upto, block.start + block.filled as u64)
+        });
+        if upto < batch.borrow_dependent().len() {
+            self.current = Some((batch, upto));
+        } else {
+            // Nobody takes it when the file has been read.
+            let _ = self.spent.send(Spent::Used(batch));
+        }
+        Ok(Some(reached))
+    }
+
+    /// The next block in order. `None` when there are no more.
+    fn receive(&mut self) -> Option<Result<Batch, SourceError>> {
+        let found = loop {
+            if let Some(found) = self.early.remove(&self.next) {
+                break found;
+            }
+            let (number, batch) = self.ready.recv().ok()?;
+            self.early.insert(number, batch);
+        };
+        self.next += 1;
+        Some(found)
+    }
+}
+
+/// Where the threads are in the file.
+#[derive(Debug)]
+struct Reader {
+    offset: u64,
+    limit: u64,
+    /// Number of the next block.
+    number: u64,
+    failed: bool,
+}
+
+impl Reader {
+    /// Fills `block` with the next whole lines, and says which block it is. `None` when there are no more.
+    fn fill(&mut self, core: &Core, block: &mut Block) -> Option<(u64, Result<(), SourceError>)> {
+        if self.failed || self.offset >= self.limit {
+            return None;
+        }
+        let number = self.number;
+        self.number += 1;
+        let result = self.read(core, block);
+        self.failed = result.is_err();
+        Some((number, result))
+    }
+
+    fn read(&mut self, core: &Core, block: &mut Block) -> Result<(), SourceError> {
+        (block.start, block.filled) = (self.offset, 0);
+        loop {
+            if block.bytes.len() < block.filled + BLOCK {
+                block.bytes.resize((block.filled * 2).max(BLOCK), 0);
+            }
+            let at = self.offset + block.filled as u64;
+            let spare = &mut block.bytes[block.filled..];
+            let wanted = usize::try_from(self.limit - at).map_or(spare.len(), |left| left.min(spare.len()));
+            let count = read_at(&core.file, at, &mut spare[..wanted]).map_err(|error| core.error(&error))?;
+            if count < wanted {
+                return Err(core.shrunk());
+            }
+            let fresh = block.filled;
+            block.filled += count;
+            if at + count as u64 == self.limit {
+                break;
+            }
+            // What is behind the last line is read again with the next block, which is cheaper than keeping it.
+            if let Some(newline) = memchr::memrchr(b'\n', &block.bytes[fresh..block.filled]) {
+                block.filled = fresh + newline + 1;
+                break;
+            }
+        }
+        self.offset += block.filled as u64;
+        Ok(())
+    }
+}
+
+/// One thread.
+struct Worker {
+    core: Arc<Core>,
+    reading: Reading,
+    blocks: Arc<Mutex<Receiver<Spent>>>,
+    reader: Arc<Mutex<Reader>>,
+    done: Sender<(u64, Result<Batch, SourceError>)>,
+}
+
+impl Worker {
+    /// Fills blocks until the file or whoever wants its lines is gone.
+    fn work(self) {
+        loop {
+            let spent = self.blocks.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let mut block = match spent {
+                Ok(Spent::New) => Block::default(),
+                Ok(Spent::Used(batch)) => batch.into_owner(),
+                Err(_) => return,
+            };
+            if block.bytes.len() > LARGEST_KEPT {
+                block = Block::default();
+            }
+            let filled = self.reader.lock().unwrap_or_else(PoisonError::into_inner).fill(&self.core, &mut block);
+            let Some((number, result)) = filled else { return };
+            let batch = result.map(|()| Batch::new(block, |block| self.lines(block)));
+            if self.done.send((number, batch)).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn lines<'b>(&self, block: &'b Block) -> Lines<'b> {
+        let mut lines = Vec::with_capacity(block.filled >> 9);
+        let (mut rest, mut offset) = (&block.bytes[..block.filled], block.start);
+        while !rest.is_empty() {
+            let length = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
+            let (line, after) = rest.split_at(length);
+            let end = offset + (length + after.len().min(1)) as u64;
+            rest = after.get(1..).unwrap_or_default();
+            if !is_blank(line) {
+                let mut parsed = self.reading.parse(line);
+                parsed.decode();
+                lines.push(Line { mark: Mark::new(offset, self.core.kind(line), parsed.at.is_some()), parsed, end });
+            }
+            offset = end;
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::super::file::FileSource;
+    use crate::{
+        run::{Progress, Source as _},
+        tape::Body,
+    };
+
+    /// Everything that a source hands out, polled for so many bytes at a time.
+    fn all(source: &mut FileSource, max_bytes: usize) -> Vec<(u64, u64, Vec<u8>, bool)> {
+        let mut found = Vec::new();
+        loop {
+            let progress = source.poll(max_bytes, &mut |arrived| {
+                let (Body::Out(bytes) | Body::In(bytes) | Body::Note(bytes)) = arrived.body else {
+                    panic!("{:?}", arrived.body);
+                };
+                let same = arrived.line.is_none_or(|line| *line == crate::decode::line(bytes));
+                found.push((arrived.seq.0, arrived.at.0, bytes.to_vec(), same));
+            });
+            if progress.unwrap() != Progress::More {
+                return found;
+            }
+        }
+    }
+
+    /// More than is read by one thread, with blank lines, giant lines, and no newline at the end.
+    fn file() -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        for number in 0..9000 {
+            let text = "x".repeat(if number % 2000 == 999 { 2_500_000 } else { number % 1500 });
+            let blank = if number % 7 == 0 { "\n  \n" } else { "" };
+            let minute = number % 60;
+            write!(
+                file,
+                "{{\"type\":\"user\",\"session_id\":\"s\",\"timestamp\":\"2026-01-01T00:{minute:02}:00Z\",\
+                 \"message\":{{\"content\":\"{text}\"}}}}\n{blank}"
+            )
+            .unwrap();
+        }
+        write!(file, "{{\"type\":\"user\",\"session_id\":\"s\"}}").unwrap();
+        file
+    }
+
+    #[test]
+    fn bulk_reading_gives_the_same_entries_in_the_same_order() {
+        let file = file();
+        let mut serial = FileSource::open(file.path()).unwrap();
+        let expected = all(&mut serial, 100_000);
+        assert_eq!(expected.len(), 9001);
+        for max_bytes in [super::BLOCK, 700_001, 1 << 24] {
+            let mut bulk = FileSource::open(file.path()).unwrap();
+            assert!(bulk.poll(max_bytes, &mut |_| {}).is_ok_and(|progress| progress == Progress::More));
+            bulk.rewind(crate::tape::Seq(0)).unwrap();
+            assert!(all(&mut bulk, max_bytes) == expected, "{max_bytes}");
+            assert_eq!(bulk.position().0, file.path().metadata().unwrap().len());
+            // Every line can be found again, and what was passed in bulk can be passed again.
+            bulk.rewind(crate::tape::Seq(8000)).unwrap();
+            assert!(all(&mut bulk, 1) == expected[8000..]);
+        }
+    }
+
+    #[test]
+    fn a_file_that_shrinks_meanwhile_is_an_error() {
+        let file = file();
+        let mut source = FileSource::open(file.path()).unwrap();
+        file.as_file().set_len(3_000_000).unwrap();
+        let failed = (0..100).map(|_| source.poll(1 << 20, &mut |_| {})).find_map(Result::err);
+        assert!(failed.unwrap().to_string().contains("shorter"));
+    }
+}

@@ -1,0 +1,126 @@
+//! The whole program against the real CLI: projects go in at one end, a scripted API answers at the other.
+
+mod deck;
+mod ends;
+mod limits;
+mod screen;
+mod session;
+
+use serde_json::{Value, json};
+
+use self::deck::{Deck, UNITS, all_good, asked_by, gone, good_turns, ktx};
+use crate::support::{
+    api::{Turn, tool},
+    hostile,
+};
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn a_project_is_ingested_and_its_replay_tells_the_same() {
+    let deck = Deck::new(all_good());
+    let live = deck.play(&["run", "--ui", "json"]);
+    assert_eq!((live.code, live.stderr.as_str()), (Some(0), ""), "{live:#?}");
+    assert_eq!(live.summary()["units"], json!({"succeeded": 8}));
+    let events = live.events();
+    assert_eq!(events[0]["event"]["skipped"][0]["connection"], "orchard-bi");
+    assert_eq!(events[0]["event"]["units"], 8);
+
+    let pages: Vec<String> = UNITS.iter().map(|(unit, _)| format!("page-{unit}.md")).collect();
+    assert_eq!(deck.names("wiki/global"), pages);
+    assert!(deck.read("wiki/global/page-docs-juice.md").contains("# docs-juice"));
+    let job = events[0]["event"]["job"].as_str().unwrap();
+    for (unit, _) in UNITS {
+        assert_eq!(live.states(unit).last().map(String::as_str), Some("succeeded"), "{unit}");
+        let transcript = deck.read(&format!(".ktx/ingest-transcripts/{job}/{unit}.jsonl"));
+        let lines: Vec<Value> = transcript.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let tools: Vec<&str> = lines.iter().filter_map(|line| line["toolName"].as_str()).collect();
+        assert_eq!(tools, ["read_raw_file", "record_verification_ledger", "wiki_write"], "{unit}");
+        assert!(lines.iter().all(|line| line["toolCallId"].as_str().is_some_and(|id| id.starts_with("toolu_"))));
+        assert!(lines.iter().all(|line| line["wuKey"] == unit));
+    }
+    let started = deck.started();
+    assert_eq!(started.len(), 8);
+    assert!(started.iter().all(|started| gone(started.pid.unwrap())), "nobody is left behind");
+
+    let replayed = deck.play(&["replay", "latest", "--ui", "json"]);
+    assert_eq!(replayed.stdout, live.stdout);
+    assert_eq!(replayed.code, Some(0));
+    let shown = deck.play(&["runs", "show"]);
+    assert!(shown.code == Some(0) && shown.stdout.contains("8 succeeded"), "{shown:#?}");
+}
+
+/// A project and a home that would change an agent that read them, and a model that tries everything.
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn a_hostile_project_and_home_change_nothing() {
+    let deck = Deck::new([
+        asked_by(
+            "docs-crates",
+            [
+                Turn::blocks([
+                    tool("Bash", json!({"command": "touch pwned"})),
+                    tool("Skill", json!({"skill": "evil"})),
+                    tool("Task", json!({"subagent_type": "evil", "description": "x", "prompt": "x"})),
+                    tool("mcp__evil__x", json!({})),
+                ]),
+                Turn::says("Nothing worked."),
+            ],
+        ),
+        asked_by("docs-juice", good_turns("docs-juice", "juice.md")),
+    ]);
+    hostile::plant(&deck.home);
+    assert!(hostile::harms_the_unprotected(&deck.home), "so the test would prove nothing");
+
+    let run = deck.run("docs-{crates,juice}", &[]);
+    assert_eq!(run.code, Some(100), "{run:#?}");
+    assert_eq!(run.states("docs-juice").last().map(String::as_str), Some("succeeded"), "{run:#?}");
+    assert_eq!(run.summary()["failed"][0]["reason"], "4 tool call(s) failed during WorkUnit docs-crates");
+    assert!(!deck.home.project().join("pwned").exists(), "something hostile ran");
+    let asked = deck.api.requests();
+    assert!(asked.len() >= 6, "{}", asked.len());
+    for request in &asked {
+        assert!(!request.body.contains("HOSTILE-TEXT"), "{}", request.body);
+        assert_eq!(request.header("x-hostile"), None);
+        assert!(request.json()["model"].as_str().is_some_and(|model| model.contains("sonnet")), "{}", request.body);
+        assert!(request.tool_names().iter().all(|name| name.starts_with("mcp__ktx__")), "{:?}", request.tool_names());
+    }
+    let breaches = deck.entries().iter().filter(|entry| entry["note"]["breach"].is_string()).count();
+    assert_eq!(breaches, 0);
+}
+
+/// One unit is told to fail by its arguments; the policy `abort` starts nothing after it.
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn a_failed_call_fails_its_unit_alone_and_aborts_where_that_is_asked_for() {
+    let bad = ktx("wiki_write", json!({"key": 5}));
+    let routes = || {
+        let mut routes = vec![asked_by("docs-crates", [Turn::blocks([bad.clone()]), Turn::says("It did not work.")])];
+        routes.extend(all_good());
+        routes
+    };
+    let deck = Deck::new(routes());
+    let run = deck.run("docs-{crates,juice,payments}", &[]);
+    assert_eq!(run.code, Some(100), "{run:#?}");
+    assert_eq!(run.summary()["units"], json!({"succeeded": 2, "failed": 1}), "{run:#?}");
+    assert_eq!(run.summary()["failed"][0]["reason"], "1 tool call(s) failed during WorkUnit docs-crates");
+    assert_eq!(deck.names("wiki/global"), ["page-docs-juice.md", "page-docs-payments.md"]);
+    let job = run.events()[0]["event"]["job"].as_str().unwrap().to_owned();
+    let transcript = deck.read(&format!(".ktx/ingest-transcripts/{job}/docs-crates.jsonl"));
+    let line: Value = serde_json::from_str(transcript.lines().next().unwrap()).unwrap();
+    assert!(line["toolCallId"].as_str().is_some_and(|id| id.starts_with("toolu_")) && line["toolName"] == "wiki_write");
+    assert_eq!(transcript.lines().count(), 1, "one call is one line: {transcript}");
+
+    let deck = Deck::new(routes());
+    let settings = deck.read("ktx.yaml").replace("failureMode: continue", "failureMode: abort");
+    std::fs::write(deck.home.project().join("ktx.yaml"), settings).unwrap();
+    let run = deck.run("docs-{crates,juice,payments}", &["--concurrency", "1"]);
+    assert_eq!(run.code, Some(100), "{run:#?}");
+    assert_eq!(deck.started().len(), 1);
+    assert_eq!(deck.names("wiki/global"), [] as [&str; 0]);
+}
+
+/// Agents that are still there are a matter of seconds at most.
+fn all_gone(deck: &Deck, pids: &[u32]) {
+    deck.wait_for("the end of every agent", |_| pids.iter().all(|pid| gone(*pid)).then_some(()));
+    assert!(!pids.is_empty(), "there was nobody");
+}

@@ -1,0 +1,44 @@
+//! A service that is busy, or has been used up.
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::deck::{Deck, asked_by, good_turns};
+use crate::support::api::Turn;
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn a_busy_service_is_waited_for_within_the_attempt() {
+    let turns = [Turn::rate_limited(1)].into_iter().chain(good_turns("docs-crates", "crates.md"));
+    let deck = Deck::new([asked_by("docs-crates", turns)]);
+    let run = deck.run("docs-crates", &[]);
+    assert_eq!(run.code, Some(0), "{run:#?}");
+    assert_eq!(deck.started().len(), 1, "the agent tries again by itself");
+    assert!(deck.entries().iter().any(|entry| entry["out"]["subtype"] == "api_retry"));
+    // The stream of events is that of the agent, which has none for it; the screen shows it, see `screen`.
+    assert_eq!(run.states("docs-crates"), ["queued", "running", "succeeded"]);
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn a_used_up_window_pauses_the_run_and_costs_no_retry() {
+    // The agent starts a moment after this line, so the reset lies before the end of the pause all the same.
+    let resets_at = Timestamp::now().as_second() + 6;
+    let turns = [Turn::usage_limit(resets_at)].into_iter().chain(good_turns("docs-crates", "crates.md"));
+    let deck =
+        Deck::new([asked_by("docs-crates", turns), asked_by("docs-juice", good_turns("docs-juice", "juice.md"))])
+            .subscribed()
+            .set("[retry]\nmax_retries = 0\n");
+    let run = deck.run("docs-{crates,juice}", &["--concurrency", "1"]);
+    assert_eq!(run.code, Some(0), "{run:#?}");
+    assert_eq!(run.run_states(), ["planned", "paused", "resumed", "ended", "summary"]);
+    assert_eq!(run.summary()["units"], json!({"succeeded": 2}));
+    let notes = deck.entries().into_iter().map(|mut entry| entry["note"].take());
+    let kinds: Vec<String> = notes.filter_map(|note| Some(note["kind"].as_str()?.to_owned())).collect();
+    assert_eq!(kinds.iter().filter(|kind| *kind == "attempt_started").count(), 3, "{kinds:?}");
+    let lifted = kinds.iter().position(|kind| kind == "limit_lifted").unwrap();
+    let before = kinds[..lifted].iter().filter(|kind| *kind == "attempt_started").count();
+    assert_eq!(before, 1, "nothing starts during the pause: {kinds:?}");
+    assert_eq!(deck.names("wiki/global").len(), 2);
+    assert_eq!(deck.play(&["replay", "latest", "--ui", "json"]).stdout, run.stdout);
+}

@@ -1,0 +1,186 @@
+//! The screen on a real terminal while the real CLI works.
+
+use std::{
+    io::{Read as _, Write},
+    num::NonZero,
+    sync::{Arc, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
+
+use portable_pty::{Child, CommandBuilder, ExitStatus, PtySize, native_pty_system};
+use serde_json::json;
+
+use super::{
+    all_gone,
+    deck::{Deck, LIMIT, all_good, asked_by, good_turns, ktx},
+};
+use crate::support::api::{Fault, Route, Turn};
+
+const ROWS: u16 = 30;
+const COLUMNS: u16 = 120;
+
+/// The program on a terminal.
+struct Terminal {
+    screen: Arc<Mutex<vt100::Parser>>,
+    keys: Box<dyn Write + Send>,
+    child: Box<dyn Child + Send + Sync>,
+}
+
+impl Terminal {
+    fn open(deck: &Deck, args: &[&str]) -> Self {
+        let size = PtySize { rows: ROWS, cols: COLUMNS, pixel_width: 0, pixel_height: 0 };
+        let pair = native_pty_system().openpty(size).unwrap();
+        let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_ingestdeck"));
+        command.args(args);
+        command.cwd(deck.home.project());
+        command.env_clear();
+        deck.env().iter().for_each(|(name, value)| command.env(name, value));
+        command.env("TERM", "xterm-256color");
+        let child = pair.slave.spawn_command(command).unwrap();
+        drop(pair.slave);
+        let [rows, columns] = [ROWS, COLUMNS].map(|cells| NonZero::new(cells).unwrap());
+        let (mut output, keys) = (pair.master.try_clone_reader().unwrap(), pair.master.take_writer().unwrap());
+        let screen = Arc::new(Mutex::new(vt100::Parser::new(rows, columns, 0)));
+        let drawn = Arc::clone(&screen);
+        thread::spawn(move || {
+            // The terminal lives as long as it is read.
+            let _master = pair.master;
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = output.read(&mut bytes) {
+                drawn.lock().unwrap().process(&bytes[..count]);
+            }
+        });
+        Self { screen, keys, child }
+    }
+
+    fn text(&self) -> String {
+        self.screen.lock().unwrap().screen().contents()
+    }
+
+    /// Waits for a row of the unit table that starts with `glyph` and `unit`.
+    fn sees_unit(&self, glyph: char, unit: &str) {
+        self.sees(&[&format!("│{glyph} {unit} ")]);
+    }
+
+    /// Waits for a line with all `parts`.
+    fn sees(&self, parts: &[&str]) {
+        let deadline = Instant::now() + LIMIT;
+        while Instant::now() < deadline {
+            if self.text().lines().any(|line| parts.iter().all(|part| line.contains(part))) {
+                return;
+            }
+            thread::park_timeout(Duration::from_millis(20));
+        }
+        panic!("no line with {parts:?}:\n{}", self.text());
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+        self.keys.flush().unwrap();
+    }
+
+    /// Waits for the program to leave, which must give the terminal back.
+    fn leaves(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                let given_back = || {
+                    let screen = self.screen.lock().unwrap();
+                    !screen.screen().alternate_screen() && !screen.screen().hide_cursor()
+                };
+                while !given_back() && Instant::now() < deadline {
+                    thread::park_timeout(Duration::from_millis(20));
+                }
+                assert!(given_back(), "the terminal is as it was");
+                return status;
+            }
+            assert!(Instant::now() < deadline, "it stays:\n{}", self.text());
+            thread::park_timeout(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // It has left already where the test went well.
+        let _ = self.child.kill();
+    }
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn a_failed_unit_is_retried_alone_with_one_key() {
+    let bad = ktx("wiki_write", json!({"key": 5}));
+    let turns = [Turn::blocks([bad]), Turn::says("It did not work.")].into_iter();
+    let mut routes = vec![asked_by("docs-crates", turns.chain(good_turns("docs-crates", "crates.md")))];
+    routes.extend(all_good());
+    let deck = Deck::new(routes);
+    let mut terminal = Terminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-{crates,juice}"]);
+    terminal.sees_unit('✗', "docs-crates");
+    terminal.sees_unit('✓', "docs-juice");
+    assert_eq!(deck.names("wiki/global"), ["page-docs-juice.md"]);
+
+    // To the failure, and try it again.
+    terminal.press("]r");
+    terminal.sees_unit('✓', "docs-crates");
+    terminal.sees_unit('✓', "docs-juice");
+    terminal.press("q");
+    assert_eq!(terminal.leaves().exit_code(), 0);
+    assert_eq!(deck.names("wiki/global"), ["page-docs-crates.md", "page-docs-juice.md"]);
+    let attempts: Vec<String> = deck.started().iter().map(|started| started.argv.last().unwrap().clone()).collect();
+    assert_eq!(attempts.len(), 3, "only what failed runs again: {attempts:?}");
+    let replayed = deck.play(&["replay", "latest", "--ui", "json"]);
+    let states = replayed.states("docs-crates");
+    assert_eq!(states.iter().filter(|state| *state == "running").count(), 2, "{states:?}");
+    assert_eq!(states.last().map(String::as_str), Some("succeeded"));
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn leaving_while_units_run_asks_first_and_leaves_nobody_behind() {
+    let deck = Deck::new([Route::any([Turn::says("").fault(Fault::Stall)])]);
+    let mut terminal = Terminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-{crates,juice}"]);
+    deck.api.wait_for_requests(2, LIMIT);
+    terminal.sees_unit('▶', "docs-juice");
+    terminal.press("q");
+    terminal.sees(&["2", "running"]);
+    terminal.press("y");
+    assert_eq!(terminal.leaves().exit_code(), 100);
+    let pids: Vec<u32> = deck.started().iter().filter_map(|started| started.pid).collect();
+    assert_eq!(pids.len(), 2);
+    all_gone(&deck, &pids);
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn a_busy_service_is_seen_on_the_screen() {
+    let turns = [Turn::rate_limited(1)].into_iter().chain(good_turns("docs-crates", "crates.md"));
+    let deck = Deck::new([asked_by("docs-crates", turns)]);
+    let mut terminal = Terminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-crates"]);
+    terminal.sees(&["retry", "429"]);
+    terminal.sees_unit('✓', "docs-crates");
+    terminal.press("q");
+    assert_eq!(terminal.leaves().exit_code(), 0);
+}
+
+/// The first Ctrl-C starts nothing more, the second stops what runs.
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn interrupts_drain_then_stop() {
+    let deck = Deck::new([Route::any([Turn::says("").fault(Fault::Stall)])]);
+    let mut terminal = Terminal::open(&deck, &["run", "--ui", "tui", "--concurrency", "1"]);
+    deck.api.wait_for_requests(1, LIMIT);
+    terminal.sees_unit('▶', "dbt-all");
+    terminal.press("\x03");
+    deck.wait_for("the first stop", |deck| deck.asked_to_stop(1));
+    terminal.sees_unit('▶', "dbt-all");
+    terminal.press("\x03");
+    deck.wait_for("the second stop", |deck| deck.asked_to_stop(2));
+    let pids: Vec<u32> = deck.started().iter().filter_map(|started| started.pid).collect();
+    all_gone(&deck, &pids);
+    assert_eq!(pids.len(), 1, "nothing else was started");
+    terminal.sees_unit('■', "dbt-all");
+    terminal.press("q");
+    assert_eq!(terminal.leaves().exit_code(), 100);
+}
