@@ -26,7 +26,7 @@ const SLICE: usize = 1 << 20;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Exit number of a program whose reader went away, as shells report it.
-const BROKEN_PIPE: u8 = 13;
+pub const BROKEN_PIPE: u8 = 13;
 
 /// A plain sink on stdout.
 #[derive(Debug)]
@@ -118,10 +118,7 @@ impl Plain {
 /// What to say when stdout cannot be written.
 pub fn stdout_failed(error: &io::Error) -> Failure {
     if error.kind() == io::ErrorKind::BrokenPipe {
-        Failure::new(
-            Exit::Signal(BROKEN_PIPE),
-            "stdout was closed by its reader, so the rest was not printed; what was being recorded went on to its end",
-        )
+        Failure::new(Exit::Signal(BROKEN_PIPE), "stdout was closed by its reader, so the rest was not printed")
     } else {
         Failure::internal(format!("cannot write to stdout: {error}; free some space or choose another target"))
     }

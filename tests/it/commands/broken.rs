@@ -147,9 +147,13 @@ fn a_prompt_that_is_too_large_starts_nobody() {
 #[test]
 fn a_reader_that_leaves_early() {
     let place = Place::new();
-    for words in
-        [&["demo", "--speed", "20"][..], &["demo", "--speed", "20", "--ui", "json"], &["config", "show"], &["doctor"]]
-    {
+    for words in [
+        &["demo", "--speed", "20"][..],
+        &["demo", "--speed", "20", "--ui", "json"],
+        &["config", "show"],
+        &["doctor"],
+        &["demo", "--speed", "20", "--keep", "kept"],
+    ] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let Ran { code, stderr, .. } = place.start_into(place.command(words), writer.into()).end();
@@ -157,6 +161,9 @@ fn a_reader_that_leaves_early() {
         assert_eq!(stderr.lines().count(), 1, "{words:?}: {stderr}");
         assert!(stderr.starts_with("ingestdeck: stdout was closed by its reader"), "{words:?}: {stderr}");
     }
+    // The run did not stop with its reader.
+    let show = place.run(&["runs", "show", "--project-dir", "kept"]);
+    assert!(show.done().contains("8 units: 6 succeeded, 1 failed, 1 budget"), "{show:?}");
 }
 
 #[test]
