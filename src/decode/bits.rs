@@ -17,6 +17,8 @@ pub(crate) struct Bits {
     pub(crate) backslashes: u64,
     /// Bytes below 0x20.
     pub(crate) controls: u64,
+    /// The letter `n`.
+    newlines: u64,
 }
 
 impl Bits {
@@ -43,6 +45,7 @@ impl Bits {
             bits.quotes |= lane.quotes << (index * LANE);
             bits.backslashes |= lane.backslashes << (index * LANE);
             bits.controls |= lane.controls << (index * LANE);
+            bits.newlines |= lane.newlines << (index * LANE);
         }
         bits
     }
@@ -55,7 +58,14 @@ impl Bits {
             quotes: lane.simd_eq(u8x16::splat(b'"')).to_bitmask().into(),
             backslashes: lane.simd_eq(u8x16::splat(b'\\')).to_bitmask().into(),
             controls: lane.min(u8x16::splat(0x1F)).simd_eq(lane).to_bitmask().into(),
+            newlines: lane.simd_eq(u8x16::splat(b'n')).to_bitmask().into(),
         }
+    }
+
+    /// Bytes that a backslash may escape, and almost always does: quotes, backslashes and the `n` of a newline.
+    #[inline]
+    pub(crate) fn common_escapes(self) -> u64 {
+        self.quotes | self.backslashes | self.newlines
     }
 
     /// The bytes that a backslash escapes. `carry` says whether the block before ended in an open escape, and is set
