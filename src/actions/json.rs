@@ -323,6 +323,13 @@ fn write_text(text: &str, out: &mut Vec<u8>) {
     let bytes = text.as_bytes();
     out.reserve(bytes.len() + 2);
     out.push(b'"');
+    let is_special = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
+    // Most texts are ids and words. Looking at all of their bytes is faster than stopping early.
+    if bytes.len() < BLOCK && !bytes.iter().fold(false, |any, byte| any | is_special(*byte)) {
+        out.extend_from_slice(bytes);
+        out.push(b'"');
+        return;
+    }
     let mut done = 0;
     for block in (0..bytes.len()).step_by(BLOCK) {
         let bits = Bits::at(bytes, block);

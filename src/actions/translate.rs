@@ -257,7 +257,7 @@ impl Translator {
         let parent = line.parent_tool_use_id.as_ref();
         for block in &chat.blocks {
             match block {
-                Block::Text(text) if of_model && !text.trim().is_empty() => {
+                Block::Text(text) if of_model && !text.chars().all(char::is_whitespace) => {
                     let last = if parent.is_some() { &mut self.nested_text } else { &mut self.text };
                     let last = Arc::make_mut(last);
                     last.clear();

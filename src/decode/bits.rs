@@ -23,20 +23,24 @@ pub(crate) struct Bits {
 
 impl Bits {
     /// Bits of the block that starts at `at`. Beyond the end of `bytes` there is nothing.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn at(bytes: &[u8], at: usize) -> Self {
         let rest = bytes.get(at..).unwrap_or_default();
         match rest.first_chunk() {
             Some(block) => Self::of(block),
-            None => {
-                let mut block = [b' '; BLOCK];
-                block[..rest.len()].copy_from_slice(rest);
-                Self::of(&block)
-            }
+            None => Self::last(rest),
         }
     }
 
-    #[inline]
+    /// Of fewer bytes than a block has.
+    #[inline(never)]
+    fn last(rest: &[u8]) -> Self {
+        let mut block = [b' '; BLOCK];
+        block[..rest.len()].copy_from_slice(rest);
+        Self::of(&block)
+    }
+
+    #[inline(always)]
     fn of(block: &[u8; BLOCK]) -> Self {
         let mut bits = Self::default();
         let (lanes, _) = block.as_chunks::<LANE>();
@@ -51,7 +55,7 @@ impl Bits {
     }
 
     /// Bits of 16 bytes: enough for most keys and words.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn of_lane(lane: &[u8; LANE]) -> Self {
         let lane = u8x16::new(*lane);
         Self {

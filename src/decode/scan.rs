@@ -179,7 +179,11 @@ impl<'a> Scan<'a> {
             self.skip()?;
             return Ok(None);
         }
-        let digits = std::str::from_utf8(self.number()?).unwrap_or_default();
+        let number = self.number()?;
+        if number.len() < 19 && number.iter().all(u8::is_ascii_digit) {
+            return Ok(Some(number.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0'))));
+        }
+        let digits = std::str::from_utf8(number).unwrap_or_default();
         let whole = digits.parse::<u64>().ok();
         Ok(whole.or_else(|| digits.parse::<f64>().ok().filter(|number| (0.0..1e18).contains(number)).map(|n| n as u64)))
     }

@@ -270,7 +270,7 @@ impl Worker {
 /// The memory of lines that are not needed any more, for lines of another block.
 fn emptied<'b>(lines: Lines<'_>) -> Lines<'b> {
     // The standard library collects in place when nothing of the layout changes.
-    lines.into_iter().filter_map(|_| None).collect()
+    lines.into_iter().map_while(|_| None).collect()
 }
 
 #[cfg(test)]
