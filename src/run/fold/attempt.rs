@@ -1,11 +1,14 @@
 //! The fold of one attempt's lines: counts, rows, and the translator's events passed on.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use crate::{
     actions::{ActionKind, Ended, Event, Phase, Translator, event::Detail},
     decode::{
-        Block, Body as Said, Chat, Line, Raw, ResultLine,
+        Block, Body as Said, Chat, Line, ResultLine, Usage,
         line::{Delta, System},
     },
     run::{
@@ -46,8 +49,8 @@ pub(super) struct LaneFold {
     /// Rows of calls without a result, by id.
     open: HashMap<Box<str>, usize>,
     /// Ids of calls that failed or were denied.
-    failed: Vec<Box<str>>,
-    denied: Vec<Box<str>>,
+    failed: HashSet<Box<str>>,
+    denied: HashSet<Box<str>>,
     /// Recent API messages with the highest usage seen of each.
     messages: Vec<(Box<str>, Tokens)>,
     /// Tokens of messages that are no longer remembered.
@@ -78,8 +81,8 @@ impl LaneFold {
             rows: 0,
             translator: Translator::new(None, None),
             open: HashMap::new(),
-            failed: Vec::new(),
-            denied: Vec::new(),
+            failed: HashSet::new(),
+            denied: HashSet::new(),
             messages: Vec::new(),
             settled: Tokens::default(),
             api_error: ApiError::default(),
@@ -197,10 +200,10 @@ impl LaneFold {
     /// Counts a failed call once, whoever reports it.
     pub(super) fn count_failure(&mut self, story: &mut Story, id: Option<&str>) {
         if let Some(id) = id {
-            if self.failed.iter().any(|known| &**known == id) {
+            if self.failed.contains(id) {
                 return;
             }
-            self.failed.push(id.into());
+            self.failed.insert(id.into());
         }
         self.attempt(story).failures += 1;
     }
@@ -225,11 +228,11 @@ impl LaneFold {
         for (index, block) in chat.blocks.iter().enumerate() {
             let index = u8::try_from(index).unwrap_or(u8::MAX);
             match block {
-                Block::Text(text) if !text.trim().is_empty() => {
+                Block::Text(text) if !is_blank(text) => {
                     let end = if chat.error.is_some() { RowEnd::Failed } else { RowEnd::Ok };
                     self.push_row(story, Row::new(seq, index, RowKind::Text, end, depth));
                 }
-                Block::Thinking(text) if !text.trim().is_empty() => {
+                Block::Thinking(text) if !is_blank(text) => {
                     self.push_row(story, Row::new(seq, index, RowKind::Thinking, RowEnd::Ok, depth));
                 }
                 Block::ToolUse(call) => {
@@ -291,9 +294,9 @@ impl LaneFold {
 
     /// Counts turns and live tokens by distinct message id.
     fn message(&mut self, story: &mut Story, chat: &Chat<'_>) {
-        let usage = chat.usage.map(|usage| tokens(usage)).unwrap_or_default();
+        let usage = chat.usage.map(tokens).unwrap_or_default();
         let known =
-            chat.message_id.as_deref().and_then(|id| self.messages.iter_mut().find(|(known, _)| &**known == id));
+            chat.message_id.as_deref().and_then(|id| self.messages.iter_mut().find(|(known, _)| is_same(known, id)));
         match known {
             Some((_, seen)) => *seen = larger(*seen, usage),
             None => {
@@ -315,7 +318,7 @@ impl LaneFold {
     }
 
     fn result(&mut self, story: &mut Story, result: &ResultLine<'_>) {
-        let totals = result.usage.map(|usage| tokens(usage));
+        let totals = result.usage.map(|usage| tokens(Usage::of(usage)));
         let attempt = self.attempt(story);
         attempt.live_text.clear();
         if let Some(cost) = result.total_cost_usd {
@@ -347,7 +350,7 @@ impl LaneFold {
     /// Brings rows and counts in line with what the translator decided.
     fn settle(&mut self, story: &mut Story, seq: Seq, told: Told) {
         for id in &told.denied {
-            if !self.denied.contains(id) {
+            if !self.denied.contains(&**id) {
                 self.count_denial(story, id);
                 self.count_failure(story, Some(id));
                 self.push_row(story, Row::new(seq, 0, RowKind::Denial, RowEnd::Denied, 0));
@@ -393,8 +396,8 @@ impl LaneFold {
     }
 
     fn count_denial(&mut self, story: &mut Story, id: &str) {
-        if !self.denied.iter().any(|known| &**known == id) {
-            self.denied.push(id.into());
+        if !self.denied.contains(id) {
+            self.denied.insert(id.into());
             self.attempt(story).denials += 1;
         }
     }
@@ -460,11 +463,17 @@ fn facts_of(result: &ResultLine<'_>) -> ResultFacts {
     }
 }
 
-/// Reads the four counts without building a tree: every line of the model has them.
-fn tokens(usage: Raw<'_>) -> Tokens {
-    let counts =
-        usage.pick(["input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"]);
-    let [input, output, cache_read, cache_write] = counts.map(|count| count.and_then(Raw::as_u64).unwrap_or(0));
+fn is_blank(text: &str) -> bool {
+    text.chars().all(char::is_whitespace)
+}
+
+/// Ids of one kind are of one length and begin alike, so most differ at once when compared from the end.
+fn is_same(a: &str, b: &str) -> bool {
+    a.len() == b.len() && a.bytes().rev().eq(b.bytes().rev())
+}
+
+fn tokens(usage: Usage) -> Tokens {
+    let Usage { input, output, cache_read, cache_write } = usage;
     Tokens { input, output, cache_read, cache_write }
 }
 
