@@ -15,7 +15,7 @@ mod system;
 mod text;
 
 pub use block::{Block, ToolResult, ToolUse, content_text};
-pub use line::{Body, Chat, Kind, Line, ResultLine};
+pub use line::{Body, Chat, Kind, Line, ResultLine, Usage};
 pub use raw::Raw;
 pub use read::{kind, line};
 

@@ -40,6 +40,8 @@ trait Shape {
 /// Takes the fields of one object.
 trait Fields {
     fn text(&mut self, key: &'static str, value: &str);
+    /// A text of ours, in which nothing needs to be escaped.
+    fn word(&mut self, key: &'static str, value: &'static str);
     fn flag(&mut self, key: &'static str, value: bool);
     fn count(&mut self, key: &'static str, value: usize);
     fn number(&mut self, key: &'static str, value: f64);
@@ -72,8 +74,8 @@ impl Shape for Event<'_> {
 
 impl Shape for Started<'_> {
     fn fields<F: Fields>(&self, to: &mut F) {
-        to.text("type", "started");
-        to.text("engine", ENGINE);
+        to.word("type", "started");
+        to.word("engine", ENGINE);
         to.object("resume", &Resume(&self.resume));
         to.text("title", &self.title);
         if let Some(meta) = &self.meta {
@@ -86,7 +88,7 @@ struct Resume<'a>(&'a str);
 
 impl Shape for Resume<'_> {
     fn fields<F: Fields>(&self, to: &mut F) {
-        to.text("engine", ENGINE);
+        to.word("engine", ENGINE);
         to.text("value", self.0);
     }
 }
@@ -104,22 +106,24 @@ impl Shape for Meta<'_> {
 
 impl Shape for ActionEvent<'_> {
     fn fields<F: Fields>(&self, to: &mut F) {
-        to.text("type", "action");
-        to.text("engine", ENGINE);
+        to.word("type", "action");
+        to.word("engine", ENGINE);
         to.object("action", &self.action);
-        to.text("phase", self.phase.word());
+        to.word("phase", self.phase.word());
         if let Some(ok) = self.ok {
             to.flag("ok", ok);
         }
         to.some_text("message", self.message.as_deref());
-        to.some_text("level", self.level.map(EventLevel::word));
+        if let Some(level) = self.level {
+            to.word("level", level.word());
+        }
     }
 }
 
 impl Shape for Action<'_> {
     fn fields<F: Fields>(&self, to: &mut F) {
         to.text("id", &self.id);
-        to.text("kind", self.kind.word());
+        to.word("kind", self.kind.word());
         to.text("title", &self.title);
         to.object("detail", &self.detail);
     }
@@ -189,8 +193,8 @@ impl Shape for ResultDetail<'_> {
 
 impl Shape for Completed<'_> {
     fn fields<F: Fields>(&self, to: &mut F) {
-        to.text("type", "completed");
-        to.text("engine", ENGINE);
+        to.word("type", "completed");
+        to.word("engine", ENGINE);
         to.flag("ok", self.ok);
         to.text("answer", &self.answer);
         if let Some(resume) = &self.resume {
@@ -269,6 +273,13 @@ impl Fields for Direct<'_> {
         write_text(value, self.out);
     }
 
+    fn word(&mut self, key: &'static str, value: &'static str) {
+        self.key(key);
+        self.out.push(b'"');
+        self.out.extend_from_slice(value.as_bytes());
+        self.out.push(b'"');
+    }
+
     fn flag(&mut self, key: &'static str, value: bool) {
         self.key(key);
         self.out.extend_from_slice(if value { b"true" } else { b"false" });
@@ -276,8 +287,7 @@ impl Fields for Direct<'_> {
 
     fn count(&mut self, key: &'static str, value: usize) {
         self.key(key);
-        // Writing into a Vec cannot fail.
-        let _ = write!(self.out, "{value}");
+        self.out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
     }
 
     fn number(&mut self, key: &'static str, value: f64) {
@@ -313,6 +323,13 @@ fn write_text(text: &str, out: &mut Vec<u8>) {
     let bytes = text.as_bytes();
     out.reserve(bytes.len() + 2);
     out.push(b'"');
+    let is_special = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
+    // Most texts are ids and words. Looking at all of their bytes is faster than stopping early.
+    if bytes.len() < BLOCK && !bytes.iter().fold(false, |any, byte| any | is_special(*byte)) {
+        out.extend_from_slice(bytes);
+        out.push(b'"');
+        return;
+    }
     let mut done = 0;
     for block in (0..bytes.len()).step_by(BLOCK) {
         let bits = Bits::at(bytes, block);
@@ -338,6 +355,7 @@ fn write_escape(byte: u8, out: &mut Vec<u8>) {
         0x08 => b'b',
         0x0C => b'f',
         other => {
+            // Writing into a Vec cannot fail.
             let _ = write!(out, "\\u{other:04x}");
             return;
         }
@@ -385,6 +403,10 @@ impl<M: SerializeMap> Mapped<M> {
 
 impl<M: SerializeMap> Fields for Mapped<M> {
     fn text(&mut self, key: &'static str, value: &str) {
+        self.entry(key, &value);
+    }
+
+    fn word(&mut self, key: &'static str, value: &'static str) {
         self.entry(key, &value);
     }
 

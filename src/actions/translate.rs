@@ -126,7 +126,7 @@ impl Translator {
     }
 
     /// Translates one stdout line. `bytes` is the undecoded line, for the warning about a malformed one.
-    pub fn push<'a>(&mut self, line: &Line<'a>, bytes: &'a [u8], emit: &mut dyn FnMut(Event<'a>)) {
+    pub fn push<'a>(&mut self, line: &'a Line<'a>, bytes: &'a [u8], emit: &mut dyn FnMut(Event<'a>)) {
         if self.done || !self.identify(line, emit) {
             return;
         }
@@ -253,17 +253,17 @@ impl Translator {
         owned(self.model.as_deref().or(self.rules.title.as_deref()).unwrap_or(super::event::ENGINE))
     }
 
-    fn chat<'a>(&mut self, line: &Line<'a>, chat: &Chat<'a>, of_model: bool, emit: Emit<'_, 'a>) {
+    fn chat<'a>(&mut self, line: &Line<'a>, chat: &'a Chat<'a>, of_model: bool, emit: Emit<'_, 'a>) {
         let parent = line.parent_tool_use_id.as_ref();
         for block in &chat.blocks {
             match block {
-                Block::Text(text) if of_model && !text.trim().is_empty() => {
+                Block::Text(text) if of_model && !text.chars().all(char::is_whitespace) => {
                     let last = if parent.is_some() { &mut self.nested_text } else { &mut self.text };
                     let last = Arc::make_mut(last);
                     last.clear();
                     last.push_str(text);
                 }
-                Block::Thinking(text) if of_model => self.thought(text.clone(), parent, emit),
+                Block::Thinking(text) if of_model => self.thought(text, parent, emit),
                 Block::ToolUse(call) => self.call(call, chat.message_id.as_ref(), parent, emit),
                 Block::ToolResult(result) => self.call_result(result, chat.message_id.as_ref(), parent, emit),
                 Block::Text(_) | Block::Thinking(_) | Block::Image(_) | Block::Unknown(_) => {}
@@ -274,7 +274,7 @@ impl Translator {
         }
     }
 
-    fn thought<'a>(&mut self, text: Cow<'a, str>, parent: Option<&Cow<'a, str>>, emit: Emit<'_, 'a>) {
+    fn thought<'a>(&mut self, text: &'a str, parent: Option<&Cow<'a, str>>, emit: Emit<'_, 'a>) {
         let Some(first) = text.lines().map(str::trim).find(|line| !line.is_empty()) else { return };
         if self.rules.silent_thoughts {
             return;
@@ -285,7 +285,7 @@ impl Translator {
             id: Cow::Owned(format!("claude.thinking.{}", self.thoughts)),
             kind: ActionKind::Note,
             title,
-            detail: Detail::Thinking { text, parent_tool_use_id: parent.cloned() },
+            detail: Detail::Thinking { text: Cow::Borrowed(text), parent_tool_use_id: parent.cloned() },
         };
         emit(action_event(action, Phase::Completed, Some(true), None, None));
     }

@@ -19,6 +19,8 @@ pub struct Json<W> {
     out: W,
     buffer: Vec<u8>,
     run: Vec<u8>,
+    /// The attempt that was told last, and how it is written.
+    lane: (String, u32, Vec<u8>),
     seq: u64,
     result: io::Result<()>,
 }
@@ -27,7 +29,8 @@ impl<W: Write> Json<W> {
     /// A writer for one source.
     pub fn new(out: W, origin: &Origin) -> Self {
         let run = origin.header.as_ref().map_or_else(|| "null".into(), |header| format!("\"{}\"", header.run));
-        Self { out, buffer: Vec::with_capacity(GATHERED * 2), run: run.into_bytes(), seq: 0, result: Ok(()) }
+        let buffer = Vec::with_capacity(GATHERED * 2);
+        Self { out, buffer, run: run.into_bytes(), lane: Default::default(), seq: 0, result: Ok(()) }
     }
 
     /// Writes what one entry led to.
@@ -80,13 +83,25 @@ impl<W: Write> Json<W> {
     }
 
     fn stamp(&mut self, at: Millis, lane: Option<(&str, u32)>) {
-        // Writing into a Vec cannot fail.
-        let _ = write!(self.buffer, "{{\"v\":1,\"seq\":{},\"at\":{},\"run\":", self.seq, at.0);
+        let mut number = itoa::Buffer::new();
+        self.buffer.extend_from_slice(b"{\"v\":1,\"seq\":");
+        self.buffer.extend_from_slice(number.format(self.seq).as_bytes());
+        self.buffer.extend_from_slice(b",\"at\":");
+        self.buffer.extend_from_slice(number.format(at.0).as_bytes());
+        self.buffer.extend_from_slice(b",\"run\":");
         self.buffer.extend_from_slice(&self.run);
         if let Some((unit, attempt)) = lane {
-            self.buffer.extend_from_slice(b",\"unit\":");
-            let _ = serde_json::to_writer(&mut self.buffer, unit);
-            let _ = write!(self.buffer, ",\"try\":{attempt}");
+            let (last_unit, last_attempt, written) = &mut self.lane;
+            // Most events follow one of their own attempt.
+            if written.is_empty() || *last_attempt != attempt || last_unit != unit {
+                (*last_unit, *last_attempt) = (unit.to_owned(), attempt);
+                written.clear();
+                written.extend_from_slice(b",\"unit\":");
+                // Writing into a Vec cannot fail.
+                let _ = serde_json::to_writer(&mut *written, unit);
+                let _ = write!(written, ",\"try\":{attempt}");
+            }
+            self.buffer.extend_from_slice(written);
         }
         self.buffer.extend_from_slice(b",\"event\":");
         self.seq += 1;
@@ -112,7 +127,7 @@ fn change_json(change: &RunChange<'_>) -> Value {
         RunChange::Said { level, text } => json!({"type": "run", "state": "remark", "level": level, "text": text}),
         RunChange::Ended(ended) => json!({
             "type": "run", "state": "ended", "outcome": ended.outcome, "succeeded": ended.succeeded,
-            "failed": ended.failed, "stopped": ended.stopped, "not_run": ended.not_run,
+            "budget": ended.budget, "failed": ended.failed, "stopped": ended.stopped, "not_run": ended.not_run,
         }),
     }
 }

@@ -27,11 +27,10 @@ pub fn replay(global: &Global, args: &ReplayArgs) -> Result<Exit, Failure> {
     if ui != Ui::Tui && args.paused {
         return Err(Failure::usage("--paused needs the screen; add --ui tui, or leave it out"));
     }
-    let timeline = Timeline::new(Box::new(source));
     if ui == Ui::Tui {
-        return super::screen::recorded(global, args, timeline);
+        return super::screen::recorded(global, args, Timeline::new(Box::new(source)));
     }
-    plain(global, ui, timeline, args.speed)
+    plain(global, ui, Timeline::forward(Box::new(source)), args.speed)
 }
 
 fn plain(global: &Global, ui: Ui, mut timeline: Timeline, speed: Option<f64>) -> Result<Exit, Failure> {

@@ -17,24 +17,30 @@ pub(crate) struct Bits {
     pub(crate) backslashes: u64,
     /// Bytes below 0x20.
     pub(crate) controls: u64,
+    /// The letter `n`.
+    newlines: u64,
 }
 
 impl Bits {
     /// Bits of the block that starts at `at`. Beyond the end of `bytes` there is nothing.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn at(bytes: &[u8], at: usize) -> Self {
         let rest = bytes.get(at..).unwrap_or_default();
         match rest.first_chunk() {
             Some(block) => Self::of(block),
-            None => {
-                let mut block = [b' '; BLOCK];
-                block[..rest.len()].copy_from_slice(rest);
-                Self::of(&block)
-            }
+            None => Self::last(rest),
         }
     }
 
-    #[inline]
+    /// Of fewer bytes than a block has.
+    #[inline(never)]
+    fn last(rest: &[u8]) -> Self {
+        let mut block = [b' '; BLOCK];
+        block[..rest.len()].copy_from_slice(rest);
+        Self::of(&block)
+    }
+
+    #[inline(always)]
     fn of(block: &[u8; BLOCK]) -> Self {
         let mut bits = Self::default();
         let (lanes, _) = block.as_chunks::<LANE>();
@@ -43,19 +49,27 @@ impl Bits {
             bits.quotes |= lane.quotes << (index * LANE);
             bits.backslashes |= lane.backslashes << (index * LANE);
             bits.controls |= lane.controls << (index * LANE);
+            bits.newlines |= lane.newlines << (index * LANE);
         }
         bits
     }
 
     /// Bits of 16 bytes: enough for most keys and words.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn of_lane(lane: &[u8; LANE]) -> Self {
         let lane = u8x16::new(*lane);
         Self {
             quotes: lane.simd_eq(u8x16::splat(b'"')).to_bitmask().into(),
             backslashes: lane.simd_eq(u8x16::splat(b'\\')).to_bitmask().into(),
             controls: lane.min(u8x16::splat(0x1F)).simd_eq(lane).to_bitmask().into(),
+            newlines: lane.simd_eq(u8x16::splat(b'n')).to_bitmask().into(),
         }
+    }
+
+    /// Bytes that a backslash may escape, and almost always does: quotes, backslashes and the `n` of a newline.
+    #[inline]
+    pub(crate) fn common_escapes(self) -> u64 {
+        self.quotes | self.backslashes | self.newlines
     }
 
     /// The bytes that a backslash escapes. `carry` says whether the block before ended in an open escape, and is set

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{
-    Block, Chat, Raw, ToolResult, ToolUse,
+    Block, Chat, Raw, ToolResult, ToolUse, Usage,
     read::{Head, error_text},
     scan::{Scan, Scanned},
 };
@@ -70,13 +70,36 @@ fn message<'a>(scan: &mut Scan<'a>, chat: &mut Chat<'a>) -> Scanned<()> {
             b"id" => chat.message_id = scan.word()?,
             b"model" => chat.model = scan.word()?,
             b"content" => blocks(scan, &mut chat.blocks)?,
-            b"usage" => chat.usage = scan.raw()?,
+            b"usage" => chat.usage = counts(scan)?,
             b"stop_reason" => chat.stop_reason = scan.word()?,
             _ => scan.skip()?,
         }
         Ok(())
     })?;
     Ok(())
+}
+
+impl Usage {
+    /// The counts of a `usage` that was kept as it came.
+    pub fn of(usage: Raw<'_>) -> Self {
+        counts(&mut Scan::of(usage.0)).ok().flatten().unwrap_or_default()
+    }
+}
+
+/// `usage`; `None` if it is no object.
+fn counts(scan: &mut Scan<'_>) -> Scanned<Option<Usage>> {
+    let mut usage = Usage::default();
+    let found = scan.object(|scan, key| {
+        match key {
+            b"input_tokens" => usage.input = scan.count()?.unwrap_or(0),
+            b"output_tokens" => usage.output = scan.count()?.unwrap_or(0),
+            b"cache_read_input_tokens" => usage.cache_read = scan.count()?.unwrap_or(0),
+            b"cache_creation_input_tokens" => usage.cache_write = scan.count()?.unwrap_or(0),
+            _ => scan.skip()?,
+        }
+        Ok(())
+    })?;
+    Ok(found.then_some(usage))
 }
 
 /// An array of blocks, one block, or one text.

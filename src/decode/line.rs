@@ -213,7 +213,7 @@ pub struct Chat<'a> {
     /// Blocks. A string content is one text block.
     pub blocks: Vec<Block<'a>>,
     /// `message.usage`.
-    pub usage: Option<Raw<'a>>,
+    pub usage: Option<Usage>,
     /// `message.stop_reason`: null in the stream, filled in session files.
     pub stop_reason: Option<Cow<'a, str>>,
     /// `error` beside the message (`authentication_failed`, `rate_limit`, …).
@@ -228,6 +228,19 @@ pub struct Chat<'a> {
     pub aborted: bool,
     /// Ids of calls that were refused rather than run (`tool_result_meta` says reject or a non-execution kind).
     pub refused: Vec<Cow<'a, str>>,
+}
+
+/// The counts of a `usage`. Every message of the model has one, so they are read at once. Absent counts are 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// `input_tokens`.
+    pub input: u64,
+    /// `output_tokens`.
+    pub output: u64,
+    /// `cache_read_input_tokens`.
+    pub cache_read: u64,
+    /// `cache_creation_input_tokens`.
+    pub cache_write: u64,
 }
 
 /// `stream_event`: what a partial message adds.

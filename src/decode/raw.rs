@@ -22,19 +22,19 @@ impl<'a> Raw<'a> {
 
     /// The text of a string, `None` for any other type.
     pub fn as_str(self) -> Option<Cow<'a, str>> {
-        Scan::new(self.0.as_bytes()).text().ok().flatten()
+        Scan::of(self.0).text().ok().flatten()
     }
 
     /// A count; `None` for any other type and for negative numbers.
     pub fn as_u64(self) -> Option<u64> {
-        Scan::new(self.0.as_bytes()).count().ok().flatten()
+        Scan::of(self.0).count().ok().flatten()
     }
 
     /// The values of the fields of these names of an object, in one pass; `None` for absent ones and nulls. Of
     /// several fields with one name the last counts.
     pub fn pick<const N: usize>(self, names: [&str; N]) -> [Option<Self>; N] {
         let mut found = [None; N];
-        let mut scan = Scan::new(self.0.as_bytes());
+        let mut scan = Scan::of(self.0);
         let walked = scan.object(|scan, key| {
             match names.iter().position(|name| name.as_bytes() == key) {
                 Some(index) => found[index] = scan.raw()?,
@@ -55,7 +55,7 @@ impl<'a> Raw<'a> {
     /// The elements of an array; none for any other type. Nulls are left out.
     pub fn items(self) -> Vec<Self> {
         let mut items = Vec::new();
-        let walked = Scan::new(self.0.as_bytes()).array(|scan| {
+        let walked = Scan::of(self.0).array(|scan| {
             items.extend(scan.raw()?);
             Ok(())
         });

@@ -78,11 +78,12 @@ impl<'a> Head<'a> {
 }
 
 fn read(bytes: &[u8]) -> Option<Line<'_>> {
+    let whole = Scan::whole(bytes);
     let name = {
-        let mut scan = Scan::new(bytes);
+        let mut scan = whole.clone();
         scan.seek(b"type").ok()?.then(|| scan.text().ok().flatten())??
     };
-    let (mut scan, mut head) = (Scan::new(bytes), Head::default());
+    let (mut scan, mut head) = (whole, Head::default());
     let body = body(&mut scan, &mut head, name).ok()?;
     scan.end().ok()?;
     let Head { session_id, parent_tool_use_id, timestamp, on_disk } = head;
@@ -208,7 +209,7 @@ fn control<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>, kind: Cow<'a, str>) -> 
         }
         Ok(())
     })?;
-    let mut inner = Scan::new(payload.map_or(b"{}", |payload| payload.0.as_bytes()));
+    let mut inner = Scan::of(payload.map_or("{}", |payload| payload.0));
     inner.object(|scan, key| {
         match key {
             b"subtype" => subtype = scan.word()?,

@@ -23,12 +23,26 @@ pub(super) type Scanned<T> = Result<T, Broken>;
 #[derive(Clone, Debug)]
 pub(super) struct Scan<'a> {
     bytes: &'a [u8],
+    /// The same bytes, if they are known to be text: then no part of them needs to be checked again.
+    text: Option<&'a str>,
     at: usize,
 }
 
 impl<'a> Scan<'a> {
+    /// Over bytes of which most will not be looked at: strings are checked one by one.
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes: bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes), at: 0 }
+        Self { bytes: bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes), text: None, at: 0 }
+    }
+
+    /// Over bytes that are read throughout: they are checked at once, which is faster than string by string.
+    pub(super) fn whole(bytes: &'a [u8]) -> Self {
+        let scan = Self::new(bytes);
+        Self { text: simdutf8::basic::from_utf8(scan.bytes).ok(), ..scan }
+    }
+
+    /// Over text.
+    pub(super) fn of(text: &'a str) -> Self {
+        Self { bytes: text.as_bytes(), text: Some(text), at: 0 }
     }
 
     /// The next byte that is not white space, not consumed.
@@ -129,7 +143,8 @@ impl<'a> Scan<'a> {
             self.skip()?;
             return Ok(None);
         }
-        Ok(Some(self.string::<false>()?.text()))
+        let inside = self.string::<false>()?;
+        Ok(Some(self.read(inside)))
     }
 
     /// The next value as text, the empty text counting as none.
@@ -164,7 +179,11 @@ impl<'a> Scan<'a> {
             self.skip()?;
             return Ok(None);
         }
-        let digits = std::str::from_utf8(self.number()?).unwrap_or_default();
+        let number = self.number()?;
+        if number.len() < 19 && number.iter().all(u8::is_ascii_digit) {
+            return Ok(Some(number.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0'))));
+        }
+        let digits = std::str::from_utf8(number).unwrap_or_default();
         let whole = digits.parse::<u64>().ok();
         Ok(whole.or_else(|| digits.parse::<f64>().ok().filter(|number| (0.0..1e18).contains(number)).map(|n| n as u64)))
     }
@@ -179,10 +198,11 @@ impl<'a> Scan<'a> {
         if span == b"null" {
             return Ok(None);
         }
-        Ok(Some(match simdutf8::basic::from_utf8(span) {
-            Ok(text) if clean => Raw(text),
-            _ => Raw::UNREADABLE,
-        }))
+        let text = match self.text {
+            Some(text) => text.get(start..self.at),
+            None => simdutf8::basic::from_utf8(span).ok(),
+        };
+        Ok(Some(text.filter(|_| clean).map_or(Raw::UNREADABLE, Raw)))
     }
 
     /// Skips the next value.
@@ -253,7 +273,7 @@ impl<'a> Scan<'a> {
         let inside = self.string::<false>()?;
         self.colon()?;
         Ok(if inside.is_escaped {
-            Cow::Owned(inside.text().into_owned().into_bytes())
+            Cow::Owned(self.read(inside).into_owned().into_bytes())
         } else {
             Cow::Borrowed(inside.bytes)
         })
@@ -277,6 +297,16 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
+    /// The text of a string.
+    #[inline]
+    fn read(&self, inside: Inside<'a>) -> Cow<'a, str> {
+        let plain = match self.text.and_then(|text| text.get(inside.start..inside.start + inside.bytes.len())) {
+            Some(text) => Cow::Borrowed(text),
+            None => text::plain(inside.bytes),
+        };
+        if inside.is_escaped { text::unescape(plain) } else { plain }
+    }
+
     /// The string whose quote is at the current position. With `CHECK`, its inside is checked too.
     #[inline(always)]
     fn string<const CHECK: bool>(&mut self) -> Scanned<Inside<'a>> {
@@ -288,7 +318,7 @@ impl<'a> Scan<'a> {
                 let clean = !CHECK || bits.controls & ((1 << length) - 1) == 0;
                 let end = start + length as usize;
                 self.at = end + 1;
-                return Ok(Inside { bytes: &self.bytes[start..end], is_escaped: false, clean });
+                return Ok(Inside { bytes: &self.bytes[start..end], start, is_escaped: false, clean });
             }
         }
         self.long_string::<CHECK>(start)
@@ -305,12 +335,14 @@ impl<'a> Scan<'a> {
             // All bits below the closing quote, or all.
             let inside = (quotes & quotes.wrapping_neg()).wrapping_sub(1);
             if CHECK {
-                clean = clean && bits.controls & inside == 0 && self.are_escapes(at, escaped & inside);
+                clean = clean
+                    && bits.controls & inside == 0
+                    && self.are_escapes(at, escaped & inside & !bits.common_escapes());
             }
             if quotes != 0 {
                 let end = at + quotes.trailing_zeros() as usize;
                 self.at = end + 1;
-                return Ok(Inside { bytes: &self.bytes[start..end], is_escaped, clean });
+                return Ok(Inside { bytes: &self.bytes[start..end], start, is_escaped, clean });
             }
             at += BLOCK;
         }
@@ -434,14 +466,10 @@ impl Nest {
 #[derive(Clone, Copy, Debug)]
 struct Inside<'a> {
     bytes: &'a [u8],
+    /// Where it starts.
+    start: usize,
     /// There may be escapes.
     is_escaped: bool,
     /// No control characters and no unknown escapes, if that was checked. UTF-8 is checked elsewhere.
     clean: bool,
-}
-
-impl<'a> Inside<'a> {
-    fn text(self) -> Cow<'a, str> {
-        if self.is_escaped { text::unescape(self.bytes) } else { text::plain(self.bytes) }
-    }
 }

@@ -619,7 +619,6 @@ fn raws<'a>(line: &Line<'a>) -> Vec<Raw<'a>> {
     let mut found = Vec::new();
     match &line.body {
         Body::Assistant(chat) | Body::User(chat) => {
-            found.extend(chat.usage);
             for block in &chat.blocks {
                 match block {
                     Block::ToolUse(call) => found.extend(call.input),

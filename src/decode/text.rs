@@ -6,10 +6,9 @@ use memchr::memchr;
 
 use super::bits::{BLOCK, Bits};
 
-/// Text of a string, given what stands between its quotes. Borrowed when nothing is escaped. What is no text (broken
-/// UTF-8, lone surrogates, unknown escapes) becomes U+FFFD.
-pub(super) fn unescape(inside: &[u8]) -> Cow<'_, str> {
-    let plain = plain(inside);
+/// Text of a string, given what stands between its quotes. Kept when nothing is escaped. What is no text (lone
+/// surrogates, unknown escapes) becomes U+FFFD.
+pub(super) fn unescape(plain: Cow<'_, str>) -> Cow<'_, str> {
     let bytes = plain.as_bytes();
     let (mut out, mut done) = (String::new(), 0);
     for block in (0..bytes.len()).step_by(BLOCK) {
@@ -37,7 +36,7 @@ pub(super) fn unescape(inside: &[u8]) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Text of a string without escapes.
+/// Bytes as text. Broken UTF-8 becomes U+FFFD.
 pub(super) fn plain(inside: &[u8]) -> Cow<'_, str> {
     match simdutf8::basic::from_utf8(inside) {
         Ok(text) => Cow::Borrowed(text),

@@ -5,6 +5,7 @@
 
 use std::{
     collections::BTreeMap,
+    mem,
     num::NonZero,
     sync::{
         Arc, Mutex, PoisonError,
@@ -23,7 +24,7 @@ use super::{
 use crate::run::source::SourceError;
 
 /// Bytes of a block: small enough that what one thread wrote is still in the cache when another one reads it.
-const BLOCK: usize = 512 << 10;
+const BLOCK: usize = 256 << 10;
 
 /// A block that grew beyond this for the sake of a giant line does not keep its memory.
 const LARGEST_KEPT: usize = 4 * BLOCK;
@@ -227,9 +228,12 @@ impl Worker {
     fn work(self) {
         loop {
             let spent = self.blocks.lock().unwrap_or_else(PoisonError::into_inner).recv();
-            let mut block = match spent {
-                Ok(Spent::New) => Block::default(),
-                Ok(Spent::Used(batch)) => batch.into_owner(),
+            let (mut block, lines) = match spent {
+                Ok(Spent::New) => (Block::default(), Vec::new()),
+                Ok(Spent::Used(mut batch)) => {
+                    let lines = batch.with_dependent_mut(|_, lines| emptied(mem::take(lines)));
+                    (batch.into_owner(), lines)
+                }
                 Err(_) => return,
             };
             if block.bytes.len() > LARGEST_KEPT {
@@ -237,15 +241,15 @@ impl Worker {
             }
             let filled = self.reader.lock().unwrap_or_else(PoisonError::into_inner).fill(&self.core, &mut block);
             let Some((number, result)) = filled else { return };
-            let batch = result.map(|()| Batch::new(block, |block| self.lines(block)));
+            let batch = result.map(|()| Batch::new(block, |block| self.lines(block, emptied(lines))));
             if self.done.send((number, batch)).is_err() {
                 return;
             }
         }
     }
 
-    fn lines<'b>(&self, block: &'b Block) -> Lines<'b> {
-        let mut lines = Vec::with_capacity(block.filled >> 9);
+    /// Takes the lines of `block` apart, into `lines`, which is empty.
+    fn lines<'b>(&self, block: &'b Block, mut lines: Lines<'b>) -> Lines<'b> {
         let (mut rest, mut offset) = (&block.bytes[..block.filled], block.start);
         while !rest.is_empty() {
             let length = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
@@ -261,6 +265,12 @@ impl Worker {
         }
         lines
     }
+}
+
+/// The memory of lines that are not needed any more, for lines of another block.
+fn emptied<'b>(lines: Lines<'_>) -> Lines<'b> {
+    // The standard library collects in place when nothing of the layout changes.
+    lines.into_iter().map_while(|_| None).collect()
 }
 
 #[cfg(test)]

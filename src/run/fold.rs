@@ -239,9 +239,10 @@ impl Fold {
                     *found
                 } else if self.lanes.len() == 1 && self.lanes[0].nameless {
                     // Frames before the first session id belong to the session that follows.
+                    let position = self.units.remove(&self.lanes[0].key).unwrap_or(0);
+                    self.units.insert(UnitKey::from(id), position);
                     self.lanes[0].adopt(story, UnitKey::from(id));
                     self.by_unit = HashMap::from([(UnitKey::from(id), vec![LaneId(0)])]);
-                    self.units = HashMap::from([(UnitKey::from(id), 0)]);
                     LaneId(0)
                 } else {
                     self.open(story, UnitKey::from(id), 1, arrived.at)

@@ -56,6 +56,11 @@ impl Timeline {
         }
     }
 
+    /// For a source that is only played forward: keeps no checkpoints, so that going back folds from the beginning.
+    pub fn forward(source: Box<dyn Source>) -> Self {
+        Self { spacing: u64::MAX, ..Self::new(source) }
+    }
+
     /// The story at the cursor.
     pub fn story(&self) -> &Story {
         &self.story
@@ -157,7 +162,7 @@ impl Timeline {
     fn keep_checkpoint(&mut self) {
         let position = self.source.position().0;
         let Some(last) = self.checkpoints.last() else { return };
-        if position < last.position + self.spacing || self.story.state.entries <= last.state.entries {
+        if position < last.position.saturating_add(self.spacing) || self.story.state.entries <= last.state.entries {
             return;
         }
         self.checkpoints.push(Checkpoint { state: self.story.state.clone(), fold: self.fold.clone(), position });

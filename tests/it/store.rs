@@ -77,7 +77,7 @@ fn plan(run: &NewRun, units: &[&str]) {
 }
 
 fn end(run: &NewRun) {
-    let ended = RunEnded { outcome: "done".into(), succeeded: 1, failed: 0, stopped: 0, not_run: 0 };
+    let ended = RunEnded { outcome: "done".into(), succeeded: 1, ..RunEnded::default() };
     note(run, None, &Note::RunEnded(ended));
 }
 

@@ -8,7 +8,7 @@ use std::{
 use crate::{
     actions::{ActionKind, Ended, Event, Phase, Translator, event::Detail},
     decode::{
-        Block, Body as Said, Chat, Line, Raw, ResultLine,
+        Block, Body as Said, Chat, Line, ResultLine, Usage,
         line::{Delta, System},
     },
     run::{
@@ -227,11 +227,11 @@ impl LaneFold {
         for (index, block) in chat.blocks.iter().enumerate() {
             let index = u8::try_from(index).unwrap_or(u8::MAX);
             match block {
-                Block::Text(text) if !text.trim().is_empty() => {
+                Block::Text(text) if !is_blank(text) => {
                     let end = if chat.error.is_some() { RowEnd::Failed } else { RowEnd::Ok };
                     self.push_row(story, Row::new(seq, index, RowKind::Text, end, depth));
                 }
-                Block::Thinking(text) if !text.trim().is_empty() => {
+                Block::Thinking(text) if !is_blank(text) => {
                     self.push_row(story, Row::new(seq, index, RowKind::Thinking, RowEnd::Ok, depth));
                 }
                 Block::ToolUse(call) => {
@@ -293,9 +293,9 @@ impl LaneFold {
 
     /// Counts turns and live tokens by distinct message id.
     fn message(&mut self, story: &mut Story, chat: &Chat<'_>) {
-        let usage = chat.usage.map(|usage| tokens(usage)).unwrap_or_default();
+        let usage = chat.usage.map(tokens).unwrap_or_default();
         let known =
-            chat.message_id.as_deref().and_then(|id| self.messages.iter_mut().find(|(known, _)| &**known == id));
+            chat.message_id.as_deref().and_then(|id| self.messages.iter_mut().find(|(known, _)| is_same(known, id)));
         match known {
             Some((_, seen)) => *seen = larger(*seen, usage),
             None => {
@@ -317,7 +317,7 @@ impl LaneFold {
     }
 
     fn result(&mut self, story: &mut Story, result: &ResultLine<'_>) {
-        let totals = result.usage.map(|usage| tokens(usage));
+        let totals = result.usage.map(|usage| tokens(Usage::of(usage)));
         let attempt = self.attempt(story);
         attempt.live_text.clear();
         if let Some(cost) = result.total_cost_usd {
@@ -349,7 +349,7 @@ impl LaneFold {
     /// Brings rows and counts in line with what the translator decided.
     fn settle(&mut self, story: &mut Story, seq: Seq, told: Told) {
         for id in &told.denied {
-            if !self.denied.contains(id) {
+            if !self.denied.contains(&**id) {
                 self.count_denial(story, id);
                 self.count_failure(story, Some(id));
                 self.push_row(story, Row::new(seq, 0, RowKind::Denial, RowEnd::Denied, 0));
@@ -461,11 +461,17 @@ fn facts_of(result: &ResultLine<'_>) -> ResultFacts {
     }
 }
 
-/// Reads the four counts without building a tree: every line of the model has them.
-fn tokens(usage: Raw<'_>) -> Tokens {
-    let counts =
-        usage.pick(["input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"]);
-    let [input, output, cache_read, cache_write] = counts.map(|count| count.and_then(Raw::as_u64).unwrap_or(0));
+fn is_blank(text: &str) -> bool {
+    text.chars().all(char::is_whitespace)
+}
+
+/// Ids of one kind are of one length and begin alike, so most differ at once when compared from the end.
+fn is_same(a: &str, b: &str) -> bool {
+    a.len() == b.len() && a.bytes().rev().eq(b.bytes().rev())
+}
+
+fn tokens(usage: Usage) -> Tokens {
+    let Usage { input, output, cache_read, cache_write } = usage;
     Tokens { input, output, cache_read, cache_write }
 }
 
