@@ -112,7 +112,8 @@ pub fn demo(global: &Global, args: &DemoArgs) -> Result<Exit, Failure> {
         Some(keep) => Fate::Project { flag: Some(keep.clone()) },
         None => Fate::Gone,
     };
-    let outcome = launch::launch(global, Launch { project, planned, agent, terms, slots, config, fate })?;
+    let outcome =
+        launch::launch(global, Launch { project, planned, agent, terms, slots, config, fate, held: Vec::new() })?;
     // A signal is the user's word and stays; a unit that was meant to fail is no failure of the demo.
     let as_scripted = outcome.summary.failed.iter().all(|(unit, ..)| FAILS.contains(&unit.as_str()));
     Ok(match outcome.exit {

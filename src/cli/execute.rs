@@ -12,9 +12,12 @@ use tokio::{
     task,
 };
 
-use super::drive::{Executor, unprepared};
+use super::{
+    drive::{Executor, unprepared},
+    gate::Holds,
+};
 use crate::{
-    claude::unit::{self, Command, OpenGate, Program, UnitLaunch},
+    claude::unit::{self, Command, Program, UnitLaunch},
     ingest::{
         attempt::{Attempt, Job},
         plan::WorkUnit,
@@ -95,10 +98,12 @@ pub struct Attempts {
     agent: Agent,
     terms: Terms,
     recorder: Arc<dyn Recorder>,
+    holds: Arc<Holds>,
 }
 
 impl Attempts {
     /// Attempts at `units`, each in a directory of its own below `work`.
+    #[expect(clippy::too_many_arguments, reason = "the parts of a run, each named once")]
     pub fn new(
         project: Arc<Project>,
         units: &[WorkUnit],
@@ -107,9 +112,10 @@ impl Attempts {
         agent: Agent,
         terms: Terms,
         recorder: Arc<dyn Recorder>,
+        holds: Arc<Holds>,
     ) -> Self {
         let units = units.iter().map(|unit| (unit.planned.unit.clone(), unit.clone())).collect();
-        Self { project, units, job, work: work.to_owned(), agent, terms, recorder }
+        Self { project, units, job, work: work.to_owned(), agent, terms, recorder, holds }
     }
 
     async fn attempt(
@@ -174,7 +180,7 @@ impl Attempts {
             pass_env: self.terms.pass_env.clone(),
             tools: opened.tools(),
             recorder: Arc::clone(&self.recorder),
-            gate: Arc::new(OpenGate),
+            gate: self.holds.gate(unit, attempt),
             resume: None,
         }
     }

@@ -3,11 +3,15 @@
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{Pen, Scene, clock};
-use crate::tui::{
-    action::Action,
-    model::{Filter, Model, Pace, Pane, View, is_failure},
-    text,
-    theme::Role,
+use crate::{
+    run::state::UnitStatus,
+    tui::{
+        action::Action,
+        model::{Filter, Model, Pace, Pane, Purpose, View, is_failure},
+        text,
+        theme::Role,
+        update::hold,
+    },
 };
 
 /// Paints the footer.
@@ -16,14 +20,21 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) {
     let mut pen = Pen::row(scene, buf, area);
     pen.skip(1);
     if let Some(typed) = &model.typing {
-        pen.put(Role::Key, "/");
+        match &typed.purpose {
+            Purpose::Search => pen.put(Role::Key, "/"),
+            Purpose::Deny(_) => pen.put(Role::Key, "deny because: "),
+        }
         // The end of what is typed stays visible.
         let room = pen.room().saturating_sub(30).max(8);
-        let shown = text::wrap(typed, room).pop().unwrap_or_default();
+        let shown = text::wrap(&typed.text, room).pop().unwrap_or_default();
         pen.put(Role::Strong, &shown);
         pen.put(Role::Key, "▏");
         let hints = [Action::Accept, Action::Dismiss];
         self::hints(model, &mut pen, &hints);
+        return;
+    }
+    if model.editor.is_some() {
+        self::hints(model, &mut pen, &[Action::Send, Action::Discard]);
         return;
     }
     let position = position(scene);
@@ -67,6 +78,14 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
             actions.insert(0, Action::Bottom);
         }
         actions.extend([Action::Search, Action::Filter, Action::Log]);
+    }
+    if let Some(unit) = hold::subject(model, scene.story) {
+        let holding = unit.holding || unit.status == UnitStatus::Running;
+        let held = hold::waiting(model, scene.story).is_some();
+        let decide = held.then_some([Action::AllowOnce, Action::EditCall, Action::DenyCall]);
+        // Whoever has to decide needs nothing else first.
+        let at = if held { 0 } else { 1.min(actions.len()) };
+        actions.splice(at..at, decide.into_iter().flatten().chain(holding.then_some(Action::Hold)));
     }
     actions.extend([Action::Help, Action::Quit]);
     actions
