@@ -9,7 +9,7 @@ pub enum Scope {
     View,
     /// On a unit that runs just now and can be held.
     Live,
-    /// On a unit with a tool call that waits for a person.
+    /// On a unit that a person holds.
     Held,
     /// While a question is open.
     Question,
@@ -112,10 +112,11 @@ actions! {
     Retry "retry" Units View "retry" "new attempt at the unit";
     RetryFailed "retry-failed" Units View "retry failed" "new attempts at all failed units; asks";
     Stop "stop" Units View "stop" "stop the unit; asks";
-    Hold "hold" Units Live "hold / let go" "hold the unit at its next tool call, or let it go";
-    AllowOnce "allow-once" Units Held "allow once" "let the held call pass; the next one waits again";
+    Hold "hold" Units Live "hold" "hold a running unit at its next call";
+    LetGo "let-go" Units Held "let go" "let a held unit go on by itself";
+    AllowOnce "allow-once" Units Held "allow once" "let the held call pass; the next waits";
     EditCall "edit" Units Held "edit" "edit the arguments of the held call";
-    DenyCall "deny" Units Held "deny" "refuse the held call; asks for a reason, which the model reads";
+    DenyCall "deny" Units Held "deny" "refuse the held call; asks for a reason";
     NextFailure "next-failure" Units View "failure" "next failure in the pane";
     PreviousFailure "previous-failure" Units View "failure" "previous failure in the pane";
     Search "search" Find View "search" "search in the pane";

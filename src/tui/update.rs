@@ -69,9 +69,8 @@ fn scopes(model: &Model, story: &Story) -> Vec<Scope> {
     } else if model.typing.is_some() {
         vec![Scope::Typing]
     } else {
-        let held = hold::waiting(model, story).map(|_| Scope::Held);
-        let live = hold::subject(model, story).map(|_| Scope::Live);
-        held.into_iter().chain(live).chain([Scope::View]).collect()
+        let own = hold::subject(model, story).map(|unit| if unit.holding { Scope::Held } else { Scope::Live });
+        own.into_iter().chain([Scope::View]).collect()
     }
 }
 
@@ -149,7 +148,8 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
         Action::Retry => return orders::retry(model, story),
         Action::RetryFailed => return orders::retry_failed(model, story),
         Action::Stop => return orders::stop(model, story),
-        Action::Hold => return hold::toggle(model, story),
+        Action::Hold => return hold::hold(model, story),
+        Action::LetGo => return hold::let_go(model, story),
         Action::AllowOnce => return hold::allow(model, story),
         Action::EditCall => hold::edit(model, story),
         Action::DenyCall => hold::ask_why(model, story),

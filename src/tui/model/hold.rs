@@ -15,7 +15,7 @@ use crate::{
 /// Longest arguments that are edited on the screen, in bytes.
 const EDITED: usize = 256 * 1024;
 
-/// A tool call of a unit.
+/// A tool call that a person decides over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallId {
     /// Unit.

@@ -30,16 +30,18 @@ fn id(unit: &Unit, call: &HeldCall) -> CallId {
     CallId { unit: unit.key.clone(), call: call.tool_use_id.clone() }
 }
 
-pub(super) fn toggle(model: &mut Model, story: &Story) -> Vec<Effect> {
-    let Some(unit) = subject(model, story) else { return Vec::new() };
+pub(super) fn hold(model: &mut Model, story: &Story) -> Vec<Effect> {
+    let Some(unit) = subject(model, story).map(|unit| unit.key.clone()) else { return Vec::new() };
     model.deck.auto = false;
-    let key = unit.key.clone();
-    if unit.holding {
-        model.say(format!("{key} is let go"));
-        return vec![Effect::Command(Command::LetGo { unit: key })];
-    }
-    model.say(format!("{key} will wait at its next tool call"));
-    vec![Effect::Command(Command::Hold { unit: key })]
+    model.say(format!("{unit} will wait at its next tool call"));
+    vec![Effect::Command(Command::Hold { unit })]
+}
+
+pub(super) fn let_go(model: &mut Model, story: &Story) -> Vec<Effect> {
+    let Some(unit) = subject(model, story).map(|unit| unit.key.clone()) else { return Vec::new() };
+    model.deck.auto = false;
+    model.say(format!("{unit} is let go"));
+    vec![Effect::Command(Command::LetGo { unit })]
 }
 
 pub(super) fn allow(model: &mut Model, story: &Story) -> Vec<Effect> {

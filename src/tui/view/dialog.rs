@@ -54,13 +54,15 @@ pub fn editor(scene: &Scene<'_>, editor: &Editor, body: Rect, buf: &mut Buffer) 
     Clear.render(area, buf);
     let title = format!("arguments of {}", text::safe(&editor.tool, 40));
     let inside = pane(scene, area, true, &[(Role::Strong, &title)], &[], buf);
-    let rows = Rect { height: inside.height.saturating_sub(u16::from(editor.problem.is_some())), ..inside };
+    let problem = editor.problem.as_deref().map(|problem| text::wrap(problem, usize::from(inside.width)));
+    let problem: Vec<_> = problem.into_iter().flatten().take(3).collect();
+    let taken = u16::try_from(problem.len()).unwrap_or(u16::MAX);
+    let rows = Rect { height: inside.height.saturating_sub(taken), ..inside };
     editor.area.render(rows, buf);
     // The editor knows no theme; the cursor is reversed, and stays so.
     buf.set_style(rows, scene.theme.style(Role::Text));
-    if let Some(problem) = &editor.problem {
-        let line = Rect { y: rows.bottom(), height: 1, ..inside };
-        Pen::row(scene, buf, line).put(Role::Failed, problem);
+    for (y, row) in (rows.bottom()..inside.bottom()).zip(&problem) {
+        Pen::row(scene, buf, Rect { y, height: 1, ..inside }).put(Role::Failed, row);
     }
 }
 

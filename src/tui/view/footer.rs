@@ -3,15 +3,12 @@
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{Pen, Scene, clock};
-use crate::{
-    run::state::UnitStatus,
-    tui::{
-        action::Action,
-        model::{Filter, Model, Pace, Pane, Purpose, View, is_failure},
-        text,
-        theme::Role,
-        update::hold,
-    },
+use crate::tui::{
+    action::Action,
+    model::{Filter, Model, Pace, Pane, Purpose, View, is_failure},
+    text,
+    theme::Role,
+    update::hold,
 };
 
 /// Paints the footer.
@@ -80,12 +77,14 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
         actions.extend([Action::Search, Action::Filter, Action::Log]);
     }
     if let Some(unit) = hold::subject(model, scene.story) {
-        let holding = unit.holding || unit.status == UnitStatus::Running;
-        let held = hold::waiting(model, scene.story).is_some();
-        let decide = held.then_some([Action::AllowOnce, Action::EditCall, Action::DenyCall]);
+        let mut own = Vec::new();
+        if hold::waiting(model, scene.story).is_some() {
+            own.extend([Action::AllowOnce, Action::EditCall, Action::DenyCall]);
+        }
+        own.push(if unit.holding { Action::LetGo } else { Action::Hold });
         // Whoever has to decide needs nothing else first.
-        let at = if held { 0 } else { 1.min(actions.len()) };
-        actions.splice(at..at, decide.into_iter().flatten().chain(holding.then_some(Action::Hold)));
+        let at = if unit.holding { 0 } else { 1.min(actions.len()) };
+        actions.splice(at..at, own);
     }
     actions.extend([Action::Help, Action::Quit]);
     actions
