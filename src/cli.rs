@@ -7,6 +7,7 @@ pub mod doctor;
 pub mod drive;
 pub mod execute;
 pub mod exit;
+pub mod gate;
 pub mod json;
 pub mod launch;
 pub mod lines;
@@ -21,6 +22,7 @@ pub mod session;
 pub mod settings;
 pub mod show;
 pub mod signals;
+pub mod step;
 pub mod summary;
 pub mod tap;
 
@@ -71,6 +73,7 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Plan(select) => plan::plan(global, select),
         Command::Demo(args) => demo::demo(global, args),
         Command::Run(args) => run::run(global, args),
+        Command::Step(args) => step::step(global, args),
         Command::Replay(args) => replay::replay(global, args),
         Command::Screenshot(args) => screenshot::screenshot(global, args),
         Command::Session(args) => session::session(global, args),

@@ -71,6 +71,8 @@ pub struct Options {
     pub speed: Option<f64>,
     /// Names of variables that a setting passes on to agents although they would be withheld; shown as a badge.
     pub passed: Vec<String>,
+    /// Tool calls of the run can be held.
+    pub can_hold: bool,
     /// Leave by itself.
     pub until: Option<Until>,
 }
@@ -113,6 +115,7 @@ impl Options {
             paused: false,
             speed: None,
             passed: Vec::new(),
+            can_hold: false,
             until: None,
         })
     }

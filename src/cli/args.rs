@@ -81,6 +81,8 @@ pub enum Command {
     Plan(SelectArgs),
     /// Run the work units of a project
     Run(RunArgs),
+    /// Run one unit, held at every tool call until you decide
+    Step(StepArgs),
     /// Replay a run, a capture or a session file
     Replay(ReplayArgs),
     /// Run one plain Claude Code session and record it
@@ -132,12 +134,20 @@ pub struct RunArgs {
     /// Which units.
     #[command(flatten)]
     pub select: SelectArgs,
-    /// Model, instead of the project's
-    #[arg(long)]
-    pub model: Option<String>,
     /// Units at once, instead of the project's
     #[arg(long, value_name = "N")]
     pub concurrency: Option<u32>,
+    /// How they run.
+    #[command(flatten)]
+    pub terms: TermArgs,
+}
+
+/// How units run.
+#[derive(Clone, Debug, Args)]
+pub struct TermArgs {
+    /// Model, instead of the project's
+    #[arg(long)]
+    pub model: Option<String>,
     /// Turns of an attempt, instead of the project's
     #[arg(long, value_name = "N")]
     pub step_budget: Option<u32>,
@@ -147,6 +157,16 @@ pub struct RunArgs {
     /// Send a one-turn request first, to learn whether the login works
     #[arg(long)]
     pub probe: bool,
+}
+
+/// `step`.
+#[derive(Clone, Debug, Args)]
+pub struct StepArgs {
+    /// Key of the unit, as `plan` prints it
+    pub unit: String,
+    /// How it runs.
+    #[command(flatten)]
+    pub terms: TermArgs,
 }
 
 /// `replay`.

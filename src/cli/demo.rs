@@ -112,7 +112,8 @@ pub fn demo(global: &Global, args: &DemoArgs) -> Result<Exit, Failure> {
         Some(keep) => Fate::Project { flag: Some(keep.clone()) },
         None => Fate::Gone,
     };
-    let outcome = launch::launch(global, Launch { project, planned, agent, terms, slots, config, fate })?;
+    let outcome =
+        launch::launch(global, Launch { project, planned, agent, terms, slots, config, fate, held: Vec::new() })?;
     Ok(judged(&outcome))
 }
 

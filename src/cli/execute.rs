@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     ffi::OsString,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -12,9 +13,12 @@ use tokio::{
     task,
 };
 
-use super::drive::{Executor, unprepared};
+use super::{
+    drive::{Executor, unprepared},
+    gate::Holds,
+};
 use crate::{
-    claude::unit::{self, Command, OpenGate, Program, UnitLaunch},
+    claude::unit::{self, Command, Program, UnitLaunch},
     ingest::{
         attempt::{Attempt, Job},
         plan::WorkUnit,
@@ -95,10 +99,12 @@ pub struct Attempts {
     agent: Agent,
     terms: Terms,
     recorder: Arc<dyn Recorder>,
+    holds: Arc<Holds>,
 }
 
 impl Attempts {
     /// Attempts at `units`, each in a directory of its own below `work`.
+    #[expect(clippy::too_many_arguments, reason = "the parts of a run, each named once")]
     pub fn new(
         project: Arc<Project>,
         units: &[WorkUnit],
@@ -107,9 +113,10 @@ impl Attempts {
         agent: Agent,
         terms: Terms,
         recorder: Arc<dyn Recorder>,
+        holds: Arc<Holds>,
     ) -> Self {
         let units = units.iter().map(|unit| (unit.planned.unit.clone(), unit.clone())).collect();
-        Self { project, units, job, work: work.to_owned(), agent, terms, recorder }
+        Self { project, units, job, work: work.to_owned(), agent, terms, recorder, holds }
     }
 
     async fn attempt(
@@ -174,7 +181,7 @@ impl Attempts {
             pass_env: self.terms.pass_env.clone(),
             tools: opened.tools(),
             recorder: Arc::clone(&self.recorder),
-            gate: Arc::new(OpenGate),
+            gate: self.holds.gate(unit, attempt),
             resume: None,
         }
     }
@@ -264,7 +271,28 @@ fn file_rejected(attempt: &Attempt, facts: &Facts) {
     }
 }
 
-/// A directory name for a unit: readable where the key is, and never more than one component.
+/// A directory name for a unit: readable where the key is, one component, and different for different keys.
 fn folder_name(unit: &UnitKey) -> String {
-    unit.chars().take(80).map(|c| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '_' }).collect()
+    let name: String =
+        unit.chars().take(80).map(|c| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '_' }).collect();
+    if name == unit.as_str() {
+        return name;
+    }
+    let mut hash = DefaultHasher::new();
+    unit.hash(&mut hash);
+    format!("{name}~{:016x}", hash.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_different_units_differ() {
+        let names = ["dbt-all", "a/b", "a_b", "a b"].map(|key| folder_name(&key.into()));
+        assert_eq!((names[0].as_str(), names[2].as_str()), ("dbt-all", "a_b"));
+        assert!(names[1].starts_with("a_b~") && names[1] != names[3], "{names:?}");
+        let long = "x".repeat(90);
+        assert_ne!(folder_name(&long.as_str().into()), folder_name(&long[..85].into()));
+    }
 }

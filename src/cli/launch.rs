@@ -15,6 +15,7 @@ use super::{
     drive::{Drive, Executor},
     execute::{Agent, Attempts, Terms},
     exit::{Exit, Failure},
+    gate::Holds,
     project, replay, runs, screen, show,
     show::Plain,
     signals,
@@ -28,7 +29,7 @@ use crate::{
     replay::{FileSource, file::Finish},
     run::{Item, Recorder, Timeline, source::RecordError},
     store::{Runs, TapeWriter},
-    tape::{Body, FORMAT, Header, Note, note::RunEnded, note::RunPlanned},
+    tape::{Body, FORMAT, Header, Note, UnitKey, note::RunEnded, note::RunPlanned},
     tui,
     units::{
         retry::RetryPolicy,
@@ -59,6 +60,8 @@ pub struct Launch {
     pub config: Config,
     /// What becomes of the record.
     pub fate: Fate,
+    /// Units that are held from the beginning.
+    pub held: Vec<UnitKey>,
 }
 
 /// How a run ended.
@@ -123,14 +126,15 @@ pub fn launch(global: &Global, launch: Launch) -> Result<Outcome, Failure> {
         scripted: launch.agent.is_scripted(),
         step_budget: launch.terms.step_budget,
         fate: launch.fate.clone(),
+        held: Some(launch.held.clone()),
     };
     let now = Timestamp::now();
     let job = Job::at(now);
     let (schedule, plan) = (launch.schedule(), launch.plan_note(&job));
     let project = Arc::new(launch.project);
     let (units, agent, terms) = (launch.planned.units, launch.agent, launch.terms);
-    stage.perform(now, schedule, &plan, |recorder, directory| {
-        Attempts::new(project, &units, job, &directory.join("work"), agent, terms, recorder)
+    stage.perform(now, schedule, &plan, |recorder, holds, directory| {
+        Attempts::new(project, &units, job, &directory.join("work"), agent, terms, recorder, holds)
     })
 }
 
@@ -165,10 +169,12 @@ pub struct Stage<'a> {
     pub step_budget: u32,
     /// What becomes of the record.
     pub fate: Fate,
+    /// Units that are held from the beginning; `None` where calls cannot be held.
+    pub held: Option<Vec<UnitKey>>,
 }
 
 impl Stage<'_> {
-    /// Runs `schedule` with the executor that `make` builds around the recorder and the run's directory.
+    /// Runs `schedule` with the executor that `make` builds around the recorder, the holds and the run's directory.
     ///
     /// # Errors
     /// When the run cannot be recorded or shown. What runs has been ended by then.
@@ -177,7 +183,7 @@ impl Stage<'_> {
         now: Timestamp,
         schedule: Schedule,
         plan: &Note,
-        make: impl FnOnce(Arc<dyn Recorder>, &Path) -> E,
+        make: impl FnOnce(Arc<dyn Recorder>, Arc<Holds>, &Path) -> E,
     ) -> Result<Outcome, Failure> {
         let runtime = screen::runtime(2)?;
         let result = runtime.block_on(self.run(now, schedule, plan, make));
@@ -192,10 +198,15 @@ impl Stage<'_> {
         now: Timestamp,
         schedule: Schedule,
         plan: &Note,
-        make: impl FnOnce(Arc<dyn Recorder>, &Path) -> E,
+        make: impl FnOnce(Arc<dyn Recorder>, Arc<Holds>, &Path) -> E,
     ) -> Result<Outcome, Failure> {
         let ui = show::resolve(self.global.ui);
-        let options = if ui == Ui::Tui { Some(super::settings::screen(self.global, self.config)?) } else { None };
+        let options = if ui == Ui::Tui {
+            let options = super::settings::screen(self.global, self.config)?;
+            Some(tui::Options { can_hold: self.held.is_some(), ..options })
+        } else {
+            None
+        };
         let new = self
             .runs
             .create(|run| Header {
@@ -217,11 +228,13 @@ impl Stage<'_> {
         let (inputs, received) = mpsc::channel(INPUTS);
         let recorder: Arc<dyn Recorder> = Arc::clone(&tape) as _;
         let tap = Arc::new(Tap::new(Arc::clone(&recorder), inputs.downgrade(), self.step_budget));
-        let executor = Arc::new(make(tap, &directory));
+        let holds = Arc::new(Holds::new(Arc::clone(&recorder)));
+        self.held.iter().flatten().for_each(|unit| holds.hold(unit));
+        let executor = Arc::new(make(tap, Arc::clone(&holds), &directory));
         let drive = Drive::new(schedule, executor, recorder).run(received, options.is_some());
         let view = View { timeline, changed: tape.subscribe(), finish };
         let outcome = match options {
-            Some(options) => on_screen(options, view, drive, inputs).await,
+            Some(options) => on_screen(options, view, drive, inputs, holds).await,
             None => plainly(self.global, ui, view, drive, inputs).await,
         };
         let outcome = outcome.map_err(|failure| self.recorded_all_the_same(failure, tape.path()));
@@ -276,10 +289,11 @@ async fn on_screen(
     view: View,
     drive: impl Future<Output = Ended> + Send + 'static,
     inputs: mpsc::Sender<Input>,
+    holds: Arc<Holds>,
 ) -> Result<Outcome, Failure> {
     let View { timeline, changed, finish } = view;
     let driving = tokio::spawn(drive);
-    let left = screen::live(options, timeline, inputs.clone(), changed).await;
+    let left = screen::live(options, timeline, inputs.clone(), holds, changed).await;
     // A screen that broke must not leave agents running behind nobody's back.
     let last = if matches!(&left, Ok(left) if left.how == tui::Left::Quit) { Input::StopAll } else { Input::KillAll };
     let _ = inputs.send(last).await;

@@ -177,6 +177,7 @@ fn status_glyph(status: UnitStatus) -> char {
     match status {
         UnitStatus::Queued => '○',
         UnitStatus::Running => '▸',
+        UnitStatus::Held => '‖',
         UnitStatus::Waiting => '◐',
         UnitStatus::Succeeded => '✓',
         UnitStatus::Budget | UnitStatus::Stopped | UnitStatus::Interrupted => '▲',

@@ -1,24 +1,38 @@
 //! `run`: the work units of a project, through the user's own Claude Code.
 
 use super::{
-    args::{Global, RunArgs},
+    args::{Global, RunArgs, SelectArgs, TermArgs},
     doctor,
     execute::{Agent, Terms},
     exit::{Exit, Failure},
     launch::{self, Fate, Launch},
     project, settings,
 };
-use crate::{config::schema::ToolFailures, ingest::project::Role, units::tally::FailureRule};
+use crate::{config::schema::ToolFailures, ingest::project::Role, tape::UnitKey, units::tally::FailureRule};
 
 /// Runs what was asked for.
 ///
 /// # Errors
 /// When the project, the settings or the agent cannot be used, or the run cannot be recorded.
 pub fn run(global: &Global, args: &RunArgs) -> Result<Exit, Failure> {
+    start(global, &args.select, &args.terms, args.concurrency, Vec::new())
+}
+
+/// Runs what `select` names, with `held` units held from the beginning.
+///
+/// # Errors
+/// As [`run`].
+pub fn start(
+    global: &Global,
+    select: &SelectArgs,
+    args: &TermArgs,
+    concurrency: Option<u32>,
+    held: Vec<UnitKey>,
+) -> Result<Exit, Failure> {
     let config = settings::load(global)?;
     let project = project::open(global)?;
     project.runnable().map_err(|error| Failure::usage(error.to_string()))?;
-    let planned = project::planned(&project, &args.select)?;
+    let planned = project::planned(&project, select)?;
     project::warn(&planned.warnings);
     let model = args.model.clone().or_else(|| project.settings.model(Role::CandidateExtraction).map(str::to_owned));
     let terms = Terms {
@@ -37,7 +51,7 @@ pub fn run(global: &Global, args: &RunArgs) -> Result<Exit, Failure> {
     {
         return Err(Failure::usage(format!("--max-budget-usd {budget} is no budget; give a number above 0")));
     }
-    let slots = positive("--concurrency", args.concurrency)?.unwrap_or(project.settings.work_units.max_concurrency);
+    let slots = positive("--concurrency", concurrency)?.unwrap_or(project.settings.work_units.max_concurrency);
     if planned.units.is_empty() {
         project::warn(&planned.skipped.iter().map(|skipped| skipped.why.clone()).collect::<Vec<_>>());
         project::warn(&["there is nothing to run".into()]);
@@ -47,7 +61,7 @@ pub fn run(global: &Global, args: &RunArgs) -> Result<Exit, Failure> {
     doctor::preflight(&claude, &terms.pass_env, args.probe, terms.model.as_deref())?;
     let agent = Agent::Claude(claude);
     let fate = Fate::Project { flag: global.project_dir.clone() };
-    let outcome = launch::launch(global, Launch { project, planned, agent, terms, slots, config, fate })?;
+    let outcome = launch::launch(global, Launch { project, planned, agent, terms, slots, config, fate, held })?;
     Ok(outcome.exit)
 }
 

@@ -1,10 +1,13 @@
 //! The screen, for records and for runs that go on.
 
+use std::sync::Arc;
+
 use tokio::sync::{mpsc, watch};
 
 use super::{
     args::{Global, ReplayArgs, Until},
     exit::{Exit, Failure},
+    gate::{Holds, Ruling},
     settings, show,
     summary::Summary,
 };
@@ -44,12 +47,13 @@ pub async fn live(
     options: tui::Options,
     timeline: Timeline,
     inputs: mpsc::Sender<Input>,
+    holds: Arc<Holds>,
     changed: watch::Receiver<u64>,
 ) -> Result<tui::Exit, Failure> {
     let (commands, mut orders) = mpsc::channel(ORDERS);
     let translating = tokio::spawn(async move {
         while let Some(command) = orders.recv().await {
-            for input in inputs_of(command) {
+            for input in passed_on(command, &holds) {
                 if inputs.send(input).await.is_err() {
                     return;
                 }
@@ -62,7 +66,14 @@ pub async fn live(
     left
 }
 
-fn inputs_of(command: Command) -> Vec<Input> {
+/// Carries out what is about held calls; the rest is for the schedule.
+fn passed_on(command: Command, holds: &Holds) -> Vec<Input> {
+    let rule = |unit, call: Option<Arc<str>>, ruling| {
+        if !holds.rule(&unit, call.as_deref(), ruling) {
+            tracing::debug!(unit = unit.as_str(), "a decision came too late: the call waits no longer");
+        }
+        Vec::new()
+    };
     match command {
         Command::Retry { unit } => vec![Input::RetryRequested { unit }],
         Command::RetryFailed { units } => units.into_iter().map(|unit| Input::RetryRequested { unit }).collect(),
@@ -70,6 +81,17 @@ fn inputs_of(command: Command) -> Vec<Input> {
         Command::Drain => vec![Input::Drain],
         Command::StopAll => vec![Input::StopAll],
         Command::KillAll => vec![Input::KillAll],
+        Command::Hold { unit } => {
+            holds.hold(&unit);
+            Vec::new()
+        }
+        Command::LetGo { unit } => {
+            holds.let_go(&unit);
+            Vec::new()
+        }
+        Command::Step { unit, call } => rule(unit, call, Ruling::Allow),
+        Command::Deny { unit, call, reason } => rule(unit, call, Ruling::Deny(reason)),
+        Command::Edit { unit, call, input } => rule(unit, call, Ruling::Edit(input)),
     }
 }
 

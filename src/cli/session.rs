@@ -47,6 +47,8 @@ pub fn session(global: &Global, args: &SessionArgs) -> Result<Exit, Failure> {
         name: Some(UNIT.into()),
         scripted: false,
         step_budget: 0,
+        // A plain session asks nobody before its calls.
+        held: None,
         fate: Fate::Path,
     };
     let plan = Note::RunPlanned(RunPlanned {
@@ -68,7 +70,7 @@ pub fn session(global: &Global, args: &SessionArgs) -> Result<Exit, Failure> {
         recorder: Arc::new(Nowhere),
     };
     let schedule = Schedule::new(vec![UNIT.into()], Settings::new(1, 1));
-    let outcome = stage.perform(Timestamp::now(), schedule, &plan, |recorder, _| Sessions {
+    let outcome = stage.perform(Timestamp::now(), schedule, &plan, |recorder, _, _| Sessions {
         launch: SessionLaunch { recorder, ..launch },
     })?;
     if let Some(session) = outcome.summary.sessions.last()

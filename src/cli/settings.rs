@@ -62,6 +62,7 @@ pub fn screen(global: &Global, config: &Config) -> Result<tui::Options, Failure>
         Failure::usage(sentences.join("; "))
     })?;
     Ok(tui::Options {
+        can_hold: false,
         theme,
         keymap,
         mouse: *config.ui.mouse,

@@ -203,7 +203,7 @@ impl Summary {
         let any = |wanted: &[UnitStatus]| state.units.iter().any(|unit| wanted.contains(&unit.status));
         match &self.outcome {
             Some(outcome) => outcome,
-            None if any(&[UnitStatus::Running, UnitStatus::Waiting]) => "still running",
+            None if any(&[UnitStatus::Running, UnitStatus::Held, UnitStatus::Waiting]) => "still running",
             None if any(&[UnitStatus::Queued, UnitStatus::Interrupted]) => "interrupted",
             None => "ended",
         }

@@ -83,8 +83,10 @@ impl Recorder for Tap {
             if let Some(observed) = self.observed(line)
                 && let Some(heard) = self.heard.upgrade()
             {
-                // A full queue means that the schedule has plenty to think about already.
-                let _ = heard.try_send(Input::LimitObserved(observed));
+                // A full queue means that the schedule has plenty to think about already; the next line says it again.
+                if heard.try_send(Input::LimitObserved(observed)).is_err() {
+                    tracing::warn!("a usage window was not passed on");
+                }
             }
             if let Some(lane) = item.lane
                 && let Some(note) = self.approaching(lane, line)

@@ -150,13 +150,16 @@ impl Fold {
         let (now, fold) = (story.state.now, &self.lanes[lane.0 as usize]);
         let attempt = fold.attempt(story);
         attempt.pid = None;
+        attempt.held.clear();
         let ended_well = attempt.completed == Some(true) && attempt.start_note.is_none();
         if ended_well {
             attempt.ended_at = Some(now);
         }
         let status = if ended_well { UnitStatus::Succeeded } else { UnitStatus::Interrupted };
         let unit = fold.unit(story);
-        if unit.status == UnitStatus::Running && unit.latest().is_some_and(|latest| latest.lane == lane) {
+        if matches!(unit.status, UnitStatus::Running | UnitStatus::Held)
+            && unit.latest().is_some_and(|latest| latest.lane == lane)
+        {
             unit.status = status;
             fold.tell(now, status, None, emit);
         }
@@ -305,6 +308,7 @@ impl Fold {
             status: UnitStatus::Queued,
             attempts: Vec::new(),
             retry_at: None,
+            holding: false,
         });
         self.units.insert(key.clone(), units.len() - 1);
         units.len() - 1

@@ -82,12 +82,19 @@ pub struct Unit {
     pub attempts: Vec<Attempt>,
     /// When the next attempt starts by itself.
     pub retry_at: Option<Millis>,
+    /// True while a person wants its tool calls to wait.
+    pub holding: bool,
 }
 
 impl Unit {
     /// The newest attempt.
     pub fn latest(&self) -> Option<&Attempt> {
         self.attempts.last()
+    }
+
+    /// The call that has waited longest for a person.
+    pub fn held(&self) -> Option<&HeldCall> {
+        self.latest()?.held.first()
     }
 }
 
@@ -98,6 +105,8 @@ pub enum UnitStatus {
     Queued,
     /// An attempt runs.
     Running,
+    /// An attempt runs, and a tool call of it waits for a person.
+    Held,
     /// An attempt failed and another one will start by itself.
     Waiting,
     /// Its last attempt succeeded.
@@ -118,6 +127,7 @@ impl UnitStatus {
         match self {
             Self::Queued => "queued",
             Self::Running => "running",
+            Self::Held => "held",
             Self::Waiting => "waiting",
             Self::Succeeded => "succeeded",
             Self::Budget => "budget",
@@ -129,7 +139,7 @@ impl UnitStatus {
 
     /// True when nothing more happens by itself.
     pub fn is_over(self) -> bool {
-        !matches!(self, Self::Queued | Self::Running | Self::Waiting)
+        !matches!(self, Self::Queued | Self::Running | Self::Held | Self::Waiting)
     }
 }
 
@@ -184,6 +194,21 @@ pub struct Attempt {
     pub live_text: String,
     /// What it wrote and got into the project.
     pub published: Vec<String>,
+    /// Calls that wait for a person, oldest first.
+    pub held: Vec<HeldCall>,
+}
+
+/// A tool call that waits for a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldCall {
+    /// Since when.
+    pub since: Millis,
+    /// Tool without its server prefix.
+    pub tool: Arc<str>,
+    /// Id of the call, where known.
+    pub tool_use_id: Option<Arc<str>>,
+    /// Its arguments as JSON on one line.
+    pub input: Arc<str>,
 }
 
 /// Tokens of an attempt: highest value per message while it runs, the result's totals afterwards.

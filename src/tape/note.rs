@@ -39,6 +39,32 @@ pub enum Note {
         /// How firmly.
         how: StopHow,
     },
+    /// A person asked to hold this unit at its next tool call.
+    HoldRequested,
+    /// A person no longer holds this unit.
+    HoldReleased,
+    /// A tool call of a held unit waits for a person.
+    CallHeld {
+        /// Tool without its server prefix.
+        tool: String,
+        /// Id of the call, where known.
+        tool_use_id: Option<String>,
+        /// Its arguments, as the model wrote them.
+        input: Value,
+    },
+    /// A tool call waits no longer.
+    CallDecided {
+        /// Id of the call, where known.
+        tool_use_id: Option<String>,
+        /// What became of it.
+        decision: CallDecision,
+        /// The arguments that it goes on with, if they were edited.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        input: Option<Value>,
+        /// What the model reads, if it was denied.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
     /// The run waits for a usage or rate limit.
     LimitPaused {
         /// When it resets, if the service said so.
@@ -322,6 +348,22 @@ pub enum Cause {
     /// From a later program.
     #[serde(untagged)]
     Other(String),
+}
+
+/// What became of a tool call that waited for a person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallDecision {
+    /// It may be made; the next one waits again.
+    Allowed,
+    /// It may be made with other arguments.
+    Edited,
+    /// It may not be made.
+    Denied,
+    /// It may be made, and so may those that follow.
+    Released,
+    /// Nobody waits for the decision any more: the attempt ended, or the agent gave up the call.
+    Withdrawn,
 }
 
 /// How firmly somebody asked to stop.

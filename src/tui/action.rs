@@ -7,10 +7,16 @@
 pub enum Scope {
     /// On every view.
     View,
+    /// On a unit that runs just now and can be held.
+    Live,
+    /// On a unit that a person holds.
+    Held,
     /// While a question is open.
     Question,
     /// While text is typed.
     Typing,
+    /// While the arguments of a call are edited.
+    Editing,
 }
 
 /// Heading in the help.
@@ -106,6 +112,11 @@ actions! {
     Retry "retry" Units View "retry" "new attempt at the unit";
     RetryFailed "retry-failed" Units View "retry failed" "new attempts at all failed units; asks";
     Stop "stop" Units View "stop" "stop the unit; asks";
+    Hold "hold" Units Live "hold" "hold a running unit at its next call";
+    LetGo "let-go" Units Held "let go" "let a held unit go on by itself";
+    AllowOnce "allow-once" Units Held "allow once" "let the held call pass; the next waits";
+    EditCall "edit" Units Held "edit" "edit the arguments of the held call";
+    DenyCall "deny" Units Held "deny" "refuse the held call; asks for a reason";
     NextFailure "next-failure" Units View "failure" "next failure in the pane";
     PreviousFailure "previous-failure" Units View "failure" "previous failure in the pane";
     Search "search" Find View "search" "search in the pane";
@@ -136,4 +147,6 @@ actions! {
     Dismiss "dismiss" Dialogs Typing "dismiss" "drop the text";
     Erase "erase" Dialogs Typing "erase" "erase a character";
     EraseAll "erase-all" Dialogs Typing "clear" "erase everything";
+    Send "send" Dialogs Editing "send" "let the call pass with these arguments";
+    Discard "discard" Dialogs Editing "cancel" "leave the arguments as they are";
 }

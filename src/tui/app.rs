@@ -84,6 +84,7 @@ impl App {
         let live = commands.is_some();
         let mut model = Model::new(options.keymap, live);
         model.mouse = options.mouse;
+        model.can_hold = live && options.can_hold;
         model.pace = match (options.paused, options.speed) {
             (true, _) => Pace::Hold,
             (false, Some(speed)) => Pace::Scaled(speed),

@@ -1,5 +1,9 @@
 //! What the state wants done in the world. Plain data; the shell executes it.
 
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
 use super::model::Pace;
 use crate::{
     run::state::LaneId,
@@ -30,6 +34,41 @@ pub enum Command {
     StopAll,
     /// End everything now.
     KillAll,
+    /// Let the tool calls of a unit wait, from the next one on.
+    Hold {
+        /// Unit.
+        unit: UnitKey,
+    },
+    /// Let the tool calls of a unit pass again, and those that wait.
+    LetGo {
+        /// Unit.
+        unit: UnitKey,
+    },
+    /// Let one call pass.
+    Step {
+        /// Unit.
+        unit: UnitKey,
+        /// Id of the call, where known.
+        call: Option<Arc<str>>,
+    },
+    /// Refuse a call.
+    Deny {
+        /// Unit.
+        unit: UnitKey,
+        /// Id of the call, where known.
+        call: Option<Arc<str>>,
+        /// What the model reads.
+        reason: String,
+    },
+    /// Let one call pass with other arguments.
+    Edit {
+        /// Unit.
+        unit: UnitKey,
+        /// Id of the call, where known.
+        call: Option<Arc<str>>,
+        /// The arguments.
+        input: Map<String, Value>,
+    },
 }
 
 /// A wish of the state.

@@ -99,10 +99,18 @@ impl Keymap {
         let keymap = Self { bindings };
         errors.extend(keymap.conflicts());
         errors.extend(
-            [Action::Quit, Action::Interrupt, Action::Help, Action::Confirm, Action::Cancel, Action::Dismiss]
-                .into_iter()
-                .filter(|action| keymap.chords(*action).next().is_none())
-                .map(|action| KeymapError::Unbound(action.name())),
+            [
+                Action::Quit,
+                Action::Interrupt,
+                Action::Help,
+                Action::Confirm,
+                Action::Cancel,
+                Action::Dismiss,
+                Action::Discard,
+            ]
+            .into_iter()
+            .filter(|action| keymap.chords(*action).next().is_none())
+            .map(|action| KeymapError::Unbound(action.name())),
         );
         if errors.is_empty() { Ok(keymap) } else { Err(errors) }
     }
@@ -122,6 +130,19 @@ impl Keymap {
                     second: rival.name(),
                 })
         })
+    }
+
+    /// What `keys`, typed so far, mean in the first of `scopes` that knows them.
+    pub fn lookup_in(&self, scopes: &[Scope], keys: &[Key]) -> Lookup {
+        let mut found = Lookup::Nothing;
+        for scope in scopes {
+            match self.lookup(*scope, keys) {
+                Lookup::Action(action) => return Lookup::Action(action),
+                Lookup::Pending => found = Lookup::Pending,
+                Lookup::Nothing => {}
+            }
+        }
+        found
     }
 
     /// What `keys`, typed so far, mean in `scope`.

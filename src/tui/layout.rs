@@ -103,8 +103,12 @@ pub fn unit_list(pane: Rect) -> Rect {
 /// Rows of a stream inside its pane, and the room below them for a verdict or for what is just being written.
 pub fn stream_list(pane: Rect, attempt: Option<&Attempt>) -> (Rect, Rect) {
     let inside = inner(pane);
-    let most = (inside.height / 3).min(6);
-    let lines = attempt.map_or(0, |attempt| super::view::stream::tail(attempt, inside.width, most).len());
+    let most = match attempt {
+        // A decision needs the whole call, and a few rows of what led to it.
+        Some(attempt) if !attempt.held.is_empty() => inside.height.saturating_sub(3),
+        _ => (inside.height / 3).min(6),
+    };
+    let lines = attempt.map_or(0, |attempt| super::view::stream::below(attempt, inside.width, most));
     let below = u16::try_from(lines).unwrap_or(most).min(inside.height);
     let rows = Rect { height: inside.height - below, ..inside };
     (rows, Rect { y: rows.y + rows.height, height: below, ..inside })

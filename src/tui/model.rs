@@ -2,11 +2,13 @@
 //!
 //! Knows no terminal, no clock and no file. It changes in [`super::update`] and in [`Model::settle`], nowhere else.
 
+mod hold;
 mod list;
 mod views;
 
 use std::time::Duration;
 
+pub use hold::{CallId, Editor, Purpose, Typing};
 pub use list::{List, scrolled};
 pub use views::{EntryView, Of, Part, Subject, Transcript, View};
 
@@ -32,6 +34,8 @@ pub struct Model {
     pub keymap: Keymap,
     /// True when orders reach a run.
     pub live: bool,
+    /// True when tool calls of the run can be held.
+    pub can_hold: bool,
     /// True when the mouse is ours.
     pub mouse: bool,
     /// The bottom of the view stack.
@@ -40,8 +44,10 @@ pub struct Model {
     pub views: Vec<View>,
     /// An open question.
     pub question: Option<Question>,
-    /// A search that is being typed.
-    pub typing: Option<String>,
+    /// A line that is being typed.
+    pub typing: Option<Typing>,
+    /// Arguments of a call that are being edited.
+    pub editor: Option<Editor>,
     /// The search that `n` repeats.
     pub search: Option<String>,
     /// True while the shell searches.
@@ -146,7 +152,7 @@ impl Filter {
         match self {
             Self::All => true,
             Self::Failed => is_failure(status),
-            Self::Running => matches!(status, UnitStatus::Running | UnitStatus::Waiting),
+            Self::Running => matches!(status, UnitStatus::Running | UnitStatus::Held | UnitStatus::Waiting),
         }
     }
 }
@@ -182,7 +188,7 @@ pub struct Totals {
     /// Moment of the counts: entries and units.
     moment: Option<(u64, usize)>,
     /// Units by status, in the order of the header.
-    pub statuses: [usize; 8],
+    pub statuses: [usize; 9],
     /// Turns of all attempts.
     pub turns: u64,
     /// Cost of all attempts that said one.
@@ -197,7 +203,8 @@ pub struct Totals {
 
 impl Totals {
     /// Statuses in the order of the header.
-    pub const ORDER: [UnitStatus; 8] = [
+    pub const ORDER: [UnitStatus; 9] = [
+        UnitStatus::Held,
         UnitStatus::Failed,
         UnitStatus::Interrupted,
         UnitStatus::Running,
@@ -232,7 +239,7 @@ impl Totals {
 
     /// Units of an attempt that runs, or that wait to run again.
     pub fn active(&self) -> usize {
-        self.count(UnitStatus::Running) + self.count(UnitStatus::Waiting)
+        self.count(UnitStatus::Running) + self.count(UnitStatus::Held) + self.count(UnitStatus::Waiting)
     }
 
     /// Units that nothing more happens to.
@@ -248,11 +255,13 @@ impl Model {
             size: (0, 0),
             keymap,
             live,
+            can_hold: false,
             mouse: true,
             deck: Deck { auto: true, stream: List::following(), ..Deck::default() },
             views: Vec::new(),
             question: None,
             typing: None,
+            editor: None,
             search: None,
             searching: false,
             toasts: Vec::new(),
@@ -356,14 +365,15 @@ impl Model {
         });
     }
 
-    /// Until somebody chooses, the first unit that runs is selected, or one that will run again, or the first failure.
+    /// Until somebody chooses, the first unit with a call that waits for a person is selected, or one that runs, or one that will run again, or the first failure.
     /// Depends on the state alone: the same moment shows the same selection, however it was reached.
     fn follow_work(&mut self, state: &RunState) {
         if !self.deck.auto {
             return;
         }
         let first = |wanted: fn(UnitStatus) -> bool| state.units.iter().position(|unit| wanted(unit.status));
-        let place = first(|status| status == UnitStatus::Running)
+        let place = first(|status| status == UnitStatus::Held)
+            .or_else(|| first(|status| status == UnitStatus::Running))
             .or_else(|| first(|status| status == UnitStatus::Waiting))
             .or_else(|| first(is_failure))
             .unwrap_or(0);

@@ -103,6 +103,7 @@ mod tests {
             status: UnitStatus::Running,
             attempts: vec![attempt],
             retry_at: None,
+            holding: false,
         };
         let state = RunState { units: vec![unit], entries: rows, ..RunState::default() };
         let story = Story::new(state, vec![lane], Vec::new());

@@ -169,12 +169,20 @@ fn piece(grapheme: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// Code points of `text` with whether each may stand in a cell as it is: it is not hidden, and does not pile up.
+pub fn judged(text: &str) -> impl Iterator<Item = (char, bool)> {
+    text.chars().scan(0, |stack, char| {
+        *stack = if char.width() == Some(0) { *stack + 1 } else { 0 };
+        Some((char, !is_hidden(char) && *stack < MAX_STACK))
+    })
+}
+
 fn is_pictograph(char: char) -> bool {
     matches!(u32::from(char), 0x2190..=0x2bff | 0x3030 | 0x303d | 0x3297 | 0x3299 | 0x1_f000..=0x1_faff)
 }
 
 /// True for characters that a terminal obeys, or that a reader cannot see.
-fn is_hidden(char: char) -> bool {
+pub fn is_hidden(char: char) -> bool {
     char.is_control()
         || matches!(
             u32::from(char),

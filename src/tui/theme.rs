@@ -232,7 +232,7 @@ fn reduced(style: Style, color: ColorLevel) -> Style {
 /// The signs that stand beside words.
 #[derive(Debug)]
 pub struct Glyphs {
-    statuses: [&'static str; 8],
+    statuses: [&'static str; 9],
     ends: [&'static str; 4],
     kinds: [&'static str; 9],
     /// Mark of a cut text.
@@ -274,6 +274,7 @@ impl Glyphs {
             UnitStatus::Failed => 5,
             UnitStatus::Stopped => 6,
             UnitStatus::Interrupted => 7,
+            UnitStatus::Held => 8,
         }]
     }
 
@@ -302,7 +303,7 @@ impl Glyphs {
 }
 
 static UNICODE: Glyphs = Glyphs {
-    statuses: ["○", "▶", "◐", "✓", "◆", "✗", "■", "◌"],
+    statuses: ["○", "▶", "◐", "✓", "◆", "✗", "■", "◌", "‖"],
     ends: ["▸", "✓", "✗", "▲"],
     kinds: ["·", "»", "∴", "▲", "!", "·", "●", "■", "◇"],
     cut: "…",
@@ -318,7 +319,7 @@ static UNICODE: Glyphs = Glyphs {
 };
 
 static ASCII: Glyphs = Glyphs {
-    statuses: ["o", ">", "~", "+", "$", "x", "#", "?"],
+    statuses: ["o", ">", "~", "+", "$", "x", "#", "?", "="],
     ends: [">", "+", "x", "!"],
     kinds: ["-", "\"", ":", "!", "!", "-", "*", "=", "@"],
     cut: "~",
@@ -344,6 +345,7 @@ pub fn status_role(status: UnitStatus) -> Role {
         UnitStatus::Failed => Role::Failed,
         UnitStatus::Stopped => Role::Stopped,
         UnitStatus::Interrupted => Role::Interrupted,
+        UnitStatus::Held => Role::Paused,
     }
 }
 
@@ -378,8 +380,8 @@ mod tests {
 
     #[test]
     fn states_differ_in_colour_and_in_glyph() {
-        use UnitStatus::{Budget, Failed, Interrupted, Queued, Running, Stopped, Succeeded, Waiting};
-        let all = [Queued, Running, Waiting, Succeeded, Budget, Failed, Stopped, Interrupted];
+        use UnitStatus::{Budget, Failed, Held, Interrupted, Queued, Running, Stopped, Succeeded, Waiting};
+        let all = [Queued, Running, Waiting, Succeeded, Budget, Failed, Stopped, Interrupted, Held];
         for glyphs in [&UNICODE, &ASCII] {
             let signs: std::collections::BTreeSet<_> = all.iter().map(|status| glyphs.status(*status)).collect();
             assert_eq!(signs.len(), all.len());
@@ -387,7 +389,9 @@ mod tests {
         for name in Theme::names() {
             let theme = Theme::new(name, ColorLevel::Full, false).unwrap();
             let colour = |status| theme.style(status_role(status));
-            for (one, other) in [(Running, Succeeded), (Succeeded, Failed), (Failed, Running), (Waiting, Running)] {
+            for (one, other) in
+                [(Running, Succeeded), (Succeeded, Failed), (Failed, Running), (Waiting, Running), (Held, Running)]
+            {
                 assert_ne!(colour(one), colour(other), "{name}: {one:?} and {other:?}");
             }
         }

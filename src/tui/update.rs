@@ -7,25 +7,31 @@ use super::{
     effect::{Effect, Step},
     key::Key,
     keymap::Lookup,
-    model::{EntryView, List, Model, Pace, Pane, Subject, Transcript, View},
+    model::{EntryView, List, Model, Pace, Pane, Purpose, Subject, Transcript, Typing, View},
     msg::Msg,
 };
 use crate::run::state::{RowEnd, Story};
 
 pub(super) mod find;
+pub(super) mod hold;
 mod mouse;
 mod orders;
 
 /// Slowest and fastest pace.
 const PACES: (f64, f64) = (0.25, 64.0);
 
+/// Characters of a typed line.
+const MOST_TYPED: usize = 200;
+
 /// Takes one message.
 pub fn update(model: &mut Model, story: &Story, msg: Msg) -> Vec<Effect> {
     let effects = match msg {
         Msg::Key(key) => press(model, story, key),
         Msg::Paste(text) => {
-            if let Some(typed) = &mut model.typing {
-                typed.extend(text.chars().filter(|char| !char.is_control()).take(200));
+            if let Some(editor) = &mut model.editor {
+                editor.paste(&text);
+            } else if let Some(typed) = &mut model.typing {
+                typed.text.extend(text.chars().filter(|char| !char.is_control()).take(MOST_TYPED));
             }
             Vec::new()
         }
@@ -54,24 +60,28 @@ pub fn update(model: &mut Model, story: &Story, msg: Msg) -> Vec<Effect> {
     effects
 }
 
-fn scope(model: &Model) -> Scope {
+/// Where keys are looked up, the nearest first.
+fn scopes(model: &Model, story: &Story) -> Vec<Scope> {
     if model.question.is_some() {
-        Scope::Question
+        vec![Scope::Question]
+    } else if model.editor.is_some() {
+        vec![Scope::Editing]
     } else if model.typing.is_some() {
-        Scope::Typing
+        vec![Scope::Typing]
     } else {
-        Scope::View
+        let own = hold::subject(model, story).map(|unit| if unit.holding { Scope::Held } else { Scope::Live });
+        own.into_iter().chain([Scope::View]).collect()
     }
 }
 
 fn press(model: &mut Model, story: &Story, key: Key) -> Vec<Effect> {
-    let scope = scope(model);
+    let scopes = scopes(model, story);
     model.pending.push(key);
-    let found = match model.keymap.lookup(scope, &model.pending) {
+    let found = match model.keymap.lookup_in(&scopes, &model.pending) {
         // The end of no chord may still begin another one.
         Lookup::Nothing if model.pending.len() > 1 => {
             model.pending = vec![key];
-            model.keymap.lookup(scope, &model.pending)
+            model.keymap.lookup_in(&scopes, &model.pending)
         }
         found => found,
     };
@@ -84,16 +94,18 @@ fn press(model: &mut Model, story: &Story, key: Key) -> Vec<Effect> {
         Lookup::Nothing => {
             model.pending.clear();
             // Ctrl-C and the like work whatever is open.
-            if scope != Scope::View
+            if !scopes.contains(&Scope::View)
                 && let Lookup::Action(action @ (Action::Interrupt | Action::Suspend | Action::Redraw)) =
                     model.keymap.lookup(Scope::View, &[key])
             {
                 return act(model, story, action);
             }
-            if let (Some(typed), Some(char)) = (&mut model.typing, key.typed())
-                && typed.len() < 200
+            if let Some(editor) = &mut model.editor {
+                editor.press(key);
+            } else if let (Some(typed), Some(char)) = (&mut model.typing, key.typed())
+                && typed.text.len() < MOST_TYPED
             {
-                typed.push(char);
+                typed.text.push(char);
             }
             Vec::new()
         }
@@ -123,7 +135,7 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
         Action::Back => back(model, story),
         Action::NextFailure => find::failure(model, story, true),
         Action::PreviousFailure => find::failure(model, story, false),
-        Action::Search => model.typing = Some(String::new()),
+        Action::Search => model.typing = Some(Typing::new(Purpose::Search)),
         Action::NextMatch => return find::again(model, story, true),
         Action::PreviousMatch => return find::again(model, story, false),
         Action::Filter => {
@@ -136,6 +148,13 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
         Action::Retry => return orders::retry(model, story),
         Action::RetryFailed => return orders::retry_failed(model, story),
         Action::Stop => return orders::stop(model, story),
+        Action::Hold => return hold::hold(model, story),
+        Action::LetGo => return hold::let_go(model, story),
+        Action::AllowOnce => return hold::allow(model, story),
+        Action::EditCall => hold::edit(model, story),
+        Action::DenyCall => hold::ask_why(model, story),
+        Action::Send => return hold::send(model, story),
+        Action::Discard => model.editor = None,
         Action::Play => return play(model),
         Action::StepForward => return moved(model, Effect::Step(Step::Entry { forward: true })),
         Action::StepBack => return moved(model, Effect::Step(Step::Entry { forward: false })),
@@ -161,22 +180,31 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
         Action::Interrupt => return orders::interrupt(model),
         Action::Confirm => return model.question.take().map(|question| question.then).unwrap_or_default(),
         Action::Cancel => model.question = None,
-        Action::Accept => return find::accept(model, story),
+        Action::Accept => return accept(model, story),
         Action::Dismiss => model.typing = None,
         Action::Erase => {
             if let Some(typed) = &mut model.typing
-                && typed.pop().is_none()
+                && typed.text.pop().is_none()
             {
                 model.typing = None;
             }
         }
         Action::EraseAll => {
             if let Some(typed) = &mut model.typing {
-                typed.clear();
+                typed.text.clear();
             }
         }
     }
     Vec::new()
+}
+
+/// What was typed is complete.
+fn accept(model: &mut Model, story: &Story) -> Vec<Effect> {
+    match model.typing.take() {
+        None => Vec::new(),
+        Some(Typing { text, purpose: Purpose::Search }) => find::accept(model, story, text),
+        Some(Typing { text, purpose: Purpose::Deny(call) }) => hold::deny(model, story, call, text),
+    }
 }
 
 fn other(pane: Pane) -> Pane {

@@ -103,6 +103,9 @@ pub fn draw(scene: &Scene<'_>, buf: &mut Buffer) {
     }
     dialog::toasts(scene, plan.body, buf);
     footer::draw(scene, plan.footer, buf);
+    if let Some(editor) = &scene.model.editor {
+        dialog::editor(scene, editor, plan.body, buf);
+    }
     if let Some(question) = &scene.model.question {
         dialog::question(scene, question, plan.body, buf);
     }

@@ -197,6 +197,25 @@ impl LaneFold {
         self.push_row(story, Row::new(seq, 0, RowKind::Note, end, 0));
     }
 
+    /// Brings the unit's status in line with whether a call waits for a person.
+    pub(super) fn settle_hold(
+        &self,
+        story: &mut Story,
+        at: Millis,
+        reason: Option<&str>,
+        emit: &mut dyn FnMut(Emitted<'_>),
+    ) {
+        let waits = !self.attempt(story).held.is_empty();
+        let unit = self.unit(story);
+        let status = match unit.status {
+            UnitStatus::Running if waits => UnitStatus::Held,
+            UnitStatus::Held if !waits => UnitStatus::Running,
+            _ => return,
+        };
+        unit.status = status;
+        self.tell(at, status, reason, emit);
+    }
+
     /// Counts a failed call once, whoever reports it.
     pub(super) fn count_failure(&mut self, story: &mut Story, id: Option<&str>) {
         if let Some(id) = id

@@ -7,11 +7,11 @@ use crate::{
     actions::Ended,
     run::{
         Arrived, Lane as Address,
-        state::{Paused, RowEnd, Story, UnitStatus},
+        state::{HeldCall, Paused, RowEnd, Story, UnitStatus},
     },
     tape::{
         Millis, Note,
-        note::{AttemptEnded, AttemptStarted, Level, Outcome, RunPlanned},
+        note::{AttemptEnded, AttemptStarted, CallDecision, Level, Outcome, RunPlanned},
     },
 };
 
@@ -53,6 +53,35 @@ impl Fold {
                     story.state.stopping = true;
                 }
                 self.remark(story, arrived, Level::Warning, format!("asked to {}", word(*how)));
+            }
+            Note::HoldRequested => self.holds(story, arrived, true, "hold asked for", emit),
+            Note::HoldReleased => self.holds(story, arrived, false, "let go", emit),
+            Note::CallHeld { tool, tool_use_id, input } => {
+                let Some(lane) = self.address(story, arrived, None, emit) else { return };
+                self.enter(story, lane, arrived);
+                let call = HeldCall {
+                    since: at,
+                    tool: tool.as_str().into(),
+                    tool_use_id: tool_use_id.as_deref().map(Arc::from),
+                    input: input.to_string().into(),
+                };
+                let fold = &mut self.lanes[lane.0 as usize];
+                fold.attempt(story).held.push(call);
+                fold.note_row(story, arrived.seq, RowEnd::Ok);
+                fold.settle_hold(story, at, Some(tool), emit);
+            }
+            Note::CallDecided { tool_use_id, decision, .. } => {
+                let Some(lane) = self.address(story, arrived, None, emit) else { return };
+                self.enter(story, lane, arrived);
+                let fold = &mut self.lanes[lane.0 as usize];
+                let held = &mut fold.attempt(story).held;
+                if let Some(place) = held.iter().position(|call| call.tool_use_id.as_deref() == tool_use_id.as_deref())
+                {
+                    held.remove(place);
+                }
+                let denied = *decision == CallDecision::Denied;
+                fold.note_row(story, arrived.seq, if denied { RowEnd::Denied } else { RowEnd::Ok });
+                fold.settle_hold(story, at, None, emit);
             }
             Note::LimitPaused { until, limit } => {
                 story.state.paused = Some(Paused { until: *until, limit: limit.clone() });
@@ -167,6 +196,7 @@ impl Fold {
         let attempt = fold.attempt(story);
         attempt.ended_at = Some(arrived.at);
         attempt.pid = None;
+        attempt.held.clear();
         attempt.failures = attempt.failures.max(ended.tool_failures);
         attempt.verdict = Some(ended.verdict.clone());
         fold.unit(story).status = status;
@@ -176,6 +206,27 @@ impl Fold {
         if ended.verdict.outcome == Outcome::Failed {
             self.remark(story, arrived, Level::Error, ended.verdict.reason.clone());
         }
+    }
+
+    /// A person holds a unit or lets it go. A unit that has no attempt yet (attempt 0) has no lane to show it in.
+    fn holds(
+        &mut self,
+        story: &mut Story,
+        arrived: &Arrived<'_>,
+        holding: bool,
+        words: &str,
+        emit: &mut dyn FnMut(Emitted<'_>),
+    ) {
+        let Address::Attempt(key, number) = arrived.lane else { return };
+        let index = unit_index(story, &key.into());
+        story.state.units[index].holding = holding;
+        if number > 0
+            && let Some(lane) = self.address(story, arrived, None, emit)
+        {
+            self.enter(story, lane, arrived);
+            self.lanes[lane.0 as usize].note_row(story, arrived.seq, RowEnd::Ok);
+        }
+        self.remark(story, arrived, Level::Info, words.to_owned());
     }
 
     /// A unit waits for its next attempt. Its lane is not entered: that attempt does not exist yet.

@@ -8,11 +8,13 @@ use super::*;
 use crate::{
     run::{
         Lane, Origin,
-        state::{Row, RowEnd, UnitStatus},
+        state::{Row, RowEnd, RowKind, UnitStatus},
     },
     tape::{
         Body, Millis, Note, UnitKey, entry,
-        note::{AttemptEnded, AttemptStarted, Cause, Outcome, PlannedUnit, RunPlanned, StopReason, Verdict},
+        note::{
+            AttemptEnded, AttemptStarted, CallDecision, Cause, Outcome, PlannedUnit, RunPlanned, StopReason, Verdict,
+        },
     },
 };
 
@@ -285,5 +287,96 @@ proptest! {
         let entries = lines.into_iter().map(|line| (None, line, false)).collect();
         let timeline = played(timeline(entries, 2, true));
         prop_assert!(timeline.at_end());
+    }
+}
+
+fn held(id: &str) -> Note {
+    Note::CallHeld { tool: "wiki_write".into(), tool_use_id: Some(id.into()), input: serde_json::json!({"key": "a"}) }
+}
+
+fn decided(id: &str, decision: CallDecision) -> Note {
+    Note::CallDecided { tool_use_id: Some(id.into()), decision, input: None, reason: None }
+}
+
+/// Unit `a` is held from before its first attempt; two calls wait at once, and a third when the record breaks off.
+fn a_held_run() -> Vec<Recorded> {
+    let mut run = a_run()[..1].to_vec();
+    run.push(note(Some(("a", 0)), &Note::HoldRequested));
+    run.extend(a_run()[1..4].to_vec());
+    run.extend([
+        note(Some(("a", 1)), &held("t1")),
+        note(Some(("a", 1)), &held("t2")),
+        note(Some(("a", 1)), &decided("t1", CallDecision::Denied)),
+        note(Some(("a", 1)), &decided("t2", CallDecision::Released)),
+        note(Some(("a", 1)), &Note::HoldReleased),
+        note(Some(("a", 1)), &held("t3")),
+        note(Some(("a", 1)), &ended(Outcome::Stopped)),
+        note(Some(("a", 1)), &decided("t3", CallDecision::Withdrawn)),
+        note(Some(("b", 1)), &Note::AttemptStarted(Box::default())),
+        note(Some(("b", 1)), &held("t4")),
+    ]);
+    run
+}
+
+#[test]
+fn a_unit_is_held_while_a_call_waits() {
+    let mut timeline = timeline(a_held_run(), 1, false);
+    let mut seen = Vec::new();
+    for entries in 2..=14 {
+        timeline.seek(entries).unwrap();
+        let [a, _] = &timeline.story().state.units[..] else { panic!("two units") };
+        let waits: Vec<_> = a.latest().iter().flat_map(|attempt| &attempt.held).map(|call| &*call.tool).collect();
+        seen.push(format!("{} {} {}", a.status.word(), waits.len(), a.holding));
+    }
+    let expected = [
+        "queued 0 true",
+        "running 0 true",
+        "running 0 true",
+        "running 0 true",
+        "held 1 true",
+        "held 2 true",
+        "held 1 true",
+        "running 0 true",
+        "running 0 false",
+        "held 1 false",
+        "stopped 0 false",
+        "stopped 0 false",
+        "stopped 0 false",
+    ];
+    assert_eq!(seen, expected);
+    timeline.seek(15).unwrap();
+    assert_eq!(timeline.story().state.units[1].status, UnitStatus::Interrupted, "its record breaks off");
+    assert!(timeline.story().state.units[1].held().is_none());
+}
+
+#[test]
+fn a_hold_is_told() {
+    let mut timeline = timeline(a_held_run(), 3, false);
+    let mut told = Vec::new();
+    let mut tell = |emitted: Emitted<'_>| {
+        if let Emitted::Unit { unit: "a", status, reason, .. } = emitted {
+            told.push(format!("{}: {}", status.word(), reason.unwrap_or_default()));
+        }
+    };
+    while timeline.advance(1, &mut tell).unwrap() == Progress::More {}
+    let expected = ["queued: ", "running: ", "held: wiki_write", "running: ", "held: wiki_write", "stopped: said so"];
+    assert_eq!(told, expected);
+    let lane = timeline.story().state.units[0].attempts[0].lane;
+    let story = timeline.story();
+    let ends: Vec<_> = story.rows(lane).iter().filter(|row| row.kind == RowKind::Note).map(|row| row.end(99)).collect();
+    assert_eq!(ends.iter().filter(|end| **end == RowEnd::Denied).count(), 1, "a denial can be found");
+}
+
+#[test]
+fn a_held_moment_is_the_same_whichever_way_it_is_reached() {
+    let straight = |entries| {
+        let mut timeline = timeline(a_held_run(), 1, false);
+        timeline.seek(entries).unwrap();
+        seen(&timeline)
+    };
+    let mut back = timeline(a_held_run(), 4, false);
+    for entries in (0..=15).rev() {
+        back.seek(entries).unwrap();
+        assert_eq!(seen(&back), straight(entries), "after {entries}");
     }
 }

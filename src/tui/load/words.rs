@@ -7,7 +7,7 @@ use crate::{
     decode::{Block, Body, Kind, Raw, ToolResult, line::System},
     tape::{
         Note,
-        note::{Level, Outcome, StopHow},
+        note::{CallDecision, Level, Outcome, StopHow},
     },
     tui::text::{one_row, size},
 };
@@ -190,6 +190,19 @@ pub(super) fn note(note: &Note) -> String {
             StopHow::Kill => "kill asked for",
         }
         .to_owned(),
+        Note::HoldRequested => "hold asked for: from here on, tool calls wait for you".to_owned(),
+        Note::HoldReleased => "let go: tool calls pass again".to_owned(),
+        Note::CallHeld { tool, input, .. } => format!("held: {tool} {}", one_row(&input.to_string(), 300)),
+        Note::CallDecided { decision, input, reason, .. } => match decision {
+            CallDecision::Allowed => "allowed once".to_owned(),
+            CallDecision::Edited => {
+                let input = input.as_ref().map(Value::to_string).unwrap_or_default();
+                format!("allowed with other arguments: {}", one_row(&input, 300))
+            }
+            CallDecision::Denied => format!("denied: {}", one_row(reason.as_deref().unwrap_or_default(), 300)),
+            CallDecision::Released => "let go".to_owned(),
+            CallDecision::Withdrawn => "nobody waits for the call any more".to_owned(),
+        },
         Note::LimitPaused { limit, .. } => format!("paused for a limit: {limit}"),
         Note::LimitLifted => "limit lifted".to_owned(),
         Note::ConcurrencyChanged { slots } => format!("{slots} units at once from here"),

@@ -12,8 +12,7 @@ use super::{
 use crate::run::state::{LaneId, Story};
 
 /// The text of a search is complete.
-pub(super) fn accept(model: &mut Model, story: &Story) -> Vec<Effect> {
-    let Some(typed) = model.typing.take() else { return Vec::new() };
+pub(super) fn accept(model: &mut Model, story: &Story, typed: String) -> Vec<Effect> {
     if typed.is_empty() {
         model.search = None;
         return Vec::new();

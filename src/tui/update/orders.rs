@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The unit that an order is about.
-fn target<'a>(model: &Model, story: &'a Story) -> Option<&'a Unit> {
+pub(super) fn target<'a>(model: &Model, story: &'a Story) -> Option<&'a Unit> {
     match model.views.last() {
         Some(View::Transcript(Transcript { unit, .. }) | View::Entry(EntryView { unit, .. })) => {
             story.state.units.iter().find(|known| known.key == *unit)
@@ -26,7 +26,7 @@ pub(super) fn retry(model: &mut Model, story: &Story) -> Vec<Effect> {
     let Some(unit) = target(model, story) else { return Vec::new() };
     let refusal = match unit.status {
         _ if !model.live => RECORDED.to_owned(),
-        UnitStatus::Running => format!("{} is running; stop it first", unit.key),
+        UnitStatus::Running | UnitStatus::Held => format!("{} is {}; stop it first", unit.key, unit.status.word()),
         UnitStatus::Queued => format!("{} is queued; it runs by itself", unit.key),
         UnitStatus::Waiting
         | UnitStatus::Succeeded
@@ -98,7 +98,7 @@ pub(super) fn quit(model: &mut Model) -> Vec<Effect> {
     }
     model.question = Some(Question {
         text: format!("{} still running. Stop and leave?", counted(active, "unit")),
-        details: vec!["The record stays; `ingestdeck replay latest` shows it.".to_owned()],
+        details: vec!["What runs is stopped; what it did so far is on the tape.".to_owned()],
         then: vec![Effect::Command(Command::StopAll), Effect::Quit],
     });
     Vec::new()

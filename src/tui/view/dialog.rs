@@ -7,7 +7,13 @@ use ratatui::{
 };
 
 use super::{Pen, Scene, pane};
-use crate::tui::{action::Action, layout, model::Question, text, theme::Role};
+use crate::tui::{
+    action::Action,
+    layout,
+    model::{Editor, Question},
+    text,
+    theme::Role,
+};
 
 /// Paints a question.
 pub fn question(scene: &Scene<'_>, question: &Question, body: Rect, buf: &mut Buffer) {
@@ -37,6 +43,26 @@ pub fn question(scene: &Scene<'_>, question: &Question, body: Rect, buf: &mut Bu
     for (key, word) in [(yes, " yes   "), (no, " no")] {
         pen.put(Role::Key, &key);
         pen.put(Role::Text, word);
+    }
+}
+
+/// Paints the arguments of a call while they are edited.
+pub fn editor(scene: &Scene<'_>, editor: &Editor, body: Rect, buf: &mut Buffer) {
+    let width = body.width.saturating_sub(4).min(100).max(body.width.min(30));
+    let height = body.height.saturating_sub(2).max(body.height.min(5));
+    let area = Rect { x: body.x + (body.width - width) / 2, y: body.y + (body.height - height) / 2, width, height };
+    Clear.render(area, buf);
+    let title = format!("arguments of {}", text::safe(&editor.tool, 40));
+    let inside = pane(scene, area, true, &[(Role::Strong, &title)], &[], buf);
+    let problem = editor.problem.as_deref().map(|problem| text::wrap(problem, usize::from(inside.width)));
+    let problem: Vec<_> = problem.into_iter().flatten().take(3).collect();
+    let taken = u16::try_from(problem.len()).unwrap_or(u16::MAX);
+    let rows = Rect { height: inside.height.saturating_sub(taken), ..inside };
+    editor.area.render(rows, buf);
+    // The editor knows no theme; the cursor is reversed, and stays so.
+    buf.set_style(rows, scene.theme.style(Role::Text));
+    for (y, row) in (rows.bottom()..inside.bottom()).zip(&problem) {
+        Pen::row(scene, buf, Rect { y, height: 1, ..inside }).put(Role::Failed, row);
     }
 }
 

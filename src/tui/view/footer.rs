@@ -5,9 +5,10 @@ use ratatui::{buffer::Buffer, layout::Rect};
 use super::{Pen, Scene, clock};
 use crate::tui::{
     action::Action,
-    model::{Filter, Model, Pace, Pane, View, is_failure},
+    model::{Filter, Model, Pace, Pane, Purpose, View, is_failure},
     text,
     theme::Role,
+    update::hold,
 };
 
 /// Paints the footer.
@@ -16,14 +17,21 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) {
     let mut pen = Pen::row(scene, buf, area);
     pen.skip(1);
     if let Some(typed) = &model.typing {
-        pen.put(Role::Key, "/");
+        match &typed.purpose {
+            Purpose::Search => pen.put(Role::Key, "/"),
+            Purpose::Deny(_) => pen.put(Role::Key, "deny because: "),
+        }
         // The end of what is typed stays visible.
         let room = pen.room().saturating_sub(30).max(8);
-        let shown = text::wrap(typed, room).pop().unwrap_or_default();
+        let shown = text::wrap(&typed.text, room).pop().unwrap_or_default();
         pen.put(Role::Strong, &shown);
         pen.put(Role::Key, "▏");
         let hints = [Action::Accept, Action::Dismiss];
         self::hints(model, &mut pen, &hints);
+        return;
+    }
+    if model.editor.is_some() {
+        self::hints(model, &mut pen, &[Action::Send, Action::Discard]);
         return;
     }
     let position = position(scene);
@@ -67,6 +75,16 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
             actions.insert(0, Action::Bottom);
         }
         actions.extend([Action::Search, Action::Filter, Action::Log]);
+    }
+    if let Some(unit) = hold::subject(model, scene.story) {
+        let mut own = Vec::new();
+        if hold::waiting(model, scene.story).is_some() {
+            own.extend([Action::AllowOnce, Action::EditCall, Action::DenyCall]);
+        }
+        own.push(if unit.holding { Action::LetGo } else { Action::Hold });
+        // Whoever has to decide needs nothing else first.
+        let at = if unit.holding { 0 } else { 1.min(actions.len()) };
+        actions.splice(at..at, own);
     }
     actions.extend([Action::Help, Action::Quit]);
     actions

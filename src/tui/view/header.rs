@@ -128,6 +128,9 @@ fn state_word(scene: &Scene<'_>) -> Fact {
         None if totals.active() > 0 && state.stopping => {
             (Role::Waiting, glyphs.status(UnitStatus::Waiting), "stopping")
         }
+        None if totals.active() > 0 && totals.active() == totals.count(UnitStatus::Held) => {
+            (Role::Paused, glyphs.status(UnitStatus::Held), "held")
+        }
         None if totals.active() > 0 => (Role::Running, glyphs.status(UnitStatus::Running), "running"),
         None if totals.count(UnitStatus::Interrupted) > 0 => {
             (Role::Interrupted, glyphs.status(UnitStatus::Interrupted), "interrupted")
@@ -166,7 +169,10 @@ fn numbers(scene: &Scene<'_>) -> Vec<Fact> {
         if number > 0 {
             let glyph = scene.theme.glyphs.status(status);
             // The words of what needs a person go last.
-            let rank = if matches!(status, UnitStatus::Failed | UnitStatus::Running | UnitStatus::Interrupted) {
+            let rank = if matches!(
+                status,
+                UnitStatus::Held | UnitStatus::Failed | UnitStatus::Running | UnitStatus::Interrupted
+            ) {
                 0
             } else {
                 1

@@ -4,10 +4,11 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{Pen, Scene, clock, dollars, latency, pane, units};
 use crate::{
-    run::state::{Attempt, Row, RowEnd, RowKind, Unit, UnitStatus},
+    run::state::{Attempt, HeldCall, Row, RowEnd, RowKind, Unit, UnitStatus},
     tape::note::Outcome,
     tui::{
         cache::{RowId, RowLine},
+        document::{Document, Writer},
         layout,
         model::Pane,
         text,
@@ -44,6 +45,34 @@ pub fn tail(attempt: &Attempt, width: u16, most: u16) -> Vec<(Role, String)> {
         lines.extend(rows.into_iter().skip(from).map(|row| (Role::Thinking, row)));
     }
     lines
+}
+
+/// How many lines stand below the rows.
+pub fn below(attempt: &Attempt, width: u16, most: u16) -> usize {
+    match attempt.held.first() {
+        Some(call) => held(call, attempt.held.len(), width, most).lines.len(),
+        None => tail(attempt, width, most).len(),
+    }
+}
+
+/// A call that waits for a person, in `most` lines.
+fn held(call: &HeldCall, waiting: usize, width: u16, most: u16) -> Document {
+    let mut writer = Writer::new(width);
+    let more = if waiting > 1 { format!(", {} more behind it", waiting - 1) } else { String::new() };
+    writer.line(Role::Paused, &format!("{} waits for you{more}", text::one_row(&call.tool, 80)));
+    // Nothing is laid out that could not be shown.
+    let room = usize::from(most) * usize::from(width) * 4;
+    let end = (0..=room.min(call.input.len())).rev().find(|end| call.input.is_char_boundary(*end)).unwrap_or(0);
+    writer.json(&call.input[..end]);
+    let mut document = writer.finish();
+    let most = usize::from(most);
+    if document.lines.len() > most || end < call.input.len() {
+        document.lines.truncate(most.saturating_sub(1));
+        let all = text::size(call.input.len() as u64);
+        document.lines.push(vec![(Role::Warning, format!("… {all} in all; open the row above to read it"))]);
+        document.lines.truncate(most);
+    }
+    document
 }
 
 /// Paints the stream of the selected unit.
@@ -83,6 +112,14 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) {
             let role = if focus { Role::Selected } else { Role::Resting };
             buf.set_style(line, scene.theme.style(role));
         }
+    }
+    if let Some(call) = attempt.held.first() {
+        let document = held(call, attempt.held.len(), below.width, below.height);
+        for (y, line) in (below.y..below.bottom()).zip(&document.lines) {
+            let mut pen = Pen::row(scene, buf, Rect { y, height: 1, ..below });
+            line.iter().for_each(|(role, text)| pen.put(*role, text));
+        }
+        return;
     }
     let lines = tail(attempt, below.width, below.height);
     for (index, (y, (role, text))) in (below.y..below.bottom()).zip(&lines).enumerate() {
@@ -151,6 +188,11 @@ fn title(scene: &Scene<'_>, unit: &Unit, attempt: Option<(usize, &Attempt)>) -> 
         let silent = scene.model.time.since(attempt.last_at);
         let role = if silent.0 >= 30_000 { Role::Warning } else { Role::Dim };
         facts.push((role, format!("last line {silent} ago")));
+    }
+    if let (Some(call), true) = (attempt.held.first(), scene.source.origin.has_times) {
+        facts.push((Role::Paused, format!("waits {}", scene.model.time.since(call.since))));
+    } else if unit.holding && unit.status == UnitStatus::Running {
+        facts.push((Role::Paused, "holds at the next call".to_owned()));
     }
     if let Some(model) = &attempt.model {
         let model = model.strip_prefix("claude-").unwrap_or(model);

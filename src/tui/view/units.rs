@@ -219,7 +219,7 @@ pub fn turns(attempt: &Attempt) -> String {
 /// The warning of the turn limit is at four fifths.
 pub fn turns_role(attempt: &Attempt) -> Role {
     match attempt.step_budget {
-        Some(budget) if budget > 0 && attempt.turns * 5 >= budget * 4 => Role::Warning,
+        Some(budget) if budget > 0 && u64::from(attempt.turns) * 5 >= u64::from(budget) * 4 => Role::Warning,
         _ => Role::Text,
     }
 }
@@ -232,7 +232,7 @@ fn age(unit: &Unit, attempt: Option<&Attempt>, now: Millis) -> (Role, String) {
             (Role::Waiting, format!("in {wait}"))
         }
         (_, None) => (Role::Dim, String::new()),
-        (UnitStatus::Running, Some(attempt)) => {
+        (UnitStatus::Running | UnitStatus::Held, Some(attempt)) => {
             (Role::Text, attempt.ended_at.unwrap_or(now).since(attempt.started_at).to_string())
         }
         (_, Some(attempt)) => {
@@ -252,6 +252,10 @@ fn last(scene: &Scene<'_>, unit: &Unit) -> (Role, String) {
         let why = unit.planned.as_ref().map(|planned| planned.why.as_str()).unwrap_or_default();
         return (Role::Dim, text::one_row(why, 200));
     };
+    if let Some(call) = attempt.held.first() {
+        let waits = scene.model.time.since(call.since);
+        return (Role::Paused, format!("waits {waits} for you: {}", text::one_row(&call.tool, 80)));
+    }
     let line = last_action(scene.story, attempt)
         .and_then(|row| scene.cache.row(RowId::of(&row, scene.story.state.entries)))
         .map_or("", |line| line.label.as_str());

@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ingestdeck::tape::{Note, note::CallDecision};
 use portable_pty::{Child, CommandBuilder, ExitStatus, PtySize, native_pty_system};
 use serde_json::json;
 
@@ -183,4 +184,59 @@ fn interrupts_drain_then_stop() {
     terminal.sees_unit('■', "dbt-all");
     terminal.press("q");
     assert_eq!(terminal.leaves().exit_code(), 100);
+}
+
+/// One call is edited, one allowed, one denied, and the rest let go.
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn a_unit_is_stepped_and_its_replay_tells_what_was_decided() {
+    let [read, ledger, page, last] = good_turns("docs-crates", "crates.md");
+    let lost = Turn::blocks([ktx("read_raw_file", json!({"path": "lost.md"}))]);
+    let draft = json!({"key": "draft", "summary": "A draft", "content": "# Draft\n", "rawPaths": ["crates.md"]});
+    let turns = [lost, read, Turn::blocks([ktx("wiki_write", draft)]), ledger, page, last];
+    let deck = Deck::new([asked_by("docs-crates", turns)]).set("[ingest]\ntool_failures = \"recoverable\"\n");
+    let mut terminal = Terminal::open(&deck, &["step", "docs-crates"]);
+    terminal.sees(&["read_raw_file waits for you"]);
+    terminal.sees(&["\"path\": \"lost.md\""]);
+    terminal.press("e");
+    terminal.sees(&["arguments of read_raw_file"]);
+    terminal.press(&"\x0b".repeat(8));
+    terminal.press("{\"path\": \"crates.md\"}\x13");
+    terminal.sees(&["\"path\": \"crates.md\"", "│"]);
+    deck.wait_for("the edited call", |deck| decided(deck, CallDecision::Edited));
+    terminal.press("s");
+    deck.wait_for("the allowed call", |deck| decided(deck, CallDecision::Allowed));
+    terminal.sees(&["wiki_write waits for you"]);
+    terminal.press("dno drafts please\r");
+    deck.wait_for("the denied call", |deck| decided(deck, CallDecision::Denied));
+    terminal.sees(&["record_verification_ledger waits for you"]);
+    terminal.press(" ");
+    terminal.sees_unit('✓', "docs-crates");
+    terminal.press("q");
+    assert_eq!(terminal.leaves().exit_code(), 0);
+
+    let asked: Vec<String> = deck.api.requests().iter().map(|request| request.json().to_string()).collect();
+    assert!(asked.iter().any(|request| request.contains("no drafts please")), "the model reads the reason");
+    assert_eq!(deck.names("wiki/global"), ["page-docs-crates.md"], "what was denied was not written");
+    let jobs = deck.names(".ktx/ingest-transcripts");
+    let transcript = deck.read(&format!(".ktx/ingest-transcripts/{}/docs-crates.jsonl", jobs[0]));
+    assert!(!transcript.contains("lost.md"), "the tool saw the edited call alone: {transcript}");
+    let replayed = deck.play(&["replay", "latest", "--ui", "json"]);
+    let states = replayed.states("docs-crates");
+    let held = ["held", "running"].repeat(4);
+    assert_eq!(states, [&["queued", "running"][..], &held, &["succeeded"]].concat());
+}
+
+fn decided(deck: &Deck, wanted: CallDecision) -> Option<()> {
+    let is_it = |note: &Note| matches!(note, Note::CallDecided { decision, .. } if *decision == wanted);
+    deck.notes().iter().any(is_it).then_some(())
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn stepping_a_unit_that_does_not_exist_says_so() {
+    let deck = Deck::new([Route::any([Turn::says("")])]);
+    let mut terminal = Terminal::open(&deck, &["step", "docs-{crates"]);
+    assert_eq!(terminal.leaves().exit_code(), 4);
+    assert!(terminal.text().contains("docs-crates"), "it names those that do:\n{}", terminal.text());
 }

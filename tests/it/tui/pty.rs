@@ -2,7 +2,7 @@
 
 use std::{
     io::{Read as _, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -12,6 +12,7 @@ use nix::{
     unistd::Pid,
 };
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
+use serde_json::Value;
 
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -29,12 +30,16 @@ struct Session {
 
 impl Session {
     fn replay(capture: &str) -> Self {
+        let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures").join(capture);
+        Self::open(&["replay", file.to_str().unwrap()])
+    }
+
+    fn open(args: &[&str]) -> Self {
         let home = tempfile::tempdir().unwrap();
         let size = PtySize { rows: 30, cols: 100, pixel_width: 0, pixel_height: 0 };
         let pair = native_pty_system().openpty(size).unwrap();
-        let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures").join(capture);
         let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_ingestdeck"));
-        command.args(["replay".into(), file.into_os_string()]);
+        command.args(args);
         command.env_clear();
         for (name, value) in [("TERM", "xterm-256color"), ("LANG", "C.UTF-8"), ("PATH", "/usr/bin:/bin")] {
             command.env(name, value);
@@ -151,4 +156,76 @@ fn suspending_where_no_shell_could_bring_it_back_just_goes_on() {
     session.shows("half a page down");
     session.press("q");
     assert_eq!(session.end(), 0);
+}
+
+/// Notes of the only run of a project that are about holding, in words.
+fn decisions(project: &Path) -> Vec<String> {
+    let runs = std::fs::read_dir(project.join(".ktx/ingestdeck/runs")).unwrap();
+    let tape = runs.map(|run| run.unwrap().path().join("tape.jsonl")).find(|tape| tape.is_file()).unwrap();
+    let text = std::fs::read_to_string(tape).unwrap();
+    let notes = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let words = notes.filter_map(|entry| {
+        let note = &entry["note"];
+        match note["kind"].as_str()? {
+            "hold_requested" => Some("hold".to_owned()),
+            "hold_released" => Some("let go".to_owned()),
+            "call_decided" => Some(note["decision"].as_str()?.to_owned()),
+            _ => None,
+        }
+    });
+    words.collect()
+}
+
+/// Calls as the tools of `dbt-all` saw them so far.
+fn transcript(project: &Path) -> String {
+    let jobs = std::fs::read_dir(project.join(".ktx/ingest-transcripts")).into_iter().flatten();
+    jobs.filter_map(|job| std::fs::read_to_string(job.ok()?.path().join("dbt-all.jsonl")).ok()).collect()
+}
+
+#[test]
+fn a_unit_of_the_demo_is_stepped() {
+    let kept = tempfile::tempdir().unwrap();
+    let project = kept.path().join("demo");
+    let mut session = Session::open(&["demo", "--keep", project.to_str().unwrap()]);
+    session.shows("▶ dbt-all");
+    session.press(" ");
+    session.shows("read_raw_file waits for you");
+    session.shows("‖ dbt-all");
+    session.press("s");
+    session.until("allowed call", |_| decisions(&project).ends_with(&["allowed".into()]));
+    session.shows("models/staging/sources.yml\"");
+    session.press("e");
+    session.shows("arguments of read_raw_file");
+    // Everything goes, line by line.
+    session.press(&"\u{b}".repeat(8));
+    session.press("[]\u{13}");
+    session.shows("not a JSON object");
+    session.press("\u{8}\u{8}{\"path\": \"dbt_project.yml\", \"startLine\": 1, \"endLine\": 1}\u{13}");
+    session.until("edited call", |_| decisions(&project).ends_with(&["edited".into()]));
+    session.shows("models/marts/schema.yml\"");
+    session.press("dmarts are taboo\r");
+    session.until("denied call", |_| decisions(&project).ends_with(&["denied".into()]));
+    session.shows("wiki_list_tags waits for you");
+    session.press(" ");
+    session.until("released unit", |_| decisions(&project).ends_with(&["released".into()]));
+    session.shows("▶ dbt-all");
+    assert_eq!(decisions(&project), ["hold", "allowed", "edited", "denied", "let go", "released"]);
+    session.until("edited call at the tool", |_| transcript(&project).contains("\"endLine\":1"));
+    session.press("q");
+    session.shows("Stop and leave?");
+    session.press("y");
+    session.end();
+
+    // The same again, from the record.
+    let mut replay = Session::open(&["replay", "latest", "--project-dir", project.to_str().unwrap(), "--ui", "lines"]);
+    assert_eq!(replay.child.wait().unwrap().exit_code(), 0);
+    let told = String::from_utf8_lossy(&replay.written.lock().unwrap()).into_owned();
+    assert!(told.contains("held: read_raw_file") && told.contains("marts are taboo"), "{told}");
+}
+
+#[test]
+fn a_unit_is_not_stepped_without_a_screen() {
+    let mut session = Session::open(&["step", "dbt-all", "--ui", "lines"]);
+    session.shows("stepping needs the screen");
+    assert_eq!(session.child.wait().unwrap().exit_code(), 2);
 }

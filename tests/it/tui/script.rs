@@ -166,6 +166,7 @@ pub(crate) fn options() -> Options {
         paused: false,
         speed: None,
         passed: Vec::new(),
+        can_hold: true,
         until: None,
     }
 }

@@ -1,0 +1,168 @@
+//! Deciding over a call that waits: which one, what is typed about it, and its arguments in an editor.
+
+use std::sync::Arc;
+
+use crossterm::event::KeyEvent;
+use serde_json::{Map, Value};
+use tui_textarea::{TextArea, WrapMode};
+
+use crate::{
+    run::state::HeldCall,
+    tape::UnitKey,
+    tui::{key::Key, text},
+};
+
+/// Longest arguments that are edited on the screen, in bytes.
+const EDITED: usize = 256 * 1024;
+
+/// A tool call that a person decides over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallId {
+    /// Unit.
+    pub unit: UnitKey,
+    /// Id of the call, where known.
+    pub call: Option<Arc<str>>,
+}
+
+/// A line that is being typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Typing {
+    /// So far.
+    pub text: String,
+    /// What it is for.
+    pub purpose: Purpose,
+}
+
+/// What a typed line is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To be searched.
+    Search,
+    /// Why a call is refused.
+    Deny(CallId),
+}
+
+impl Typing {
+    /// Nothing typed yet.
+    pub fn new(purpose: Purpose) -> Self {
+        Self { text: String::new(), purpose }
+    }
+}
+
+/// The arguments of a call while they are edited.
+#[derive(Clone, Debug)]
+pub struct Editor {
+    /// Which call.
+    pub call: CallId,
+    /// Its tool.
+    pub tool: Arc<str>,
+    /// The arguments. All of it is safe to draw.
+    pub area: TextArea<'static>,
+    /// Why they cannot be sent as they are.
+    pub problem: Option<String>,
+}
+
+impl Editor {
+    /// An editor for the arguments of `held`.
+    ///
+    /// # Errors
+    /// When they are too long, as a sentence.
+    pub fn new(call: CallId, held: &HeldCall) -> Result<Self, String> {
+        if held.input.len() > EDITED {
+            let (size, most) = (text::size(held.input.len() as u64), text::size(EDITED as u64));
+            return Err(format!(
+                "the arguments take {size}, more than the {most} that can be edited here; deny the call"
+            ));
+        }
+        let pretty = serde_json::from_str::<Value>(&held.input)
+            .and_then(|value| serde_json::to_string_pretty(&value))
+            .map_err(|error| error.to_string())?;
+        let mut area = TextArea::new(escaped(&pretty).lines().map(str::to_owned).collect());
+        area.set_wrap_mode(WrapMode::WordOrGlyph);
+        area.set_cursor_line_style(ratatui::style::Style::default());
+        area.set_tab_length(2);
+        Ok(Self { call, tool: Arc::clone(&held.tool), area, problem: None })
+    }
+
+    /// A key that has no meaning of its own.
+    pub fn press(&mut self, key: Key) {
+        self.problem = None;
+        if key.typed().is_none_or(|char| !text::is_hidden(char)) {
+            self.area.input(KeyEvent::new(key.code, key.modifiers));
+        }
+    }
+
+    /// Text from the clipboard.
+    pub fn paste(&mut self, pasted: &str) {
+        self.problem = None;
+        self.area.insert_str(escaped(&pasted.replace("\r\n", "\n").replace('\r', "\n").replace('\t', "  ")));
+    }
+
+    /// The arguments as they stand.
+    ///
+    /// # Errors
+    /// When they are no JSON object, as a sentence.
+    pub fn input(&self) -> Result<Map<String, Value>, String> {
+        serde_json::from_str(&self.area.lines().join("\n")).map_err(|error| format!("not a JSON object: {error}"))
+    }
+}
+
+/// JSON whose control, bidi and zero-width characters are written as JSON escapes: the same value, safe to draw.
+fn escaped(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for (char, is_safe) in text::judged(json) {
+        if char == '\n' || is_safe {
+            out.push(char);
+        } else {
+            let mut units = [0; 2];
+            char.encode_utf16(&mut units).iter().for_each(|unit| out.push_str(&format!("\\u{unit:04x}")));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn editor(input: &Value) -> Result<Editor, String> {
+        let held = HeldCall {
+            since: crate::tape::Millis(0),
+            tool: "wiki_write".into(),
+            tool_use_id: None,
+            input: input.to_string().into(),
+        };
+        Editor::new(CallId { unit: "u".into(), call: None }, &held)
+    }
+
+    #[test]
+    fn hostile_arguments_are_drawn_as_escapes_and_come_back_as_they_were() {
+        let input = json!({"key": "a\u{202e}b\u{200b}c\u{e0041}\u{7f}", "text": "línea\n\t✓", "zalgo": format!("a{}", "\u{301}".repeat(40)), "n": [1, {"x": null}]});
+        let editor = editor(&input).unwrap();
+        assert!(
+            editor.area.lines().iter().all(|line| text::judged(line).all(|(_, is_safe)| is_safe)),
+            "{:?}",
+            editor.area.lines()
+        );
+        assert_eq!(Value::Object(editor.input().unwrap()), input);
+    }
+
+    #[test]
+    fn what_is_no_object_says_so() {
+        let mut editor = editor(&json!({"a": 1})).unwrap();
+        editor.area.select_all();
+        editor.paste("[1,\r\n2]\u{1b}");
+        assert!(editor.input().unwrap_err().starts_with("not a JSON object: "));
+        editor.area.select_all();
+        editor.paste("{\"b\": 2}");
+        assert_eq!(Value::Object(editor.input().unwrap()), json!({"b": 2}));
+    }
+
+    #[test]
+    fn arguments_without_bounds_are_not_edited() {
+        let error = editor(&json!({"content": "x".repeat(EDITED)})).unwrap_err();
+        assert!(error.contains("deny the call"), "{error}");
+    }
+}

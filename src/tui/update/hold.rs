@@ -1,0 +1,112 @@
+//! Holding a unit that runs, and deciding over its calls.
+//!
+//! A decision names the call that the person saw; whether that call still waits is for the run to say.
+
+use std::sync::Arc;
+
+use super::orders;
+use crate::{
+    run::state::{HeldCall, Story, Unit},
+    tui::{
+        effect::{Command, Effect},
+        model::{CallId, Editor, Model, Pace, Purpose, Typing, View},
+    },
+};
+
+/// The unit that can be held or let go: of a run that is shown as it goes on.
+pub(in crate::tui) fn subject<'a>(model: &Model, story: &'a Story) -> Option<&'a Unit> {
+    let shown = !matches!(model.views.last(), Some(View::Help(_) | View::Log(_)));
+    let reachable = model.can_hold && model.pace == Pace::Follow && shown;
+    orders::target(model, story).filter(|unit| reachable && !unit.status.is_over())
+}
+
+/// Its call that waits, if one does.
+pub(in crate::tui) fn waiting<'a>(model: &Model, story: &'a Story) -> Option<(&'a Unit, &'a HeldCall)> {
+    let unit = subject(model, story)?;
+    Some((unit, unit.held()?))
+}
+
+fn id(unit: &Unit, call: &HeldCall) -> CallId {
+    CallId { unit: unit.key.clone(), call: call.tool_use_id.clone() }
+}
+
+pub(super) fn hold(model: &mut Model, story: &Story) -> Vec<Effect> {
+    let Some(unit) = subject(model, story).map(|unit| unit.key.clone()) else { return Vec::new() };
+    model.deck.auto = false;
+    model.say(format!("{unit} will wait at its next tool call"));
+    vec![Effect::Command(Command::Hold { unit })]
+}
+
+pub(super) fn let_go(model: &mut Model, story: &Story) -> Vec<Effect> {
+    let Some(unit) = subject(model, story).map(|unit| unit.key.clone()) else { return Vec::new() };
+    model.deck.auto = false;
+    model.say(format!("{unit} is let go"));
+    vec![Effect::Command(Command::LetGo { unit })]
+}
+
+pub(super) fn allow(model: &mut Model, story: &Story) -> Vec<Effect> {
+    let Some((unit, call)) = waiting(model, story) else { return Vec::new() };
+    model.deck.auto = false;
+    let CallId { unit, call } = id(unit, call);
+    vec![Effect::Command(Command::Step { unit, call })]
+}
+
+pub(super) fn edit(model: &mut Model, story: &Story) {
+    let Some((unit, call)) = waiting(model, story) else { return };
+    model.deck.auto = false;
+    match Editor::new(id(unit, call), call) {
+        Ok(editor) => model.editor = Some(editor),
+        Err(why) => model.say(why),
+    }
+}
+
+pub(super) fn ask_why(model: &mut Model, story: &Story) {
+    if let Some((unit, call)) = waiting(model, story) {
+        model.deck.auto = false;
+        model.typing = Some(Typing::new(Purpose::Deny(id(unit, call))));
+    }
+}
+
+/// The reason is complete.
+pub(super) fn deny(model: &mut Model, story: &Story, id: CallId, reason: String) -> Vec<Effect> {
+    if reason.trim().is_empty() {
+        model.say("the model needs a reason to go on from; type one");
+        model.typing = Some(Typing::new(Purpose::Deny(id)));
+        return Vec::new();
+    }
+    if !still_waits(model, story, &id) {
+        return Vec::new();
+    }
+    let CallId { unit, call } = id;
+    vec![Effect::Command(Command::Deny { unit, call, reason })]
+}
+
+/// The edited arguments are complete.
+pub(super) fn send(model: &mut Model, story: &Story) -> Vec<Effect> {
+    let Some(mut editor) = model.editor.take() else { return Vec::new() };
+    if !still_waits(model, story, &editor.call) {
+        return Vec::new();
+    }
+    match editor.input() {
+        Ok(input) => {
+            let CallId { unit, call } = editor.call;
+            vec![Effect::Command(Command::Edit { unit, call, input })]
+        }
+        Err(problem) => {
+            editor.problem = Some(problem);
+            model.editor = Some(editor);
+            Vec::new()
+        }
+    }
+}
+
+/// A call may be withdrawn while somebody thinks about it.
+fn still_waits(model: &mut Model, story: &Story, id: &CallId) -> bool {
+    let unit = story.state.units.iter().find(|unit| unit.key == id.unit);
+    let held = unit.and_then(Unit::latest).map_or(&[][..], |attempt| attempt.held.as_slice());
+    let waits = held.iter().any(|call: &HeldCall| call.tool_use_id.as_deref() == id.call.as_ref().map(Arc::as_ref));
+    if !waits {
+        model.say("that call waits no longer");
+    }
+    waits
+}
