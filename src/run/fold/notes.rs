@@ -218,7 +218,7 @@ impl Fold {
         emit: &mut dyn FnMut(Emitted<'_>),
     ) {
         let Address::Attempt(key, number) = arrived.lane else { return };
-        let index = unit_index(story, &key.into());
+        let index = self.unit_index(story, &key.into());
         story.state.units[index].holding = holding;
         if number > 0
             && let Some(lane) = self.address(story, arrived, None, emit)
