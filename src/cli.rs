@@ -61,7 +61,7 @@ fn front() -> Exit {
     match debug::install(cli.global.debug).and_then(|()| run(&cli)) {
         Ok(exit) => exit,
         Err(failure) => {
-            complain(&failure);
+            show::tell(&format!("ingestdeck: {}", failure.message));
             failure.exit
         }
     }
@@ -81,9 +81,4 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Runs { command } => runs::runs(global, command),
         Command::Config { command: args::ConfigCommand::Show } => settings::show(global),
     }
-}
-
-#[expect(clippy::print_stderr, reason = "the one place where errors reach the user")]
-fn complain(failure: &Failure) {
-    eprintln!("ingestdeck: {}", failure.message);
 }

@@ -241,7 +241,7 @@ impl Stage<'_> {
         if let Ok(outcome) = &outcome
             && matches!(ui, Ui::Tui | Ui::Lines)
         {
-            self.say_next(&outcome.summary, tape.path(), &id.short().to_string())?;
+            self.say_next(&outcome.summary, tape.path(), &id.short().to_string());
         }
         // Empty unless something could not be cleared away, which then is worth keeping.
         let _ = std::fs::remove_dir(directory.join("work"));
@@ -263,7 +263,8 @@ impl Stage<'_> {
         }
     }
 
-    fn say_next(&self, summary: &Summary, tape: &Path, run: &str) -> Result<(), Failure> {
+    /// Advice, not a result: how the run ended must not depend on whether anybody takes it.
+    fn say_next(&self, summary: &Summary, tape: &Path, run: &str) {
         use std::io::Write as _;
         let next = match &self.fate {
             Fate::Gone => Next::Gone,
@@ -271,7 +272,7 @@ impl Stage<'_> {
             Fate::Project { flag } => Next::Project { tape, flag: flag.as_deref(), run, retry: !self.scripted },
         };
         let text = summary.next_steps(next);
-        std::io::stdout().write_all(text.as_bytes()).map_err(|error| show::stdout_failed(&error))
+        let _ = std::io::stdout().write_all(text.as_bytes());
     }
 }
 

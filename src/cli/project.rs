@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use super::{
     args::{Global, SelectArgs},
     exit::{Exit, Failure},
+    show,
 };
 use crate::ingest::{
     plan::{self, PlanError, Planned, Selection},
@@ -46,10 +47,9 @@ pub fn planned(project: &Project, select: &SelectArgs) -> Result<Planned, Failur
 }
 
 /// Says each warning on stderr.
-#[expect(clippy::print_stderr, reason = "warnings go beside the output, whatever form that has")]
 pub fn warn(warnings: &[String]) {
     for warning in warnings {
-        eprintln!("ingestdeck: warning: {warning}");
+        show::tell(&format!("ingestdeck: warning: {warning}"));
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use nix::errno::Errno;
 use tokio::sync::{mpsc, watch};
 
 use super::{
     args::{Global, ReplayArgs, Until},
     exit::{Exit, Failure},
     gate::{Holds, Ruling},
-    settings, show,
+    settings, show, signals,
     summary::Summary,
 };
 use crate::{
@@ -35,7 +36,7 @@ pub fn recorded(global: &Global, args: &ReplayArgs, timeline: Timeline) -> Resul
         Until::End => tui::Until::End,
     });
     let runtime = runtime(1)?;
-    let left = runtime.block_on(tui::run(timeline, None, options)).map_err(Failure::internal)?;
+    let left = runtime.block_on(tui::run(timeline, None, options)).map_err(|error| unusable(&error))?;
     Ok(after(&left.how, Exit::Ok))
 }
 
@@ -60,7 +61,8 @@ pub async fn live(
             }
         }
     });
-    let left = tui::run(timeline, Some(LiveHandle { commands, changed }), options).await.map_err(Failure::internal);
+    let left =
+        tui::run(timeline, Some(LiveHandle { commands, changed }), options).await.map_err(|error| unusable(&error));
     // The screen's end of the channel is gone, so what it said last is passed on before this returns.
     let _ = translating.await;
     left
@@ -101,21 +103,29 @@ pub fn after(how: &Left, run: Exit) -> Exit {
         Left::Quit | Left::Reached => run,
         Left::Signal(number) => Exit::Signal(u8::try_from(*number).unwrap_or(0)),
         // As if the terminal had hung up, which it has.
-        Left::Closed => Exit::Signal(1),
+        Left::Closed => Exit::Signal(signals::SIGHUP),
     }
+}
+
+/// A terminal that hangs up may be noticed by a frame before its signal comes.
+fn unusable(error: &tui::TuiError) -> Failure {
+    let tui::TuiError::Terminal(cause) = error;
+    let gone = cause.raw_os_error() == Some(Errno::EIO as i32);
+    Failure::new(if gone { Exit::Signal(signals::SIGHUP) } else { Exit::Internal }, error.to_string())
 }
 
 /// Leaves a summary of the whole record in the scrollback.
 ///
 /// # Errors
-/// When the record cannot be read or stdout cannot be written.
+/// When the record cannot be read.
 pub fn leave_summary(mut timeline: Timeline) -> Result<(Summary, Timeline), Failure> {
     use std::io::Write as _;
     timeline.seek(u64::MAX).map_err(Failure::internal)?;
     let state = &timeline.story().state;
     let summary = Summary::of(state);
     let text = summary.to_text(timeline.source().origin(), state);
-    std::io::stdout().write_all(text.as_bytes()).map_err(|error| show::stdout_failed(&error))?;
+    // A terminal that hung up takes no last words. How the screen was left says so already.
+    let _ = std::io::stdout().write_all(text.as_bytes());
     Ok((summary, timeline))
 }
 

@@ -1,7 +1,7 @@
 //! Plain showing: a timeline played into lines, JSON or nothing. The screen is in `tui`.
 
 use std::{
-    io::{self, BufWriter, IsTerminal as _, Stdout},
+    io::{self, BufWriter, IsTerminal as _, Stdout, Write as _},
     time::{Duration, Instant},
 };
 
@@ -113,6 +113,11 @@ impl Plain {
         };
         result.map_err(|error| stdout_failed(&error))
     }
+}
+
+/// Says one line on stderr. Whoever closed it does not want to hear, which is no reason to panic.
+pub fn tell(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// What to say when stdout cannot be written.

@@ -6,11 +6,11 @@ use tokio::{
     sync::mpsc,
 };
 
-use super::exit::Exit;
+use super::{exit::Exit, show};
 use crate::units::schedule::Input;
 
 /// Number of a hang-up.
-const SIGHUP: u8 = 1;
+pub const SIGHUP: u8 = 1;
 /// Number of Ctrl-C.
 pub const SIGINT: u8 = 2;
 /// Number of a plain `kill`.
@@ -49,14 +49,10 @@ pub fn listen(inputs: mpsc::Sender<Input>) -> std::io::Result<tokio::task::JoinH
     }))
 }
 
-#[expect(clippy::print_stderr, reason = "the answer to a key must be seen in every plain mode")]
 fn say(asked: u8) {
-    eprintln!(
-        "{}",
-        match asked {
-            1 => "draining: nothing new starts; Ctrl-C again stops what runs",
-            2 => "stopping what runs; Ctrl-C again kills it",
-            _ => "killing what runs",
-        }
-    );
+    show::tell(match asked {
+        1 => "draining: nothing new starts; Ctrl-C again stops what runs",
+        2 => "stopping what runs; Ctrl-C again kills it",
+        _ => "killing what runs",
+    });
 }

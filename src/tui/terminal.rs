@@ -99,7 +99,10 @@ impl Write for OneWrite {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if self.frame.is_empty() {
+        // What is written on the way out, after the terminal was given back, is for nobody. It must not fail either:
+        // the drawing library then complains on stderr, and panics if that is gone with the terminal.
+        if self.frame.is_empty() || !TAKEN.load(Ordering::SeqCst) {
+            self.frame.clear();
             return Ok(());
         }
         self.frame.extend_from_slice(Self::END);

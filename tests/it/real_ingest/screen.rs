@@ -3,7 +3,10 @@
 use std::{
     io::{Read as _, Write},
     num::NonZero,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -24,7 +27,8 @@ const COLUMNS: u16 = 120;
 /// The program on a terminal.
 struct Terminal {
     screen: Arc<Mutex<vt100::Parser>>,
-    keys: Box<dyn Write + Send>,
+    keys: Option<Box<dyn Write + Send>>,
+    hung_up: Arc<AtomicBool>,
     child: Box<dyn Child + Send + Sync>,
 }
 
@@ -43,16 +47,20 @@ impl Terminal {
         let [rows, columns] = [ROWS, COLUMNS].map(|cells| NonZero::new(cells).unwrap());
         let (mut output, keys) = (pair.master.try_clone_reader().unwrap(), pair.master.take_writer().unwrap());
         let screen = Arc::new(Mutex::new(vt100::Parser::new(rows, columns, 0)));
-        let drawn = Arc::clone(&screen);
+        let hung_up = Arc::new(AtomicBool::new(false));
+        let (drawn, hangs_up) = (Arc::clone(&screen), Arc::clone(&hung_up));
         thread::spawn(move || {
             // The terminal lives as long as it is read.
             let _master = pair.master;
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = output.read(&mut bytes) {
+                if hangs_up.load(Ordering::SeqCst) {
+                    return;
+                }
                 drawn.lock().unwrap().process(&bytes[..count]);
             }
         });
-        Self { screen, keys, child }
+        Self { screen, keys: Some(keys), hung_up, child }
     }
 
     fn text(&self) -> String {
@@ -77,28 +85,41 @@ impl Terminal {
     }
 
     fn press(&mut self, keys: &str) {
-        self.keys.write_all(keys.as_bytes()).unwrap();
-        self.keys.flush().unwrap();
+        let writer = self.keys.as_mut().unwrap();
+        writer.write_all(keys.as_bytes()).unwrap();
+        writer.flush().unwrap();
     }
 
-    /// Waits for the program to leave, which must give the terminal back.
-    fn leaves(&mut self) -> ExitStatus {
+    /// Closes the window, at the next frame at the latest: the clock on the screen sees to one every second.
+    fn hang_up(&mut self) {
+        self.hung_up.store(true, Ordering::SeqCst);
+        self.keys = None;
+    }
+
+    fn ends(&mut self) -> ExitStatus {
         let deadline = Instant::now() + LIMIT;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
-                let given_back = || {
-                    let screen = self.screen.lock().unwrap();
-                    !screen.screen().alternate_screen() && !screen.screen().hide_cursor()
-                };
-                while !given_back() && Instant::now() < deadline {
-                    thread::park_timeout(Duration::from_millis(20));
-                }
-                assert!(given_back(), "the terminal is as it was");
                 return status;
             }
             assert!(Instant::now() < deadline, "it stays:\n{}", self.text());
             thread::park_timeout(Duration::from_millis(20));
         }
+    }
+
+    /// Waits for the program to leave, which must give the terminal back.
+    fn leaves(&mut self) -> ExitStatus {
+        let status = self.ends();
+        let given_back = || {
+            let screen = self.screen.lock().unwrap();
+            !screen.screen().alternate_screen() && !screen.screen().hide_cursor()
+        };
+        let deadline = Instant::now() + LIMIT;
+        while !given_back() && Instant::now() < deadline {
+            thread::park_timeout(Duration::from_millis(20));
+        }
+        assert!(given_back(), "the terminal is as it was");
+        status
     }
 }
 
@@ -239,4 +260,19 @@ fn stepping_a_unit_that_does_not_exist_says_so() {
     let mut terminal = Terminal::open(&deck, &["step", "docs-{crates"]);
     assert_eq!(terminal.leaves().exit_code(), 4);
     assert!(terminal.text().contains("docs-crates"), "it names those that do:\n{}", terminal.text());
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn a_window_that_is_closed_ends_the_run_in_order() {
+    let deck = Deck::new([Route::any([Turn::says("").fault(Fault::Stall)])]);
+    let mut terminal = Terminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-{crates,juice}"]);
+    deck.api.wait_for_requests(2, LIMIT);
+    terminal.sees_unit('▶', "docs-juice");
+    terminal.hang_up();
+    assert_eq!(terminal.ends().exit_code(), 129);
+    let pids: Vec<u32> = deck.started().iter().filter_map(|started| started.pid).collect();
+    all_gone(&deck, &pids);
+    let shown = deck.play(&["runs", "show"]);
+    assert!(shown.stdout.contains("finished") && shown.stdout.contains("2 stopped"), "{shown:#?}");
 }
