@@ -1,6 +1,7 @@
 //! The composition root: commands, sinks and exit codes. The only layer that knows all the others.
 
 pub mod args;
+pub mod debug;
 pub mod demo;
 pub mod doctor;
 pub mod drive;
@@ -38,10 +39,10 @@ const SCRIPTED_AGENT: &str = "scripted-agent";
 
 /// Runs the program.
 pub fn main() -> ExitCode {
-    let mut words = std::env::args();
+    let mut words = std::env::args_os();
     // Its arguments are those of `claude`, which are not ours to parse.
-    if words.nth(1).as_deref() == Some(SCRIPTED_AGENT) {
-        return scripted::run(words);
+    if words.nth(1).is_some_and(|word| word == SCRIPTED_AGENT) {
+        return scripted::run(words.map(|word| word.to_string_lossy().into_owned()));
     }
     front().into()
 }
@@ -55,7 +56,7 @@ fn front() -> Exit {
             return if error.use_stderr() { Exit::Usage } else { Exit::Ok };
         }
     };
-    match run(&cli) {
+    match debug::install(cli.global.debug).and_then(|()| run(&cli)) {
         Ok(exit) => exit,
         Err(failure) => {
             complain(&failure);

@@ -41,8 +41,8 @@ pub struct Global {
     /// Leave the mouse to the terminal
     #[arg(long, global = true)]
     pub no_mouse: bool,
-    /// Write a backtrace and debug log on failure
-    #[arg(long, global = true, hide = true)]
+    /// Write ingestdeck-debug.log here (RUST_BACKTRACE=1 adds backtraces to panics)
+    #[arg(long, global = true)]
     pub debug: bool,
 }
 

@@ -9,7 +9,7 @@ use super::{
     args::{DemoArgs, Global, SelectArgs},
     execute::{Agent, Terms},
     exit::{Exit, Failure},
-    launch::{self, Fate, Launch},
+    launch::{self, Fate, Launch, Outcome},
     project, settings,
 };
 use crate::{ingest::project::Project, units::tally::FailureRule};
@@ -113,12 +113,17 @@ pub fn demo(global: &Global, args: &DemoArgs) -> Result<Exit, Failure> {
         None => Fate::Gone,
     };
     let outcome = launch::launch(global, Launch { project, planned, agent, terms, slots, config, fate })?;
-    // A signal is the user's word and stays; a unit that was meant to fail is no failure of the demo.
-    let as_scripted = outcome.summary.failed.iter().all(|(unit, ..)| FAILS.contains(&unit.as_str()));
-    Ok(match outcome.exit {
+    Ok(judged(&outcome))
+}
+
+/// The exit code of the story. A signal is the user's word and stays; a unit that was meant to fail is no failure of the
+/// demo, but units that somebody stopped were not played.
+fn judged(outcome: &Outcome) -> Exit {
+    let as_scripted = outcome.summary.unfinished.iter().all(|unit| FAILS.contains(&unit.as_str()));
+    match outcome.exit {
         Exit::UnitFailed if as_scripted => Exit::Ok,
         exit => exit,
-    })
+    }
 }
 
 /// The directory to keep, which must be new or empty: nothing of the user's is overwritten.
@@ -151,6 +156,20 @@ fn cannot(error: &io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::summary::Summary;
+
+    #[test]
+    fn only_the_scripted_failure_is_forgiven() {
+        let ended = |exit, unfinished: &[&str]| {
+            let unfinished = unfinished.iter().map(|unit| (*unit).to_owned()).collect();
+            let mut summary = Summary::default();
+            summary.unfinished = unfinished;
+            judged(&Outcome { exit, summary })
+        };
+        assert_eq!(ended(Exit::UnitFailed, FAILS), Exit::Ok);
+        assert_eq!(ended(Exit::UnitFailed, &["docs-bean-contracts", "dbt-all"]), Exit::UnitFailed);
+        assert_eq!(ended(Exit::Signal(2), FAILS), Exit::Signal(2));
+    }
 
     #[test]
     fn every_file_of_the_project_is_embedded() {

@@ -69,7 +69,8 @@ pub fn preflight(exe: &std::path::Path, pass: &[String], probe: bool, model: Opt
             (_, remark) => project::warn(&remark.into_iter().collect::<Vec<_>>()),
         },
         Installed::Scripted => {}
-        Installed::No(why) | Installed::Unclear(why) => return Err(setup(why.clone())),
+        Installed::No(why) => return Err(setup(why.clone())),
+        Installed::Unclear(said) => return Err(setup(unclear(&asked, said))),
     }
     if let Some(problem) = report.login.problem() {
         return Err(setup(problem));
@@ -100,9 +101,8 @@ async fn examine(asked: &Asked, probe: bool, findings: &mut Vec<Finding>) {
             findings.push(Finding { good: Some(standing != Standing::Refused), text });
         }
         Installed::Scripted => findings.push(Finding { good: None, text: "claude is played by a script".into() }),
-        Installed::No(why) | Installed::Unclear(why) => {
-            findings.push(Finding { good: Some(false), text: why.clone() });
-        }
+        Installed::No(why) => findings.push(Finding { good: Some(false), text: why.clone() }),
+        Installed::Unclear(said) => findings.push(Finding { good: Some(false), text: unclear(asked, said) }),
     }
     match &report.login {
         Login::In { method, detail } => {
@@ -118,6 +118,12 @@ async fn examine(asked: &Asked, probe: bool, findings: &mut Vec<Finding>) {
             Probe::NotUsable { text, .. } => Finding { good: Some(false), text },
         });
     }
+}
+
+/// For a program that is something else than Claude Code.
+fn unclear(asked: &Asked, said: &str) -> String {
+    let (exe, said) = (asked.program.exe.display(), if said.is_empty() { "nothing" } else { said });
+    format!("{exe} --version names no release of Claude Code; it said: {said}; name another with --claude-bin")
 }
 
 fn git() -> Finding {

@@ -212,7 +212,8 @@ impl Executor for Attempts {
     }
 }
 
-async fn pass_on(mut stop: mpsc::Receiver<StopHow>, commands: mpsc::Sender<Command>) {
+/// Passes orders to stop on to an agent. A drain is none: what runs may end.
+pub async fn pass_on(mut stop: mpsc::Receiver<StopHow>, commands: mpsc::Sender<Command>) {
     while let Some(how) = stop.recv().await {
         let command = match how {
             StopHow::Drain => continue,

@@ -127,7 +127,7 @@ fn change_json(change: &RunChange<'_>) -> Value {
         RunChange::Said { level, text } => json!({"type": "run", "state": "remark", "level": level, "text": text}),
         RunChange::Ended(ended) => json!({
             "type": "run", "state": "ended", "outcome": ended.outcome, "succeeded": ended.succeeded,
-            "failed": ended.failed, "stopped": ended.stopped, "not_run": ended.not_run,
+            "budget": ended.budget, "failed": ended.failed, "stopped": ended.stopped, "not_run": ended.not_run,
         }),
     }
 }

@@ -224,6 +224,7 @@ impl Stage<'_> {
             Some(options) => on_screen(options, view, drive, inputs).await,
             None => plainly(self.global, ui, view, drive, inputs).await,
         };
+        let outcome = outcome.map_err(|failure| self.recorded_all_the_same(failure, tape.path()));
         if let Ok(outcome) = &outcome
             && matches!(ui, Ui::Tui | Ui::Lines)
         {
@@ -238,6 +239,17 @@ impl Stage<'_> {
 }
 
 impl Stage<'_> {
+    /// Whoever stopped reading must know that the run did not stop.
+    fn recorded_all_the_same(&self, failure: Failure, tape: &Path) -> Failure {
+        match (failure.exit, &self.fate) {
+            (Exit::Signal(show::BROKEN_PIPE), Fate::Project { .. } | Fate::Path) => Failure {
+                message: format!("{}; the run went on, and is recorded in {}", failure.message, tape.display()),
+                ..failure
+            },
+            _ => failure,
+        }
+    }
+
     fn say_next(&self, summary: &Summary, tape: &Path, run: &str) -> Result<(), Failure> {
         use std::io::Write as _;
         let next = match &self.fate {

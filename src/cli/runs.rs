@@ -14,6 +14,7 @@ use super::{
     summary::{Next, Summary, counted},
 };
 use crate::{
+    config::{Vars, paths::UserDirs},
     replay::FileSource,
     run::{Progress, Source, Timeline},
     store::{Db, Found, Runs, Standing, refresh::RefreshError, runs::RunsError},
@@ -28,7 +29,7 @@ const KEY: usize = 60;
 /// # Errors
 /// When there is no such run, or the records cannot be read.
 pub fn runs(global: &Global, command: &RunsCommand) -> Result<Exit, Failure> {
-    let runs = Runs::of_project(&project::directory(global)?);
+    let runs = place(global)?;
     match command {
         RunsCommand::List => list(global, &runs),
         RunsCommand::Show { run } => show_one(global, &runs, run),
@@ -36,12 +37,33 @@ pub fn runs(global: &Global, command: &RunsCommand) -> Result<Exit, Failure> {
     }
 }
 
+/// Where runs are recorded: in the project, and outside of any in the user's state directory, where plain sessions are.
+///
+/// # Errors
+/// When the given directory does not exist, or there is neither a project nor a home.
+pub fn place(global: &Global) -> Result<Runs, Failure> {
+    let directory = project::directory(global)?;
+    if global.project_dir.is_some() && !directory.is_dir() {
+        let given = directory.display();
+        return Err(Failure::usage(format!("{given} is no directory; name your project's with --project-dir")));
+    }
+    let here = Runs::of_project(&directory);
+    if global.project_dir.is_some() || directory.join("ktx.yaml").is_file() || here.root().is_dir() {
+        return Ok(here);
+    }
+    let vars: Vars = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value))).collect();
+    let state: Option<PathBuf> = UserDirs::from_vars(&vars).state;
+    state
+        .map(|state| Runs::of_project(&state))
+        .ok_or_else(|| Failure::usage("there is no place for records; set HOME, or go to a project"))
+}
+
 /// The tape of the run that `what` means.
 ///
 /// # Errors
 /// When no run matches, or several do.
 pub fn tape_of(global: &Global, what: &str) -> Result<PathBuf, Failure> {
-    let runs = Runs::of_project(&project::directory(global)?);
+    let runs = place(global)?;
     runs.resolve(what).map(|found| found.tape).map_err(|error| unknown(&error))
 }
 

@@ -1,6 +1,6 @@
 //! `session`: one plain Claude Code session, recorded and shown like a unit.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
@@ -8,19 +8,19 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     args::{Global, Profile, SessionArgs, Ui},
     drive::Executor,
+    execute::pass_on,
     exit::{Exit, Failure},
     launch::{self, Fate, Stage},
-    project, settings, show,
+    runs, settings, show,
 };
 use crate::{
     claude::{
         lock::Locks,
         session::{self, SessionLaunch, order, resume_line},
-        unit::{Command, Program},
+        unit::Program,
     },
-    config::{Config, Vars, paths::UserDirs},
+    config::Config,
     run::{Item, Recorder},
-    store::Runs,
     tape::{
         Body, Note, UnitKey,
         note::{AttemptEnded, PlannedUnit, RunPlanned, StopHow, Verdict},
@@ -43,7 +43,7 @@ pub fn session(global: &Global, args: &SessionArgs) -> Result<Exit, Failure> {
     let stage = Stage {
         global,
         config: &config,
-        runs: place(global)?,
+        runs: runs::place(global)?,
         name: Some(UNIT.into()),
         scripted: false,
         step_budget: 0,
@@ -105,19 +105,6 @@ fn flags(config: &Config, args: &SessionArgs) -> session::SessionArgs {
     }
 }
 
-/// A session inside a project is recorded there; elsewhere in the user's state directory.
-fn place(global: &Global) -> Result<Runs, Failure> {
-    let directory = project::directory(global)?;
-    if directory.join("ktx.yaml").is_file() {
-        return Ok(Runs::of_project(&directory));
-    }
-    let vars: Vars = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value))).collect();
-    let state: Option<PathBuf> = UserDirs::from_vars(&vars).state;
-    state
-        .map(|state| Runs::of_project(&state))
-        .ok_or_else(|| Failure::usage("there is nowhere to record the session; set HOME, or go to a project"))
-}
-
 /// Stands in until the run has a tape.
 #[derive(Debug)]
 struct Nowhere;
@@ -138,24 +125,13 @@ impl Executor for Sessions {
         &self,
         unit: UnitKey,
         attempt: u32,
-        mut stop: mpsc::Receiver<StopHow>,
+        stop: mpsc::Receiver<StopHow>,
         ready: oneshot::Sender<()>,
     ) -> Verdict {
         // One session at a time: nothing waits for its start-up.
         let _ = ready.send(());
         let (send, commands) = mpsc::channel(4);
-        let forwarding = tokio::spawn(async move {
-            while let Some(how) = stop.recv().await {
-                let command = match how {
-                    StopHow::Drain => continue,
-                    StopHow::Stop => Command::Interrupt,
-                    StopHow::Kill => Command::Kill,
-                };
-                if send.send(command).await.is_err() {
-                    return;
-                }
-            }
-        });
+        let forwarding = tokio::spawn(pass_on(stop, send));
         let end = session::run_session(SessionLaunch { attempt, ..self.launch.clone() }, commands).await;
         forwarding.abort();
         let verdict = end.verdict(&unit);

@@ -54,7 +54,7 @@ pub fn screen(global: &Global, config: &Config) -> Result<tui::Options, Failure>
     };
     let ascii = *config.ui.ascii || tui::theme::wants_ascii(variable);
     let theme = tui::Theme::new(theme_name(&config.ui.theme, variable), choice.resolve(variable), ascii)
-        .map_err(|error| Failure::usage(error.to_string()))?;
+        .map_err(|error| Failure::usage(format!("{error} (ui.theme, {})", config.ui.theme.origin)))?;
     let overrides: tui::Overrides =
         config.chords().into_iter().map(|(action, chords)| (action, tui::keymap::Chords::Many(chords))).collect();
     let keymap = tui::Keymap::new(&overrides).map_err(|errors| {

@@ -26,7 +26,7 @@ const SLICE: usize = 1 << 20;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Exit number of a program whose reader went away, as shells report it.
-const BROKEN_PIPE: u8 = 13;
+pub const BROKEN_PIPE: u8 = 13;
 
 /// A plain sink on stdout.
 #[derive(Debug)]
@@ -42,10 +42,15 @@ pub enum Plain {
 /// What `--ui` means here and now.
 pub fn resolve(ui: Ui) -> Ui {
     match ui {
-        Ui::Auto if io::stdout().is_terminal() => Ui::Tui,
+        Ui::Auto if io::stdout().is_terminal() && !is_dumb() => Ui::Tui,
         Ui::Auto => Ui::Lines,
         chosen => chosen,
     }
+}
+
+/// The terminal says that it can only be written to, line by line.
+fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }
 
 /// Whether plain output is coloured.
@@ -56,7 +61,7 @@ pub fn colored(color: Color) -> bool {
         Color::Never => false,
         Color::Auto if set("NO_COLOR") => false,
         Color::Auto if set("CLICOLOR_FORCE") => true,
-        Color::Auto => io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb"),
+        Color::Auto => io::stdout().is_terminal() && !is_dumb(),
     }
 }
 
@@ -113,10 +118,7 @@ impl Plain {
 /// What to say when stdout cannot be written.
 pub fn stdout_failed(error: &io::Error) -> Failure {
     if error.kind() == io::ErrorKind::BrokenPipe {
-        Failure::new(
-            Exit::Signal(BROKEN_PIPE),
-            "stdout was closed by its reader, so the rest was not printed; what was being recorded went on to its end",
-        )
+        Failure::new(Exit::Signal(BROKEN_PIPE), "stdout was closed by its reader, so the rest was not printed")
     } else {
         Failure::internal(format!("cannot write to stdout: {error}; free some space or choose another target"))
     }

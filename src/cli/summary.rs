@@ -228,3 +228,41 @@ fn failure_of(unit: &Unit) -> (String, String, Option<String>) {
         verdict.and_then(|verdict| verdict.remedy.clone()),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn project(flag: Option<&Path>, retry: bool) -> Next<'_> {
+        Next::Project { tape: Path::new("/p/tape.jsonl"), flag, run: "a1b2c3", retry }
+    }
+
+    fn left(units: &[&str]) -> Summary {
+        Summary { unfinished: units.iter().map(|unit| (*unit).to_owned()).collect(), ..Summary::default() }
+    }
+
+    #[test]
+    fn the_next_commands_can_be_copied_into_a_shell() {
+        let steps = left(&["docs-a", "docs-*;rm 'b'"]).next_steps(project(Some(Path::new("/my project")), true));
+        let expected = r"recorded in /p/tape.jsonl
+  ingestdeck replay a1b2c3 --project-dir '/my project'
+  ingestdeck run --project-dir '/my project' --only docs-a --only 'docs-*;rm '\''b'\'''
+";
+        assert_eq!(steps, expected);
+    }
+
+    #[test]
+    fn another_try_is_offered_only_where_it_makes_sense() {
+        let replay = "recorded in /p/tape.jsonl\n  ingestdeck replay a1b2c3\n";
+        assert_eq!(left(&[]).next_steps(project(None, true)), replay);
+        assert_eq!(left(&["a"]).next_steps(project(None, false)), replay);
+        let many = left(&["u"; NAMED + 1]).next_steps(project(None, true));
+        assert_eq!(many, format!("{replay}  ingestdeck run --only UNIT\n"));
+    }
+
+    #[test]
+    fn a_drained_run_did_not_succeed() {
+        assert_eq!(left(&[]).exit(), Exit::Ok);
+        assert_eq!(left(&["a"]).exit(), Exit::Signal(signals::SIGINT));
+    }
+}

@@ -28,6 +28,8 @@ pub struct Fold {
     fallback: UnitKey,
     lanes: Vec<LaneFold>,
     by_unit: HashMap<UnitKey, Vec<LaneId>>,
+    /// Positions of the units in the state: a stranger's file may name a million of them.
+    units: HashMap<UnitKey, usize>,
     remarks: usize,
     /// Lane of the last entry: most entries follow one of their own.
     recent: Option<LaneId>,
@@ -99,7 +101,7 @@ pub enum RunChange<'a> {
 impl Fold {
     /// A fold over nothing yet. Lines that name no session belong to `fallback`.
     pub fn new(fallback: UnitKey) -> Self {
-        Self { fallback, lanes: Vec::new(), by_unit: HashMap::new(), remarks: 0, recent: None }
+        Self { fallback, lanes: Vec::new(), by_unit: HashMap::new(), units: HashMap::new(), remarks: 0, recent: None }
     }
 
     /// Folds one entry into `story`.
@@ -237,6 +239,8 @@ impl Fold {
                     *found
                 } else if self.lanes.len() == 1 && self.lanes[0].nameless {
                     // Frames before the first session id belong to the session that follows.
+                    let position = self.units.remove(&self.lanes[0].key).unwrap_or(0);
+                    self.units.insert(UnitKey::from(id), position);
                     self.lanes[0].adopt(story, UnitKey::from(id));
                     self.by_unit = HashMap::from([(UnitKey::from(id), vec![LaneId(0)])]);
                     LaneId(0)
@@ -262,7 +266,7 @@ impl Fold {
     /// Makes the lane, and the unit if it was not planned.
     fn open(&mut self, story: &mut Story, key: UnitKey, number: u32, at: Millis) -> LaneId {
         let lane = LaneId(u32::try_from(self.lanes.len()).unwrap_or(u32::MAX));
-        let unit = unit_index(story, &key);
+        let unit = self.unit_index(story, &key);
         self.by_unit.entry(key.clone()).or_default().push(lane);
         self.lanes.push(LaneFold::new(key, number, unit, story.state.units[unit].attempts.len(), lane));
         story.state.units[unit].attempts.push(Attempt {
@@ -288,12 +292,13 @@ impl Fold {
         }
         self.remarks += 1;
     }
-}
 
-/// The unit of that key, made if it is new.
-fn unit_index(story: &mut Story, key: &UnitKey) -> usize {
-    let units = &mut story.state.units;
-    units.iter().position(|unit| unit.key == *key).unwrap_or_else(|| {
+    /// The unit of that key, made if it is new.
+    fn unit_index(&mut self, story: &mut Story, key: &UnitKey) -> usize {
+        if let Some(known) = self.units.get(key) {
+            return *known;
+        }
+        let units = &mut story.state.units;
         units.push(Unit {
             key: key.clone(),
             planned: None,
@@ -301,6 +306,7 @@ fn unit_index(story: &mut Story, key: &UnitKey) -> usize {
             attempts: Vec::new(),
             retry_at: None,
         });
+        self.units.insert(key.clone(), units.len() - 1);
         units.len() - 1
-    })
+    }
 }

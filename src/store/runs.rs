@@ -256,7 +256,8 @@ fn make_private(directory: &Path) -> Result<(), RunsError> {
     made.map_err(|cause| RunsError::Io { path: directory.to_owned(), cause })
 }
 
-/// True if a `run_ended` note stands among the last entries.
+/// True if a `run_ended` note stands among the last entries, and nothing began after it: a run that has ended may be
+/// opened again by a retry.
 fn ends_in_order(tape: &Path) -> io::Result<bool> {
     let file = File::open(tape)?;
     let length = file.metadata()?.len();
@@ -264,8 +265,15 @@ fn ends_in_order(tape: &Path) -> io::Result<bool> {
     let mut tail = vec![0; usize::try_from(length - start).unwrap_or(0)];
     file.read_exact_at(&mut tail, start)?;
     let mut lines = tail.rsplit(|byte| *byte == b'\n');
-    Ok(lines.any(|line| match Entry::parse(line) {
-        Ok(Entry { body: Body::Note(note), .. }) => matches!(Note::parse(note), Note::RunEnded(_)),
-        Ok(_) | Err(_) => false,
-    }))
+    Ok(lines.find_map(says_ended).unwrap_or(false))
+}
+
+/// Whether the run is over after this line of its tape. `None` for lines that do not tell.
+fn says_ended(line: &[u8]) -> Option<bool> {
+    let Ok(Entry { body: Body::Note(note), .. }) = Entry::parse(line) else { return None };
+    match Note::parse(note) {
+        Note::RunEnded(_) => Some(true),
+        Note::RetryRequested { .. } | Note::AttemptStarted(_) => Some(false),
+        _ => None,
+    }
 }

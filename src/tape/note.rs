@@ -356,8 +356,10 @@ pub enum Level {
 pub struct RunEnded {
     /// `done`, `partial`, `error`, `limit` or `stopped`.
     pub outcome: String,
-    /// Units by their last verdict.
+    /// Units whose last attempt succeeded.
     pub succeeded: u32,
+    /// Units whose writes count although their last attempt ran out of budget; not counted as succeeded.
+    pub budget: u32,
     /// Failed units.
     pub failed: u32,
     /// Units stopped by a person.

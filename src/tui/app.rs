@@ -484,7 +484,7 @@ impl App {
         let totals = &self.model.totals;
         let name = match &self.shown.origin.header {
             Some(header) => header.project.as_deref().unwrap_or("run"),
-            None => &self.shown.origin.name,
+            None => self.shown.origin.name.rsplit('/').next().unwrap_or("record"),
         };
         let units = self.timeline.story().state.units.len();
         let failed = totals.count(UnitStatus::Failed) + totals.count(UnitStatus::Interrupted);

@@ -356,19 +356,18 @@ impl Model {
         });
     }
 
-    /// Until somebody chooses, the selection goes to a unit that runs, and in the end to the first failure.
+    /// Until somebody chooses, the first unit that runs is selected, or one that will run again, or the first failure.
+    /// Depends on the state alone: the same moment shows the same selection, however it was reached.
     fn follow_work(&mut self, state: &RunState) {
-        let runs = |unit: &Unit| unit.status == UnitStatus::Running;
-        if !self.deck.auto || state.units.get(self.deck.unit).is_some_and(runs) {
+        if !self.deck.auto {
             return;
         }
-        let over = state.units.iter().all(|unit| unit.status.is_over());
-        let place = state
-            .units
-            .iter()
-            .position(runs)
-            .or_else(|| over.then(|| state.units.iter().position(|unit| is_failure(unit.status))).flatten());
-        if let Some(place) = place {
+        let first = |wanted: fn(UnitStatus) -> bool| state.units.iter().position(|unit| wanted(unit.status));
+        let place = first(|status| status == UnitStatus::Running)
+            .or_else(|| first(|status| status == UnitStatus::Waiting))
+            .or_else(|| first(is_failure))
+            .unwrap_or(0);
+        if place != self.deck.unit {
             self.deck.unit = place;
             self.deck.attempt = None;
         }

@@ -15,7 +15,7 @@ use crossterm::{
     event::{Event, EventStream, KeyEventKind, MouseButton, MouseEventKind},
     terminal as tty,
 };
-use futures_util::{StreamExt as _, future::OptionFuture};
+use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use nix::sys::signal::{self, Signal as Unix};
 use ratatui::{Terminal as Screen, backend::CrosstermBackend, buffer::Buffer};
@@ -143,8 +143,7 @@ impl Signals {
 /// The terminal of this process.
 pub struct Terminal {
     screen: Screen<CrosstermBackend<OneWrite>>,
-    /// `None` while the terminal belongs to somebody else: a stream that exists eats its keys.
-    events: Option<Events>,
+    events: Events,
     signals: Signals,
     mouse: bool,
     started: Instant,
@@ -162,7 +161,7 @@ impl Terminal {
         let signals = Signals::new()?;
         take(mouse).inspect_err(|_| restore())?;
         let screen = Screen::new(CrosstermBackend::new(OneWrite::default())).inspect_err(|_| restore())?;
-        Ok(Self { screen, events: Some(Events::new()), signals, mouse, started: Instant::now() })
+        Ok(Self { screen, events: Events::new(), signals, mouse, started: Instant::now() })
     }
 
     /// Starts over with an empty screen. Not `Terminal::clear`: that asks the terminal where its cursor is, and the
@@ -180,7 +179,6 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        self.events = None;
         restore();
     }
 }
@@ -219,11 +217,10 @@ impl World for Terminal {
     }
 
     async fn input(&mut self) -> Input {
-        let key = OptionFuture::from(self.events.as_mut().map(|events| events.received.recv()));
         tokio::select! {
             biased;
             signal = self.signals.next() => signal,
-            event = key => match event.flatten() {
+            event = self.events.received.recv() => match event {
                 Some(Ok(event)) => translate(event),
                 Some(Err(_)) | None => Input::Closed,
             },
@@ -254,12 +251,11 @@ impl World for Terminal {
     }
 
     fn suspend(&mut self) -> io::Result<()> {
-        self.events = None;
+        // The reader of keys stays: a stopped program reads nothing, and a new reader could miss the first key.
         restore();
         // The whole job stops, or the shell would not get its prompt back.
         signal::kill(nix::unistd::Pid::from_raw(0), Unix::SIGTSTP).map_err(io::Error::from)?;
         take(self.mouse)?;
-        self.events = Some(Events::new());
         self.blank()
     }
 }

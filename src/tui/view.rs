@@ -157,11 +157,12 @@ pub fn latency(took: Millis) -> String {
     if took.0 < 60_000 { format!("{}.{}s", took.0 / 1000, took.0 % 1000 / 100) } else { took.to_string() }
 }
 
-/// `$0.42`, or `?`: what something cost.
+/// `$0.42`, `$0.0015`, or `$?`: what something cost.
 pub fn dollars(cost: Option<f64>) -> String {
     match cost {
         None => "$?".to_owned(),
         Some(cost) if cost >= 100.0 => format!("${cost:.0}"),
+        Some(cost) if cost > 0.0 && cost < 0.01 => format!("${cost:.4}"),
         Some(cost) => format!("${cost:.2}"),
     }
 }

@@ -8,7 +8,7 @@ mod board;
 
 use crate::tape::{
     Note, UnitKey,
-    note::{Cause, Level, Outcome, RunEnded, StopHow, Verdict},
+    note::{Cause, Level, Outcome, RunEnded, StopHow, StopReason, Verdict},
 };
 
 use self::board::{Board, Phase, Timer};
@@ -243,7 +243,7 @@ impl Schedule {
 
     fn ended(&mut self, key: &UnitKey, attempt: u32, verdict: &Verdict, orders: &mut Vec<Order>) {
         let Some((at, asked_to_stop)) = self.board.in_flight(key, attempt) else { return };
-        self.board.judge(at, verdict.outcome);
+        self.board.judge(at, verdict.outcome, verdict.stop);
         if verdict.outcome == Outcome::Succeeded {
             self.governor.passed();
         }
@@ -339,7 +339,7 @@ impl Schedule {
         if let Some(attempt) = self.board.stop(at, how) {
             orders.push(Order::Stop { unit: key.clone(), attempt, how });
         } else {
-            self.board.judge(at, Outcome::Stopped);
+            self.board.judge(at, Outcome::Stopped, StopReason::Error);
             self.board.set(at, Phase::Over);
         }
     }
@@ -435,7 +435,7 @@ impl Schedule {
             Some(Halt::Limited) => "limit",
             Some(Halt::Aborted) => "error",
             Some(Halt::Asked) if cut_short => "stopped",
-            Some(Halt::Asked) | None if ended.succeeded > 0 => "partial",
+            Some(Halt::Asked) | None if ended.succeeded + ended.budget > 0 => "partial",
             Some(Halt::Asked) | None if ended.failed > 0 => "error",
             Some(Halt::Asked) | None => "stopped",
         };

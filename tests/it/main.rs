@@ -4,9 +4,11 @@
 
 mod architecture;
 mod captures;
+mod commands;
 mod config;
 mod demo;
 mod ingest;
+mod journey;
 mod real_ingest;
 mod replay;
 mod scripted;

@@ -77,7 +77,7 @@ fn plan(run: &NewRun, units: &[&str]) {
 }
 
 fn end(run: &NewRun) {
-    let ended = RunEnded { outcome: "done".into(), succeeded: 1, failed: 0, stopped: 0, not_run: 0 };
+    let ended = RunEnded { outcome: "done".into(), succeeded: 1, ..RunEnded::default() };
     note(run, None, &Note::RunEnded(ended));
 }
 
@@ -108,6 +108,20 @@ fn a_run_is_private_alive_and_then_over() {
     drop(lock);
     assert_eq!(runs.standing(&found).unwrap(), Standing::Finished);
     assert_eq!(fs::read_dir(runs.root().join("locks")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_run_that_dies_in_a_retry_after_its_end_is_interrupted() {
+    let project = tempfile::tempdir().unwrap();
+    let runs = Runs::of_project(project.path());
+    let run = runs.create(header).unwrap();
+    let unit = UnitKey::from("u");
+    end(&run);
+    note(&run, Some((&unit, 1)), &Note::RetryRequested { next: 2 });
+    note(&run, Some((&unit, 2)), &Note::AttemptStarted(Box::default()));
+    drop(run);
+    let found = runs.resolve("latest").unwrap();
+    assert_eq!(runs.standing(&found).unwrap(), Standing::Interrupted);
 }
 
 #[test]

@@ -199,11 +199,10 @@ impl LaneFold {
 
     /// Counts a failed call once, whoever reports it.
     pub(super) fn count_failure(&mut self, story: &mut Story, id: Option<&str>) {
-        if let Some(id) = id {
-            if self.failed.contains(id) {
-                return;
-            }
-            self.failed.insert(id.into());
+        if let Some(id) = id
+            && !self.failed.insert(id.into())
+        {
+            return;
         }
         self.attempt(story).failures += 1;
     }
@@ -396,8 +395,7 @@ impl LaneFold {
     }
 
     fn count_denial(&mut self, story: &mut Story, id: &str) {
-        if !self.denied.contains(id) {
-            self.denied.insert(id.into());
+        if self.denied.insert(id.into()) {
             self.attempt(story).denials += 1;
         }
     }
@@ -479,10 +477,10 @@ fn tokens(usage: Usage) -> Tokens {
 
 fn sum(a: Tokens, b: Tokens) -> Tokens {
     Tokens {
-        input: a.input + b.input,
-        output: a.output + b.output,
-        cache_read: a.cache_read + b.cache_read,
-        cache_write: a.cache_write + b.cache_write,
+        input: a.input.saturating_add(b.input),
+        output: a.output.saturating_add(b.output),
+        cache_read: a.cache_read.saturating_add(b.cache_read),
+        cache_write: a.cache_write.saturating_add(b.cache_write),
     }
 }
 

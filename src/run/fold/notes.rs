@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Emitted, Fold, RunChange, attempt::status_of, unit_index};
+use super::{Emitted, Fold, RunChange, attempt::status_of};
 use crate::{
     actions::Ended,
     run::{
@@ -38,7 +38,7 @@ impl Fold {
             }
             Note::AttemptEnded(ended) => self.attempt_ended(story, arrived, ended, emit),
             Note::RetryScheduled { delay_ms, next, .. } => {
-                self.waits(story, arrived, Some(Millis(at.0 + delay_ms)), UnitStatus::Waiting, emit);
+                self.waits(story, arrived, Some(Millis(at.0.saturating_add(*delay_ms))), UnitStatus::Waiting, emit);
                 let wait = Millis(*delay_ms);
                 self.remark(story, arrived, Level::Info, format!("attempt {next} starts in {wait}"));
             }
@@ -110,7 +110,7 @@ impl Fold {
     ) {
         emit(Emitted::Run { at: arrived.at, change: RunChange::Planned(planned) });
         for unit in &planned.units {
-            let index = unit_index(story, &unit.unit);
+            let index = self.unit_index(story, &unit.unit);
             story.state.units[index].planned = Some(Arc::new(unit.clone()));
             emit(Emitted::Unit {
                 at: arrived.at,
@@ -121,7 +121,7 @@ impl Fold {
             });
         }
         for skipped in &planned.skipped {
-            self.remark(story, arrived, Level::Warning, format!("{} skipped: {}", skipped.connection, skipped.why));
+            self.remark(story, arrived, Level::Warning, skipped.why.clone());
         }
         story.state.planned = Some(Arc::new(planned.clone()));
     }
@@ -188,7 +188,7 @@ impl Fold {
         emit: &mut dyn FnMut(Emitted<'_>),
     ) {
         let Address::Attempt(key, attempt) = arrived.lane else { return };
-        let index = unit_index(story, &key.into());
+        let index = self.unit_index(story, &key.into());
         let unit = &mut story.state.units[index];
         unit.retry_at = until;
         unit.status = status;

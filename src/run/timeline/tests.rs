@@ -225,6 +225,20 @@ fn frames_before_the_first_session_id_belong_to_it() {
     assert_eq!(units[0].key.as_str(), "s");
 }
 
+#[test]
+fn the_largest_numbers_of_a_stranger_are_only_large() {
+    let most = u64::MAX;
+    let tokens = format!(
+        r#"{{"type":"assistant","message":{{"content":[],"usage":{{"input_tokens":{most},"output_tokens":{most}}}}}}}"#
+    );
+    let scheduled = Note::RetryScheduled { next: u32::MAX, delay_ms: most, cause: Cause::Transient };
+    let entries = vec![out("u", 1, &tokens), out("u", 1, &tokens), note(Some(("u", u32::MAX)), &scheduled)];
+    let timeline = played(timeline(entries, 1, false));
+    let unit = &timeline.story().state.units[0];
+    assert_eq!(unit.attempts[0].tokens.input, most);
+    assert_eq!(unit.retry_at, Some(Millis(most)));
+}
+
 fn fresh(entries: u64, at_once: usize) -> (RunState, Vec<Vec<(Row, RowEnd)>>) {
     let mut timeline = timeline(a_run(), at_once, false);
     while timeline.story().state.entries < entries {

@@ -69,7 +69,11 @@ fn identity(scene: &Scene<'_>) -> Vec<Fact> {
     let mut facts = vec![Fact::new(5, Role::Dim, "ingestdeck")];
     let (name, detail) = match &source.origin.header {
         Some(header) => (cut(header.project.as_deref().unwrap_or("run"), 24), format!("run {}", header.run.short())),
-        None => (cut(&source.origin.name, 40), source.origin.format.to_owned()),
+        // Of a path, the end tells records apart.
+        None => {
+            let name = source.origin.name.rsplit('/').next().unwrap_or(&source.origin.name);
+            (cut(name, 40), source.origin.format.to_owned())
+        }
     };
     facts.push(Fact::new(1, Role::Strong, name));
     facts.push(Fact::new(4, Role::Dim, detail));

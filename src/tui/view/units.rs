@@ -35,7 +35,7 @@ impl Column {
     /// In the order of the screen.
     const ALL: [Self; 7] = [Self::Word, Self::Try, Self::Failures, Self::Calls, Self::Turns, Self::Cost, Self::Age];
     /// The most telling first.
-    const RANKED: [Self; 7] = [Self::Age, Self::Failures, Self::Word, Self::Try, Self::Turns, Self::Cost, Self::Calls];
+    const RANKED: [Self; 7] = [Self::Age, Self::Failures, Self::Try, Self::Word, Self::Turns, Self::Cost, Self::Calls];
 
     fn heading(self) -> &'static str {
         match self {
@@ -68,13 +68,18 @@ struct Columns {
     last: usize,
 }
 
-/// Widths for a pane whose keys are at most `key` wide.
-fn columns(width: usize, key: usize, roomy: bool) -> Columns {
+/// Widths for a pane whose keys are at most `key` wide. Where room is short, tries are shown only if `again`: if some
+/// unit had more than one.
+fn columns(width: usize, key: usize, again: bool, roomy: bool) -> Columns {
+    const AMPLE: usize = 70;
     const GLYPH: usize = 2;
     let key = key.clamp(8, 48);
-    let mut room = width.saturating_sub(GLYPH + key.min(18));
+    let mut room = width.saturating_sub(GLYPH + key.min(24));
     let mut shown = Vec::new();
     for column in Column::RANKED {
+        if column == Column::Try && !again && width < AMPLE {
+            continue;
+        }
         if column.width() <= room {
             room -= column.width();
             shown.push(column);
@@ -136,7 +141,8 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) {
         return;
     }
     let longest = visible.iter().map(|(_, unit)| text::width(&unit.key)).max().unwrap_or(0);
-    let columns = columns(usize::from(rows.width), longest, shows_last_action(area.width));
+    let again = visible.iter().any(|(_, unit)| unit.attempts.len() > 1);
+    let columns = columns(usize::from(rows.width), longest, again, shows_last_action(area.width));
     if rows.y > inside.y {
         headings(scene, &columns, inside, buf);
     }

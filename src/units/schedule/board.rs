@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, hash_map::Entry};
 
 use crate::tape::{
     Note, UnitKey,
-    note::{Outcome, RunEnded, StopHow},
+    note::{Outcome, RunEnded, StopHow, StopReason},
 };
 
 use super::{Order, TimerId};
@@ -48,6 +48,7 @@ pub(super) struct Unit {
     /// Where it stands. Changed by [`Board::set`] only.
     pub(super) phase: Phase,
     last: Option<Outcome>,
+    out_of_budget: bool,
 }
 
 impl Unit {
@@ -93,7 +94,14 @@ impl Board {
             let at = board.units.len();
             if let Entry::Vacant(entry) = board.index.entry(key.clone()) {
                 entry.insert(at);
-                board.units.push(Unit { key, attempts: 0, retries: 0, phase: Phase::Queued, last: None });
+                board.units.push(Unit {
+                    key,
+                    attempts: 0,
+                    retries: 0,
+                    phase: Phase::Queued,
+                    last: None,
+                    out_of_budget: false,
+                });
                 board.queue.insert(at);
             }
         }
@@ -186,8 +194,9 @@ impl Board {
         }
     }
 
-    pub(super) fn judge(&mut self, at: usize, outcome: Outcome) {
+    pub(super) fn judge(&mut self, at: usize, outcome: Outcome, stop: StopReason) {
         self.units[at].last = Some(outcome);
+        self.units[at].out_of_budget = stop == StopReason::Budget;
     }
 
     pub(super) fn spend_retry(&mut self, at: usize) {
@@ -246,6 +255,7 @@ impl Board {
         let mut ended = RunEnded::default();
         for unit in &self.units {
             match unit.last {
+                Some(Outcome::Succeeded) if unit.out_of_budget => ended.budget += 1,
                 Some(Outcome::Succeeded) => ended.succeeded += 1,
                 Some(Outcome::Failed) => ended.failed += 1,
                 Some(Outcome::Stopped) => ended.stopped += 1,

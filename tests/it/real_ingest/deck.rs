@@ -100,6 +100,13 @@ impl Deck {
         self
     }
 
+    /// More settings of the user.
+    pub(super) fn set(self, toml: &str) -> Self {
+        let path = self.home.path().join(".config/ingestdeck/config.toml");
+        fs::write(&path, fs::read_to_string(&path).unwrap() + toml).unwrap();
+        self
+    }
+
     /// Environment of the program.
     pub(super) fn env(&self) -> &[(String, String)] {
         &self.env
@@ -180,6 +187,13 @@ impl Deck {
     pub(super) fn started(&self) -> Vec<AttemptStarted> {
         let notes = self.notes().into_iter();
         notes.filter_map(|note| if let Note::AttemptStarted(started) = note { Some(*started) } else { None }).collect()
+    }
+
+    /// Something once the run was asked to stop `count` times.
+    pub(super) fn asked_to_stop(&self, count: usize) -> Option<()> {
+        let notes = self.notes();
+        let asked = notes.iter().filter(|note| matches!(note, Note::StopRequested { .. })).count();
+        (asked >= count).then_some(())
     }
 
     /// Waits until `found` finds something.

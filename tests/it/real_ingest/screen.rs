@@ -58,9 +58,9 @@ impl Terminal {
         self.screen.lock().unwrap().screen().contents()
     }
 
-    /// The first line that contains `part`.
-    fn line(&self, part: &str) -> Option<String> {
-        self.text().lines().find(|line| line.contains(part)).map(str::to_owned)
+    /// Waits for a row of the unit table that starts with `glyph` and `unit`.
+    fn sees_unit(&self, glyph: char, unit: &str) {
+        self.sees(&[&format!("│{glyph} {unit} ")]);
     }
 
     /// Waits for a line with all `parts`.
@@ -117,14 +117,14 @@ fn a_failed_unit_is_retried_alone_with_one_key() {
     routes.extend(all_good());
     let deck = Deck::new(routes);
     let mut terminal = Terminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-{crates,juice}"]);
-    terminal.sees(&["✗", "docs-crates"]);
-    terminal.sees(&["✓", "docs-juice"]);
+    terminal.sees_unit('✗', "docs-crates");
+    terminal.sees_unit('✓', "docs-juice");
     assert_eq!(deck.names("wiki/global"), ["page-docs-juice.md"]);
 
     // To the failure, and try it again.
     terminal.press("]r");
-    terminal.sees(&["✓", "docs-crates"]);
-    assert!(terminal.line("docs-juice").is_some_and(|line| line.contains('✓')));
+    terminal.sees_unit('✓', "docs-crates");
+    terminal.sees_unit('✓', "docs-juice");
     terminal.press("q");
     assert_eq!(terminal.leaves().exit_code(), 0);
     assert_eq!(deck.names("wiki/global"), ["page-docs-crates.md", "page-docs-juice.md"]);
@@ -142,7 +142,7 @@ fn leaving_while_units_run_asks_first_and_leaves_nobody_behind() {
     let deck = Deck::new([Route::any([Turn::says("").fault(Fault::Stall)])]);
     let mut terminal = Terminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-{crates,juice}"]);
     deck.api.wait_for_requests(2, LIMIT);
-    terminal.sees(&["▶", "docs-juice"]);
+    terminal.sees_unit('▶', "docs-juice");
     terminal.press("q");
     terminal.sees(&["2", "running"]);
     terminal.press("y");
@@ -150,4 +150,37 @@ fn leaving_while_units_run_asks_first_and_leaves_nobody_behind() {
     let pids: Vec<u32> = deck.started().iter().filter_map(|started| started.pid).collect();
     assert_eq!(pids.len(), 2);
     all_gone(&deck, &pids);
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn a_busy_service_is_seen_on_the_screen() {
+    let turns = [Turn::rate_limited(1)].into_iter().chain(good_turns("docs-crates", "crates.md"));
+    let deck = Deck::new([asked_by("docs-crates", turns)]);
+    let mut terminal = Terminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-crates"]);
+    terminal.sees(&["retry", "429"]);
+    terminal.sees_unit('✓', "docs-crates");
+    terminal.press("q");
+    assert_eq!(terminal.leaves().exit_code(), 0);
+}
+
+/// The first Ctrl-C starts nothing more, the second stops what runs.
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn interrupts_drain_then_stop() {
+    let deck = Deck::new([Route::any([Turn::says("").fault(Fault::Stall)])]);
+    let mut terminal = Terminal::open(&deck, &["run", "--ui", "tui", "--concurrency", "1"]);
+    deck.api.wait_for_requests(1, LIMIT);
+    terminal.sees_unit('▶', "dbt-all");
+    terminal.press("\x03");
+    deck.wait_for("the first stop", |deck| deck.asked_to_stop(1));
+    terminal.sees_unit('▶', "dbt-all");
+    terminal.press("\x03");
+    deck.wait_for("the second stop", |deck| deck.asked_to_stop(2));
+    let pids: Vec<u32> = deck.started().iter().filter_map(|started| started.pid).collect();
+    all_gone(&deck, &pids);
+    assert_eq!(pids.len(), 1, "nothing else was started");
+    terminal.sees_unit('■', "dbt-all");
+    terminal.press("q");
+    assert_eq!(terminal.leaves().exit_code(), 100);
 }

@@ -29,8 +29,8 @@ fn a_session_is_resumed_under_its_own_id() {
     assert!(["first question", "first answer", "second question"].iter().all(|part| last.body.contains(part)));
 
     let json = deck.play(&["session", "--ui", "json", "--resume", &id, "--", "second question"]);
-    let completed = json.events().into_iter().map(|mut event| event["event"].take());
-    let completed = completed.filter(|event| event["type"] == "completed").next_back().unwrap();
+    let mut events = json.events().into_iter().map(|mut event| event["event"].take());
+    let completed = events.rfind(|event| event["type"] == "completed").unwrap();
     assert_eq!((&completed["ok"], &completed["answer"]), (&true.into(), &"second answer".into()));
     assert_eq!(completed["resume"]["value"], id.as_str());
     assert_eq!(deck.tapes().len(), 3);

@@ -123,7 +123,7 @@ impl World for Script {
             tokio::time::sleep_until(self.started + self.last).await;
             return Input::Closed;
         }
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::time::sleep_until(Instant::now() + Duration::from_millis(1)).await;
         let input = self.inputs.pop_front().unwrap();
         if self.inputs.is_empty() {
             self.last += self.started.elapsed();

@@ -177,10 +177,7 @@ impl Tape {
 
     pub(crate) fn run_ended(&mut self, succeeded: u32, failed: u32) -> &mut Self {
         let outcome = if failed > 0 { "partial" } else { "done" };
-        self.note(
-            None,
-            &Note::RunEnded(RunEnded { outcome: outcome.into(), succeeded, failed, stopped: 0, not_run: 0 }),
-        )
+        self.note(None, &Note::RunEnded(RunEnded { outcome: outcome.into(), succeeded, failed, ..RunEnded::default() }))
     }
 
     pub(crate) fn entries(&self) -> u64 {

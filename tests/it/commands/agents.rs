@@ -1,0 +1,95 @@
+//! Agents that misbehave, through the whole program: the verdict, the number, and what the user reads.
+
+use nix::sys::signal::Signal;
+
+use super::place::{Place, Ran, contract};
+
+fn run(place: &Place, script: &str, more: &[&str]) -> Ran {
+    let claude = place.player(script);
+    place.run(&[&["run", "--claude-bin", claude.to_str().unwrap()], more].concat())
+}
+
+#[test]
+fn an_agent_that_dies_without_a_result() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    let ran = run(&place, "[[part]]\nsteps = [{ say = \"hm\" }, { stderr = \"out of luck\" }, { exit = 3 }]", &[]);
+    assert_eq!(ran.code, Some(100), "{ran:?}");
+    assert!(ran.stdout.contains("returned no result message (exit code 3): out of luck"), "{ran:?}");
+    assert!(ran.stdout.contains("`ingestdeck doctor` checks the installation"), "{ran:?}");
+    assert!(ran.stdout.trim_end().ends_with("ingestdeck run --only docs-one"), "{ran:?}");
+    assert!(!place.path("wiki").exists());
+}
+
+#[test]
+fn garbage_costs_nothing_and_reaches_no_terminal() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    let script = r#"
+[[part]]
+steps = [
+  { line = "not json \u001b[31m" },
+  { bytes = "AAH/Cg==" },
+  { stderr = "\u001b]0;owned\u0007" },
+  { call = { tool = "read_raw_file", with = { path = "one.md" } } },
+  { say = "done \u001b]0;owned\u0007 \u202e" },
+]"#;
+    let ran = run(&place, script, &[]);
+    assert!(ran.done().contains("1 succeeded"), "{ran:?}");
+    assert!(ran.stdout.contains("not understood: 2 malformed, "), "{ran:?}");
+    let obeyed = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+    assert!(!ran.stdout.chars().any(obeyed), "{ran:?}");
+    contract(place.run(&["replay", "latest", "--ui", "json"]).done());
+}
+
+#[test]
+fn a_failure_is_told_without_what_a_terminal_obeys() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    let script = "[[part]]\nsteps = [{ api_error = { status = 401, error = \"authentication_failed\", text = \"no \\u001b[2J key\" } }]";
+    let ran = run(&place, script, &[]);
+    assert_eq!(ran.code, Some(100), "{ran:?}");
+    assert!(!ran.stdout.contains('\u{1b}'), "{ran:?}");
+    assert!(ran.stdout.contains("sign in with /login, then retry"), "{ran:?}");
+}
+
+#[test]
+fn one_unit_fails_and_the_others_do_not() {
+    let place = Place::new();
+    place.notes(&["one", "two"]);
+    let script = "
+[[part]]
+unit = \"docs-one\"
+steps = [{ call = { tool = \"read_raw_file\", with = { path = \"../../../../etc/passwd\" } } }, { call = { tool = \"wiki_list_tags\", with = { path = 1 } } }, { say = \"tried\" }]
+[[part]]
+steps = [{ call = { tool = \"read_raw_file\", with = { path = \"two.md\" } } }, { say = \"read\" }]";
+    let ran = run(&place, script, &["--ui", "json"]);
+    assert_eq!(ran.code, Some(100), "{ran:?}");
+    let lines = contract(&ran.stdout);
+    let summary = &lines.last().unwrap()["event"];
+    assert_eq!(summary["units"], serde_json::json!({"failed": 1, "succeeded": 1}));
+    assert_eq!(summary["failed"][0]["reason"], "1 tool call(s) failed during WorkUnit docs-one");
+    assert!(!ran.stdout.contains("root:"), "nothing outside of the unit is read");
+}
+
+#[test]
+fn an_agent_that_hangs_is_stopped_and_one_that_will_not_is_killed() {
+    for (steps, interrupts) in
+        [("\"hang\"", 2), ("{ ignore = [\"sigint\", \"sigterm\", \"interrupt\", \"eof\"] }, \"hang\"", 3)]
+    {
+        let place = Place::new();
+        place.notes(&["one"]);
+        let claude = place.player(&format!("[[part]]\nsteps = [{{ say = \"now\" }}, {steps}]"));
+        let mut running = place.start(place.command(&["run", "--claude-bin", claude.to_str().unwrap()]));
+        running.wait_for("stdout", "session ");
+        for answer in ["draining: ", "stopping what runs", "killing what runs"].iter().take(interrupts) {
+            running.signal(Signal::SIGINT);
+            running.wait_for("stderr", answer);
+        }
+        let ran = running.end();
+        assert_eq!(ran.code, Some(130), "{ran:?}");
+        assert!(ran.stdout.contains("1 stopped"), "{ran:?}");
+        #[cfg(target_os = "linux")]
+        place.wait_until_nobody_is_left();
+    }
+}

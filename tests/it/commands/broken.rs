@@ -1,0 +1,210 @@
+//! What is missing, broken, odd or hostile: one sentence with the remedy, the documented number, and no panic.
+
+use std::fs;
+
+use super::place::{Place, Ran};
+
+const NOTES: &str = "connections: {notes: {driver: docs, source_dir: notes}}\n";
+
+#[test]
+fn a_project_that_cannot_be_used() {
+    let place = Place::new();
+    for command in ["plan", "run"] {
+        let ran = place.run(&[command]);
+        let sentence = ran.refused(2);
+        assert!(sentence.ends_with("has no ktx.yaml; go to your project, or name it with --project-dir"), "{sentence}");
+    }
+    let mut empty = place.command(&["plan"]);
+    empty.env("KTX_PROJECT_DIR", "");
+    let ran = place.ran(empty);
+    assert!(ran.refused(2).starts_with("KTX_PROJECT_DIR is set but empty; unset it"), "{ran:?}");
+    for (yaml, line, remedy) in [
+        (&b"connections: ["[..], "line 1", "mend the YAML"),
+        (b"a: b\nconnections: 3", "line 2", "must be a map"),
+        (b"- a\n- b\n", "line 1", "map"),
+        (b"\xff\xfe\x00", "line 1", "save it as UTF-8"),
+    ] {
+        place.write("ktx.yaml", yaml);
+        for command in ["plan", "run"] {
+            let ran = place.run(&[command]);
+            let sentence = ran.refused(2);
+            assert!(
+                sentence.contains("ktx.yaml") && sentence.contains(line) && sentence.contains(remedy),
+                "{sentence}"
+            );
+        }
+        let doctor = place.run(&["doctor"]);
+        assert_eq!(doctor.code, Some(96));
+        assert!(doctor.stdout.contains("FAIL") && doctor.stdout.contains(remedy), "{doctor:?}");
+    }
+}
+
+#[test]
+fn keys_backends_and_connections_that_do_not_fit() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    let yaml = fs::read_to_string(place.path("ktx.yaml")).unwrap();
+    place.write("ktx.yaml", format!("{yaml}  modles: {{}}\n"));
+    let ran = place.run(&["plan"]);
+    assert!(ran.done().ends_with("1 unit planned\n"));
+    assert!(ran.stderr.contains("unknown key `llm.modles` is ignored; did you mean `models`?"), "{ran:?}");
+
+    place.write("ktx.yaml", format!("{NOTES}llm: {{provider: {{backend: anthropic}}}}\n"));
+    let ran = place.run(&["run"]);
+    let sentence = ran.refused(2);
+    assert!(sentence.contains("`anthropic`") && sentence.contains("set it to `claude-code`"), "{sentence}");
+
+    place.write("ktx.yaml", "connections: {gone: {driver: docs, source_dir: nowhere}, bi: {driver: metabase}}\n");
+    let ran = place.run(&["plan"]);
+    assert!(ran.done().starts_with("0 units planned\nconnection gone is skipped: its directory "), "{ran:?}");
+    assert!(ran.stdout.contains("connection bi is skipped: there is no adapter for driver `metabase`"), "{ran:?}");
+}
+
+#[test]
+fn nothing_that_matches() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    for command in ["plan", "run"] {
+        let ran = place.run(&[command, "--only", "two*"]);
+        assert_eq!(ran.refused(4), "no unit matches `two*`; the units are docs-one");
+        let ran = place.run(&[command, "nosuch"]);
+        assert_eq!(ran.refused(4), "ktx.yaml has no connection `nosuch`; it has notes");
+        let ran = place.run(&[command, "--only", "["]);
+        assert!(ran.refused(2).starts_with("`[` is not a valid pattern"), "{ran:?}");
+    }
+    let ran = place.run(&["run", "--concurrency", "0"]);
+    assert_eq!(ran.refused(2), "--concurrency 0 would run nothing; give 1 or more");
+}
+
+#[test]
+fn no_claude_an_old_one_and_one_without_a_login() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    let mut none = place.command(&["run"]);
+    none.env("PATH", place.path("nowhere"));
+    let ran = place.ran(none);
+    let sentence = ran.refused(96);
+    assert!(sentence.contains("`npm install -g @anthropic-ai/claude-code`"), "{sentence}");
+    let run = |claude: &std::path::Path| place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);
+    let ran = run(&place.path("nowhere/claude"));
+    assert!(ran.refused(96).contains("npm install"), "{ran:?}");
+    let ran = run(&place.script("old", "echo '2.1.100 (Claude Code)'"));
+    assert!(ran.refused(96).starts_with("claude 2.1.100 is too old"), "{ran:?}");
+    let ran = run(&place.script("odd", "echo 'I am not claude'; exit 1"));
+    ran.refused(96);
+    let logged_out =
+        "case $1 in --version) echo '2.1.330 (Claude Code)';; *) echo '{\"loggedIn\":false}'; exit 1;; esac";
+    let ran = run(&place.script("logged-out", logged_out));
+    assert_eq!(ran.refused(96), "Claude Code is not logged in; run claude once and sign in");
+    assert!(!place.path(".ktx/ingestdeck/runs").exists(), "a run that never began leaves no record");
+}
+
+#[test]
+fn settings_that_do_not_hold() {
+    let place = Place::new();
+    for (toml, sentence) in [
+        ("x = [", "not valid TOML"),
+        ("[claude]\nmodel = 3\n", "claude.model must be a text in quotes, not 3"),
+        ("[retry]\nfactor = -1\n", "retry.factor must be a number from 1 to 100, not -1"),
+        ("[ui]\ntheme = \"neon\"\n", "unknown theme `neon`; choose one of"),
+        ("[keys]\nquit = \"r\"\n", "key `r` is bound to both `retry` and `quit`"),
+        ("[keys]\nfly = \"r\"\n", "unknown action `fly` in [keys]"),
+    ] {
+        place.write("config.toml", toml);
+        for command in [&["config", "show"][..], &["demo", "--ui", "none"]] {
+            let ran = place.run(&[command, &["--config", "config.toml"]].concat());
+            let said = ran.refused(2);
+            assert!(said.contains(sentence), "{toml}: {said}");
+        }
+    }
+    let ran = place.run(&["config", "show", "--config", "none.toml"]);
+    assert!(ran.refused(2).contains("none.toml"), "{ran:?}");
+    place.write("config.toml", "[cluade]\nmodel = \"x\"\n");
+    let ran = place.run(&["config", "show", "--config", "config.toml"]);
+    ran.done();
+    assert!(ran.stderr.contains("unknown section cluade is ignored; did you mean [claude]?"), "{ran:?}");
+}
+
+#[test]
+fn a_prompt_that_is_too_large_starts_nobody() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    let summary = "much of it ".repeat(18);
+    for page in 0..1_200 {
+        place.write(
+            &format!("wiki/global/page-number-{page}-of-a-very-large-wiki.md"),
+            format!("---\nsummary: {summary}\n---\n\n# Page\n"),
+        );
+    }
+    let claude = place.claude("touch started; exit 1");
+    let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);
+    assert_eq!(ran.code, Some(100), "{ran:?}");
+    assert!(ran.stdout.contains("✗ docs-one: prompt too large for WorkUnit docs-one: "), "{ran:?}");
+    assert!(ran.stdout.contains("exceeds 240000"), "{ran:?}");
+    assert!(!place.path("started").exists());
+}
+
+#[test]
+fn a_reader_that_leaves_early() {
+    let place = Place::new();
+    for words in [
+        &["demo", "--speed", "20"][..],
+        &["demo", "--speed", "20", "--ui", "json"],
+        &["config", "show"],
+        &["doctor"],
+        &["demo", "--speed", "20", "--keep", "kept"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let Ran { code, stderr, .. } = place.start_into(place.command(words), writer.into()).end();
+        assert_eq!(code, Some(141), "{words:?}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{words:?}: {stderr}");
+        assert!(stderr.starts_with("ingestdeck: stdout was closed by its reader"), "{words:?}: {stderr}");
+    }
+    // The run did not stop with its reader.
+    let show = place.run(&["runs", "show", "--project-dir", "kept"]);
+    assert!(show.done().contains("8 units: 6 succeeded, 1 failed, 1 budget"), "{show:?}");
+}
+
+#[test]
+fn without_a_home() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    for words in [&["config", "show"][..], &["plan"], &["demo", "--ui", "none", "--speed", "20"]] {
+        let mut command = place.command(words);
+        command.env_remove("HOME");
+        place.ran(command).done();
+    }
+    let claude = place.claude("exit 1");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let mut session = place.command(&["session", "--claude-bin", claude.to_str().unwrap(), "--", "hello"]);
+    session.env_remove("HOME").current_dir(elsewhere.path());
+    let ran = place.ran(session);
+    assert!(ran.refused(2).contains("no place for records; set HOME"), "{ran:?}");
+}
+
+#[test]
+fn a_project_that_cannot_be_written() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    // Not by permissions: whoever may do everything is not stopped by them.
+    place.write(".ktx", "a file where a directory should be");
+    let claude = place.claude("touch started; exit 1");
+    let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);
+    assert!(ran.refused(1).contains(".ktx"), "{ran:?}");
+    assert!(!place.path("started").exists());
+    let ran = place.run(&["demo", "--keep", "."]);
+    assert_eq!(ran.refused(2), ". is not empty; name a new directory for the demo");
+    let ran = place.run(&["demo", "--keep", "ktx.yaml/inside"]);
+    assert!(ran.refused(2).contains("name a new directory"), "{ran:?}");
+}
+
+#[test]
+fn a_program_that_is_no_claude() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    let other = place.script("claude-stub", "echo bash, I am");
+    let ran = place.run(&["run", "--claude-bin", other.to_str().unwrap()]);
+    let said = ran.refused(96);
+    assert!(said.contains("claude-stub --version names no release") && said.contains("--claude-bin"), "{said}");
+}

@@ -1,0 +1,124 @@
+//! `replay` and `runs`, on everything that a user may name.
+
+use std::{fs, path::Path, process::Stdio};
+
+use super::place::{Place, Ran, contract};
+
+fn fixtures(folder: &str) -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures").join(folder);
+    let mut files: Vec<String> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_file())
+        .map(|path| path.to_str().unwrap().to_owned())
+        .collect();
+    files.sort();
+    assert!(!files.is_empty());
+    files
+}
+
+#[test]
+fn every_capture_is_replayed() {
+    let place = Place::new();
+    for file in fixtures("").into_iter().chain(fixtures("versions")) {
+        let json = place.run(&["replay", &file, "--ui", "json"]);
+        assert_eq!(json.stderr, "", "{file}");
+        let lines = contract(json.done());
+        // One capture is of a process that said nothing.
+        if file.ends_with(".jsonl") && fs::metadata(&file).unwrap().len() > 0 {
+            assert!(lines.iter().any(|line| line["event"]["type"] == "completed"), "{file} completes nothing");
+        }
+        let plain = place.run(&["replay", &file]);
+        assert!(!plain.done().chars().any(|c| c.is_control() && c != '\n'), "{file} reaches the terminal");
+        assert_eq!(plain.stderr, "", "{file}");
+    }
+}
+
+#[test]
+fn stdin_is_replayed_like_a_file() {
+    let place = Place::new();
+    let file = fixtures("").into_iter().find(|file| file.ends_with("/success_tools.jsonl")).unwrap();
+    let mut command = place.command(&["replay", "-", "--ui", "json"]);
+    command.stdin(fs::File::open(&file).unwrap());
+    assert_eq!(place.ran(command).done(), place.run(&["replay", &file, "--ui", "json"]).done());
+    let mut piped = place.command(&["replay", "-"]);
+    piped.stdin(Stdio::null());
+    assert_eq!(place.ran(piped).done(), "stdin · nothing is recorded in it\n");
+}
+
+#[test]
+fn what_cannot_be_replayed() {
+    let place = Place::new();
+    place.write("binary", [0_u8, 159, 146, 150, 0, 1, 2, 3].repeat(500));
+    place.write("empty", "");
+    place.write("newer", "{\"tape\":2,\"program\":\"ingestdeck 9\",\"run\":\"x\",\"started_at\":\"tomorrow\"}\n");
+    fs::create_dir(place.path("folder")).unwrap();
+    let replay = |what: &str| place.run(&["replay", what]);
+    for (what, code, sentence) in [
+        ("binary", 2, "it is a binary file"),
+        ("folder", 2, "is a directory; name one file inside it"),
+        ("newer", 2, "tape format 2 is newer than this program reads (1); use a newer ingestdeck"),
+        ("missing.jsonl", 4, "there is no file missing.jsonl"),
+        ("missing", 4, "there is no file missing, and no run matches \"missing\""),
+        ("latest", 4, "no run is recorded in this project yet"),
+    ] {
+        let ran: Ran = replay(what);
+        let said = ran.refused(code);
+        assert!(said.contains(sentence), "{what}: {said}");
+    }
+    assert_eq!(replay("empty").done(), "empty · nothing is recorded in it\n");
+    assert_eq!(
+        place.run(&["replay", "empty", "--paused"]).refused(2),
+        "--paused needs the screen; add --ui tui, or leave it out"
+    );
+    assert!(place.run(&["replay", "empty", "--speed", "0"]).refused(2).starts_with("--speed 0 is no pace"));
+}
+
+#[test]
+fn no_runs_are_no_error() {
+    let place = Place::new();
+    for command in ["list", "reindex"] {
+        assert_eq!(place.run(&["runs", command]).done(), "no runs yet; `ingestdeck run` records one\n");
+    }
+    assert_eq!(place.run(&["runs", "list", "--ui", "json"]).done(), "");
+    assert!(place.run(&["runs", "show"]).refused(4).contains("start one with `ingestdeck run`"));
+    assert!(!place.path(".ktx").exists(), "looking leaves nothing behind");
+}
+
+/// Runs whose ids share their ends, as tapes that hold nothing but a header.
+#[test]
+fn an_id_that_is_not_enough() {
+    let place = Place::new();
+    let ids = ["01a20141-a13e-713f-b820-144f51fc451a", "01a20142-a13e-713f-b820-144f51fc451a"];
+    for id in ids {
+        place.write(
+            &format!(".ktx/ingestdeck/runs/{id}/tape.jsonl"),
+            format!(
+                "{{\"tape\":1,\"program\":\"ingestdeck 0\",\"run\":\"{id}\",\"started_at\":\"2026-01-01T00:00:00Z\"}}\n"
+            ),
+        );
+    }
+    for words in [["runs", "show", "fc451a"], ["replay", "fc451a", "--ui=json"]] {
+        let ran = place.run(&words);
+        let said = ran.refused(2);
+        assert!(said.contains("fc451a") && ids.iter().all(|id| said.contains(&id[..8])), "{said}");
+    }
+    assert!(place.run(&["runs", "show", "01a20142"]).done().starts_with(&format!("run {}", ids[1])));
+    let ran = place.run(&["runs", "show", "ffffff"]);
+    assert_eq!(ran.refused(4), "no run matches \"ffffff\"; `ingestdeck runs list` shows the recorded runs");
+}
+
+#[test]
+fn a_session_outside_of_a_project_is_found_again() {
+    let place = Place::new();
+    let claude = place.claude(
+        r#"echo '{"type":"result","subtype":"success","is_error":false,"result":"hi","session_id":"71e0375d-663a-410d-af87-d38db70b0683"}'"#,
+    );
+    let ran = place.run(&["session", "--claude-bin", claude.to_str().unwrap(), "--", "hello"]);
+    ran.done();
+    assert!(!place.path(".ktx").exists(), "there is no project here: {ran:?}");
+    assert!(place.run(&["runs", "list"]).done().contains("1 succeeded"));
+    assert!(place.run(&["replay", "latest"]).done().contains("completed: hi"));
+    let ran = place.run(&["runs", "list", "--project-dir", "no-such"]);
+    assert!(ran.refused(2).contains("no-such is no directory"), "{ran:?}");
+}
