@@ -17,6 +17,9 @@ use super::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Broken;
 
+/// Longest line whose text is checked before it is read.
+const CHECKED_AT_ONCE: usize = 4096;
+
 pub(super) type Scanned<T> = Result<T, Broken>;
 
 /// A position in a JSON text.
@@ -34,10 +37,12 @@ impl<'a> Scan<'a> {
         Self { bytes: bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes), text: None, at: 0 }
     }
 
-    /// Over bytes that are read throughout: they are checked at once, which is faster than string by string.
+    /// Over a line that is read throughout. A short one is checked at once, which is faster than string by string;
+    /// most of a long one is a copy that need not be checked at all.
     pub(super) fn whole(bytes: &'a [u8]) -> Self {
         let scan = Self::new(bytes);
-        Self { text: simdutf8::basic::from_utf8(scan.bytes).ok(), ..scan }
+        let text = if bytes.len() <= CHECKED_AT_ONCE { simdutf8::basic::from_utf8(scan.bytes).ok() } else { None };
+        Self { text, ..scan }
     }
 
     /// Over text.

@@ -27,7 +27,7 @@ use crate::run::source::SourceError;
 const BLOCK: usize = 256 << 10;
 
 /// A block that grew beyond this for the sake of a giant line does not keep its memory.
-const LARGEST_KEPT: usize = 4 * BLOCK;
+const LARGEST_KEPT: usize = 8 * BLOCK;
 
 /// More threads would only wait for the one that folds.
 const MOST_THREADS: usize = 4;
