@@ -9,7 +9,7 @@ use super::{
     args::{Global, ReplayArgs, Until},
     exit::{Exit, Failure},
     gate::{Holds, Ruling},
-    settings, show, signals,
+    settings, signals,
     summary::Summary,
 };
 use crate::{

@@ -13,13 +13,14 @@ pub use list::{List, scrolled};
 pub use views::{EntryView, Of, Part, Subject, Transcript, View};
 
 use super::{
+    effect::{Command, Effect},
     key::Key,
     keymap::Keymap,
     layout::{self, Plan},
 };
 use crate::{
     run::state::{Attempt, LaneId, RunState, Story, Unit, UnitStatus},
-    tape::Millis,
+    tape::{Millis, UnitKey},
 };
 
 /// How long a message stays.
@@ -289,6 +290,20 @@ impl Model {
         self.toasts.drain(..excess);
     }
 
+    /// A question about something that is over by itself must not be answered any more.
+    fn drop_stale_question(&mut self, story: &Story) {
+        let is_over = |key: &UnitKey| story.state.units.iter().any(|unit| unit.key == *key && unit.status.is_over());
+        let active = self.totals.active();
+        let is_stale = |effect: &Effect| match effect {
+            Effect::Command(Command::Stop { unit }) => is_over(unit),
+            Effect::Command(Command::StopAll) => active == 0,
+            _ => false,
+        };
+        if self.question.as_ref().is_some_and(|question| question.then.iter().any(is_stale)) {
+            self.question = None;
+        }
+    }
+
     /// The selected unit.
     pub fn unit<'a>(&self, story: &'a Story) -> Option<&'a Unit> {
         story.state.units.get(self.deck.unit)
@@ -324,6 +339,7 @@ impl Model {
             self.follow_work(&story.state);
             self.refilter(&story.state);
         }
+        self.drop_stale_question(story);
         self.deck.unit = self.deck.unit.min(story.state.units.len().saturating_sub(1));
         if let Some(shown) = &self.deck.shown
             && !shown.is_empty()

@@ -7,7 +7,7 @@ use crate::{
     decode::{Block, Body, Kind, Raw, ToolResult, line::System},
     tape::{
         Note,
-        note::{CallDecision, Level, Outcome, StopHow},
+        note::{CallDecision, Level, Outcome, StopHow, StopReason},
     },
     tui::text::{one_row, size},
 };
@@ -175,10 +175,11 @@ pub(super) fn note(note: &Note) -> String {
             Some(breach) => format!("isolation breach: {breach}"),
         },
         Note::AttemptEnded(end) => {
-            let outcome = match end.verdict.outcome {
-                Outcome::Succeeded => "succeeded",
-                Outcome::Failed => "failed",
-                Outcome::Stopped => "stopped",
+            let outcome = match (end.verdict.outcome, end.verdict.stop) {
+                (Outcome::Succeeded, StopReason::Budget) => "budget",
+                (Outcome::Succeeded, _) => "succeeded",
+                (Outcome::Failed, _) => "failed",
+                (Outcome::Stopped, _) => "stopped",
             };
             format!("{outcome}: {}", end.verdict.reason)
         }

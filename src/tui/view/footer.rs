@@ -49,6 +49,7 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) {
 fn actions(scene: &Scene<'_>) -> Vec<Action> {
     let model = scene.model;
     let failed = scene.story.state.units.get(model.deck.unit).is_some_and(|unit| is_failure(unit.status));
+    let over = scene.story.state.units.get(model.deck.unit).is_some_and(|unit| unit.status.is_over());
     let mut actions = match model.views.last() {
         Some(View::Help(_)) => vec![Action::Back],
         Some(View::Log(_)) => vec![Action::Back, Action::Open, Action::Search, Action::NextFailure],
@@ -62,6 +63,7 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
         Some(View::Entry(_)) => vec![Action::Back, Action::Right, Action::Search, Action::Copy, Action::NextFailure],
         None if !model.live => vec![Action::Open, Action::Play, Action::StepForward, Action::NextPane],
         None if failed => vec![Action::Retry, Action::RetryFailed, Action::Open, Action::NextPane, Action::NextFailure],
+        None if over => vec![Action::Open, Action::Retry, Action::NextPane],
         None => vec![Action::Open, Action::Stop, Action::NextPane],
     };
     if model.views.is_empty() {
@@ -112,6 +114,9 @@ fn position(scene: &Scene<'_>) -> Vec<(Role, String)> {
     let (model, story, source) = (scene.model, scene.story, scene.source);
     let glyphs = scene.theme.glyphs;
     let mut pieces = match model.pace {
+        Pace::Follow if model.live && story.state.ended.is_some() => {
+            vec![(Role::Live, format!("{} ENDED ", glyphs.live))]
+        }
         Pace::Follow if model.live => vec![(Role::Live, format!("{} LIVE ", glyphs.live))],
         Pace::Follow => vec![(Role::Live, "REPLAY ".to_owned())],
         Pace::Scaled(speed) => vec![(Role::Live, format!("{} ×{speed} ", glyphs.playing))],

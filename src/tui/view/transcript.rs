@@ -4,7 +4,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{Pen, Scene, clock, pane};
 use crate::{
-    tape::Seq,
+    tape::{Seq, note::StopReason},
     tui::{
         model::Transcript,
         text,
@@ -50,6 +50,7 @@ fn tabs(scene: &Scene<'_>, view: &Transcript, area: Rect, buf: &mut Buffer) {
     for (index, attempt) in unit.attempts.iter().enumerate() {
         let here = Some(index) == shown;
         let word = match (&attempt.verdict, attempt.ended_at) {
+            (Some(verdict), _) if verdict.stop == StopReason::Budget => "budget".to_owned(),
             (Some(verdict), _) => format!("{:?}", verdict.outcome).to_lowercase(),
             (None, Some(_)) if attempt.completed == Some(false) => "failed".to_owned(),
             (None, Some(_)) => "completed".to_owned(),
