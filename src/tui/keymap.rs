@@ -121,7 +121,7 @@ impl Keymap {
                 .iter()
                 .filter(move |(other, rival)| {
                     action != rival
-                        && action.scope() == rival.scope()
+                        && compete(*action, *rival)
                         && (other.starts_with(chord) || chord.starts_with(other))
                 })
                 .map(move |(_, rival)| KeymapError::Conflict {
@@ -195,6 +195,21 @@ impl Keymap {
     }
 }
 
+/// True for actions that one key press could mean. Playing and holding share a key by design: a unit that can be held
+/// is held, whatever else is shown plays.
+fn compete(one: Action, other: Action) -> bool {
+    let on_view = |scope: Scope| matches!(scope, Scope::View | Scope::Live | Scope::Held);
+    match (one.scope(), other.scope()) {
+        (a, b) if a == b => true,
+        (Scope::Live, Scope::Held) | (Scope::Held, Scope::Live) => false,
+        (a, b) if on_view(a) && on_view(b) => {
+            ![one, other].contains(&Action::Play)
+                || ![one, other].iter().any(|action| matches!(action, Action::Hold | Action::LetGo))
+        }
+        _ => false,
+    }
+}
+
 impl Chords {
     fn iter(&self) -> impl Iterator<Item = &str> {
         match self {
@@ -249,6 +264,16 @@ pub(super) mod tests {
             Keymap::new(&overrides("retry = 'j'\nzoom = 'g'\nfly = 'F'\nstop = '<no>'\nquit = []")).unwrap_err();
         let words: Vec<_> = errors.iter().map(ToString::to_string).collect();
         insta::assert_snapshot!(words.join("\n"));
+    }
+
+    #[test]
+    fn keys_of_held_units_conflict_with_those_of_the_view() {
+        let errors = Keymap::new(&overrides("deny = 'j'\nhold = 'gx'\nlet-go = 'G'")).unwrap_err();
+        let words: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(words.len(), 2, "{words:?}");
+        assert!(words.iter().any(|word| word.contains("`down` and `deny`")), "{words:?}");
+        assert!(words.iter().any(|word| word.contains("`bottom` and `let-go`")), "{words:?}");
+        assert!(Keymap::new(&overrides("hold = 'H'\nlet-go = 'H'\ndeny = 'D'")).is_ok());
     }
 
     #[test]

@@ -25,7 +25,7 @@ fn running() -> Tape {
 }
 
 /// As `running`, with a call that waits.
-fn held() -> Tape {
+pub(crate) fn held() -> Tape {
     let input = json!({"key": "revenue", "content": "# Revenue\n\nPer day.\u{202e}", "tags": ["dbt"]});
     let mut tape = running();
     tape.note(Some(("dbt-all", 1)), &Note::HoldRequested).wait(800);

@@ -11,6 +11,7 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
 use super::{
+    hold,
     script::{Script, options, play},
     tape::{self, Tape},
 };
@@ -358,9 +359,10 @@ proptest! {
         height in 0..50_u16,
         clicks in prop::collection::vec((0..140_u16, 0..50_u16, any::<bool>()), 0..4),
         live in any::<bool>(),
+        held in any::<bool>(),
         speed in prop_oneof![Just(None), Just(Some(64.0))],
     ) {
-        let tape = tape::running();
+        let tape = if held { hold::held() } else { tape::running() };
         let mut script = Script::new(&keys.concat(), (width, height));
         for (x, y, down) in clicks {
             script = script.input(Input::Click(x, y)).input(Input::Wheel(x, y, down)).input(Input::Resize(y, x));

@@ -226,6 +226,24 @@ fn a_unit_of_the_demo_is_stepped() {
 }
 
 #[test]
+fn stopping_a_held_unit_drops_the_wait() {
+    let kept = tempfile::tempdir().unwrap();
+    let project = kept.path().join("demo");
+    let mut session = Session::open(&["demo", "--keep", project.to_str().unwrap()]);
+    session.shows("▶ dbt-all");
+    session.press(" ");
+    session.shows("read_raw_file waits for you");
+    session.press("x");
+    session.shows("Stop dbt-all?");
+    session.press("y");
+    session.shows("■ dbt-all");
+    let decisions = decisions(&project);
+    assert!(decisions.starts_with(&["hold".into(), "withdrawn".into()]), "{decisions:?}");
+    session.signal(Signal::SIGTERM);
+    assert_ne!(session.end(), 0);
+}
+
+#[test]
 fn a_unit_is_not_stepped_without_a_screen() {
     let mut session = Session::open(&["step", "dbt-all", "--ui", "lines"]);
     session.shows("stepping needs the screen");
