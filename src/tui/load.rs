@@ -97,6 +97,10 @@ fn row_line(timeline: &mut Timeline, row: &Row, id: RowId) -> RowLine {
 /// The words of a row, and the id of the call if it is one.
 fn label(body: &Body<'_>, row: &Row) -> (String, Option<String>) {
     let raw = bytes(body);
+    if row.kind == RowKind::Completed && !is_result(body) {
+        // The end of a session that has no result stands at whatever line came last, which says something else.
+        return ("the session ends here without a result line".to_owned(), None);
+    }
     match body {
         Body::Note(json) => (words::note(&Note::parse(json)), None),
         Body::Raw(_) | Body::Err(_) => (text::one_row(&head(raw, KEPT), KEPT), None),
@@ -116,6 +120,11 @@ fn label(body: &Body<'_>, row: &Row) -> (String, Option<String>) {
             }
         }
     }
+}
+
+fn is_result(body: &Body<'_>) -> bool {
+    // A line too long to decode here is taken at its word: answers of several megabytes are results.
+    matches!(body, Body::Out(json) if json.len() > DECODED || matches!(decode::line(json).body, decode::Body::Result(_)))
 }
 
 /// What the end of a row says: the size of a result, or the error.
