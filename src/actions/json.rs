@@ -337,7 +337,10 @@ fn write_text(text: &str, out: &mut Vec<u8>) {
         while special != 0 {
             let at = block + special.trailing_zeros() as usize;
             out.extend_from_slice(&bytes[done..at]);
-            write_escape(bytes[at], out);
+            match LETTERS[usize::from(bytes[at])] {
+                0 => write_escape(bytes[at], out),
+                letter => out.extend_from_slice(&[b'\\', letter]),
+            }
             done = at + 1;
             special &= special - 1;
         }
@@ -346,21 +349,21 @@ fn write_text(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
+/// The letter that stands for a byte after a backslash; zero if there is none.
+const LETTERS: [u8; 256] = {
+    let (bytes, letters, mut table, mut index) = (b"\"\\\n\r\t\x08\x0C", b"\"\\nrtbf", [0; 256], 0);
+    while index < bytes.len() {
+        table[bytes[index] as usize] = letters[index];
+        index += 1;
+    }
+    table
+};
+
+/// A byte without a letter.
+#[cold]
 fn write_escape(byte: u8, out: &mut Vec<u8>) {
-    let letter = match byte {
-        b'"' | b'\\' => byte,
-        b'\n' => b'n',
-        b'\r' => b'r',
-        b'\t' => b't',
-        0x08 => b'b',
-        0x0C => b'f',
-        other => {
-            // Writing into a Vec cannot fail.
-            let _ = write!(out, "\\u{other:04x}");
-            return;
-        }
-    };
-    out.extend_from_slice(&[b'\\', letter]);
+    // Writing into a Vec cannot fail.
+    let _ = write!(out, "\\u{byte:04x}");
 }
 
 /// A shape for serde.

@@ -30,6 +30,13 @@ pub fn line(bytes: &[u8]) -> Line<'_> {
 /// Guesses the kind of a line from its first bytes, for an index. `None` when they do not tell, or when the line is
 /// malformed before its type: then decode the whole line. A line that breaks after the prefix is guessed too.
 pub fn kind(prefix: &[u8]) -> Option<Kind> {
+    // How nearly all lines of a capture begin.
+    if prefix.starts_with(b"{\"type\":\"user\",") {
+        return Some(Kind::User);
+    }
+    if prefix.starts_with(b"{\"type\":\"assistant\",") {
+        return Some(Kind::Assistant);
+    }
     let mut scan = Scan::new(prefix);
     let kind = match &*scan.seek(b"type").ok()?.then(|| scan.text().ok().flatten())?? {
         "system" => {

@@ -23,7 +23,11 @@ pub(super) fn unescape(plain: Cow<'_, str>) -> Cow<'_, str> {
             if done == 0 {
                 out.reserve(bytes.len());
             }
-            let (decoded, length) = escape(&plain[at + 1..]);
+            let letter = bytes.get(at + 1).copied().unwrap_or_default();
+            let (decoded, length) = match SIMPLE[usize::from(letter)] {
+                0 => escape(&plain[at + 1..]),
+                byte => (char::from(byte), 1),
+            };
             out.push_str(&plain[done..at]);
             out.push(decoded);
             done = at + 1 + length;
@@ -44,22 +48,23 @@ pub(super) fn plain(inside: &[u8]) -> Cow<'_, str> {
     }
 }
 
+/// What a letter after a backslash stands for; zero if that takes a closer look.
+const SIMPLE: [u8; 256] = {
+    let (letters, meant, mut table, mut index) = (b"\"\\/bfnrt", b"\"\\/\x08\x0C\n\r\t", [0; 256], 0);
+    while index < letters.len() {
+        table[letters[index] as usize] = meant[index];
+        index += 1;
+    }
+    table
+};
+
 /// The character of an escape, and its length after the backslash.
-#[inline]
 fn escape(rest: &str) -> (char, usize) {
-    let decoded = match rest.as_bytes().first() {
-        Some(b'"') => '"',
-        Some(b'\\') => '\\',
-        Some(b'/') => '/',
-        Some(b'b') => '\u{8}',
-        Some(b'f') => '\u{c}',
-        Some(b'n') => '\n',
-        Some(b'r') => '\r',
-        Some(b't') => '\t',
-        Some(b'u') => return unicode(&rest[1..]),
-        _ => return (char::REPLACEMENT_CHARACTER, rest.chars().next().map_or(0, char::len_utf8)),
-    };
-    (decoded, 1)
+    match rest.as_bytes().first() {
+        Some(b'u') => unicode(&rest[1..]),
+        Some(letter) if SIMPLE[usize::from(*letter)] != 0 => (char::from(SIMPLE[usize::from(*letter)]), 1),
+        _ => (char::REPLACEMENT_CHARACTER, rest.chars().next().map_or(0, char::len_utf8)),
+    }
 }
 
 /// The character of `\u`, which may take the next escape as its second half.

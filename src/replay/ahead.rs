@@ -24,10 +24,13 @@ use super::{
 use crate::run::source::SourceError;
 
 /// Bytes of a block: small enough that what one thread wrote is still in the cache when another one reads it.
-const BLOCK: usize = 256 << 10;
+const BLOCK: usize = 128 << 10;
+
+/// Blocks that go round, for each thread: lines differ so much that some blocks take far longer than others.
+const BLOCKS_PER_THREAD: usize = 3;
 
 /// A block that grew beyond this for the sake of a giant line does not keep its memory.
-const LARGEST_KEPT: usize = 8 * BLOCK;
+const LARGEST_KEPT: usize = 2 << 20;
 
 /// More threads would only wait for the one that folds.
 const MOST_THREADS: usize = 4;
@@ -99,8 +102,7 @@ impl Ahead {
         };
         let blocks = Arc::new(Mutex::new(blocks));
         let reader = Arc::new(Mutex::new(Reader { offset, limit, number: 0, failed: false }));
-        // One that is handed out, one that waits, and one for each thread.
-        for _ in 0..threads + 2 {
+        for _ in 0..threads * BLOCKS_PER_THREAD {
             // The receiver is still here.
             let _ = spent.send(Spent::New);
         }
@@ -259,7 +261,8 @@ impl Worker {
             if !is_blank(line) {
                 let mut parsed = self.reading.parse(line);
                 parsed.decode();
-                lines.push(Line { mark: Mark::new(offset, self.core.kind(line), parsed.at.is_some()), parsed, end });
+                let kind = parsed.kind().unwrap_or_else(|| self.core.kind(line));
+                lines.push(Line { mark: Mark::new(offset, kind, parsed.at.is_some()), parsed, end });
             }
             offset = end;
         }

@@ -255,7 +255,8 @@ impl Source for FileSource {
             if !is_blank(line) {
                 let flat = (self.reading.format == Format::Document).then(|| one_line(line));
                 let parsed = self.reading.parse(flat.as_deref().unwrap_or(line));
-                marks.push(Mark::new(offset, self.core.kind(line), parsed.at.is_some()));
+                let kind = parsed.kind().unwrap_or_else(|| self.core.kind(line));
+                marks.push(Mark::new(offset, kind, parsed.at.is_some()));
                 self.cursor.hand_out(&parsed, sink);
             }
             if marks.len() == MARKS_AT_ONCE {

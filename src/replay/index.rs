@@ -6,7 +6,10 @@ use std::{
     sync::{
         Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicBool, Ordering},
+        mpsc::{self, Receiver, RecvTimeoutError},
     },
+    thread,
+    time::Duration,
 };
 
 use super::lines::{Lines, Next, Split};
@@ -15,6 +18,15 @@ use crate::{
     run::source::{Progress, SourceError},
     tape::Seq,
 };
+
+/// Bytes to look ahead for which a second thread is worth its while.
+const WORTH_A_THREAD: u64 = 32 << 20;
+
+/// Bytes that the second thread looks at before it tells what it found.
+const AT_ONCE: u64 = 1 << 20;
+
+/// How long a look ahead waits for the second thread.
+const PATIENCE: Duration = Duration::from_millis(1);
 
 /// The line index of one open file. Clones share it and may be used from any thread.
 #[derive(Clone, Debug)]
@@ -35,7 +47,7 @@ pub(super) struct Core {
     pub(super) first_entry: u64,
     pub(super) growth: Growth,
     table: RwLock<Table>,
-    ahead: Mutex<Lines>,
+    ahead: Mutex<Passes>,
 }
 
 /// How far a file reaches.
@@ -98,7 +110,7 @@ impl Mark {
 
 impl Core {
     pub(super) fn new(file: Arc<File>, name: String, split: Split, stamped: bool, first: u64, growth: Growth) -> Self {
-        let ahead = Mutex::new(Lines::new(Arc::clone(&file), split, first));
+        let ahead = Mutex::new(Passes { near: Lines::new(Arc::clone(&file), split, first), far: Far::NotYet });
         let table = RwLock::new(Table { marks: Vec::new(), covered: first });
         Self { file, name, split, stamped, first_entry: first, growth, table, ahead }
     }
@@ -126,13 +138,7 @@ impl Core {
 
     /// Kind of a line, guessed from its beginning.
     pub(super) fn kind(&self, line: &[u8]) -> Kind {
-        let guess = |line| decode::kind(line).unwrap_or(Kind::Malformed);
-        if !self.stamped {
-            return guess(line);
-        }
-        // The stamp is short and its keys stand in order, so the body starts near.
-        let near = &line[..line.len().min(512)];
-        memchr::memmem::find(near, b",\"out\":{").map_or(Kind::Other, |at| guess(&line[at + 7..]))
+        kind(line, self.stamped)
     }
 
     /// Adds `marks`, of which the first belongs to entry `first`, and which reach to offset `covered`.
@@ -204,40 +210,140 @@ impl LineIndex {
     }
 
     /// Looks ahead over about `max_bytes` more of the file. Independent of what has been folded, and fast enough to
-    /// run before anybody notices: it searches newlines and reads the first bytes of each line.
+    /// run before anybody notices: it searches newlines and reads the first bytes of each line. Of a large file a
+    /// second thread looks at the second half meanwhile.
     pub fn advance(&self, max_bytes: usize) -> Result<Progress, SourceError> {
         let core = &*self.core;
-        let mut ahead = core.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut passes = core.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        let Passes { near, far } = &mut *passes;
         let (limit, finished) = core.extent()?;
-        let (mut first, covered) = {
+        let (first, covered) = {
             let table = core.read();
             (table.marks.len() as u64, table.covered)
         };
-        if ahead.offset() != covered {
-            ahead.seek(covered);
+        if near.offset() != covered {
+            near.seek(covered);
         }
-        let stop = ahead.offset().saturating_add(max_bytes as u64);
-        let mut marks = Vec::with_capacity(1024);
-        let progress = loop {
-            match ahead.next(limit, finished).map_err(|error| core.error(&error))? {
-                Next::Line(_, line) if is_blank(line) => {}
-                Next::Line(offset, line) => marks.push(Mark::new(offset, core.kind(line), false)),
-                Next::Pending if finished => break Progress::End,
-                Next::Pending => break Progress::Waiting,
-                Next::Shrunk => return Err(core.shrunk()),
+        if matches!(far, Far::NotYet) {
+            *far = core.look_far(covered, limit);
+        }
+        let mut stop = covered.saturating_add(max_bytes.max(1) as u64);
+        if let Far::From(middle, found) = far {
+            stop = stop.min(*middle);
+            if covered >= *middle {
+                match found.recv_timeout(PATIENCE) {
+                    Ok((marks, reached)) => {
+                        // The fold may have passed here already.
+                        let known = marks.partition_point(|mark| mark.offset() < covered);
+                        core.merge(first, &marks[known..], reached);
+                        return Ok(if reached >= limit { Progress::End } else { Progress::More });
+                    }
+                    Err(RecvTimeoutError::Timeout) => return Ok(Progress::More),
+                    // It is through, or it failed: what is left is looked at here, and whatever is wrong found again.
+                    Err(RecvTimeoutError::Disconnected) => *far = Far::Done,
+                }
+                stop = covered.saturating_add(max_bytes.max(1) as u64);
             }
-            if marks.len() == marks.capacity() {
-                core.merge(first, &marks, ahead.offset());
-                first += marks.len() as u64;
-                marks.clear();
+        }
+        let (marks, ended) = scan(near, stop, limit, finished, core.stamped).map_err(|error| core.error(&error))?;
+        core.merge(first, &marks, near.offset());
+        match ended {
+            Scanned::Stopped => Ok(Progress::More),
+            Scanned::Ended if finished => Ok(Progress::End),
+            Scanned::Ended => Ok(Progress::Waiting),
+            Scanned::Shrunk => Err(core.shrunk()),
+        }
+    }
+}
+
+/// Passes over the lines that nobody has folded yet.
+#[derive(Debug)]
+struct Passes {
+    near: Lines,
+    far: Far,
+}
+
+/// The pass over the second half of a large file.
+#[derive(Debug)]
+enum Far {
+    NotYet,
+    /// From the first line behind this offset; what it found, piece by piece, each with the offset behind it.
+    From(u64, Receiver<(Vec<Mark>, u64)>),
+    /// There is none.
+    Done,
+}
+
+impl Core {
+    /// Starts a second thread in the middle between `covered` and the end, if that is worth its while.
+    fn look_far(&self, covered: u64, limit: u64) -> Far {
+        let is_fixed = matches!(self.growth, Growth::Fixed(_)) && self.split == Split::Lines;
+        if !is_fixed || limit.saturating_sub(covered) < WORTH_A_THREAD {
+            return Far::Done;
+        }
+        let middle = covered + (limit - covered) / 2;
+        let (found, finding) = mpsc::channel();
+        let (mut lines, stamped) = (Lines::new(Arc::clone(&self.file), self.split, middle - 1), self.stamped);
+        let look = move || {
+            // The line that crosses the middle belongs to the first half.
+            if !matches!(lines.next(limit, true), Ok(Next::Line(..))) {
+                return;
             }
-            if ahead.offset() >= stop {
-                break Progress::More;
+            loop {
+                let stop = lines.offset().saturating_add(AT_ONCE);
+                let Ok((marks, ended)) = scan(&mut lines, stop, limit, true, stamped) else { return };
+                let is_on = ended == Scanned::Stopped && lines.offset() < limit;
+                if ended == Scanned::Shrunk || found.send((marks, lines.offset())).is_err() || !is_on {
+                    return;
+                }
             }
         };
-        core.merge(first, &marks, ahead.offset());
-        Ok(progress)
+        match thread::Builder::new().name("index".into()).spawn(look) {
+            Ok(_) => Far::From(middle, finding),
+            Err(_) => Far::Done,
+        }
     }
+}
+
+/// How a scan came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scanned {
+    /// At the offset where it was to stop.
+    Stopped,
+    /// Behind the last line.
+    Ended,
+    /// The file is shorter than it was.
+    Shrunk,
+}
+
+/// Marks of the lines from where `lines` stands up to the first that starts at or behind `stop`.
+fn scan(
+    lines: &mut Lines,
+    stop: u64,
+    limit: u64,
+    finished: bool,
+    stamped: bool,
+) -> std::io::Result<(Vec<Mark>, Scanned)> {
+    let mut marks = Vec::new();
+    while lines.offset() < stop {
+        match lines.next(limit, finished)? {
+            Next::Line(_, line) if is_blank(line) => {}
+            Next::Line(offset, line) => marks.push(Mark::new(offset, kind(line, stamped), false)),
+            Next::Pending => return Ok((marks, Scanned::Ended)),
+            Next::Shrunk => return Ok((marks, Scanned::Shrunk)),
+        }
+    }
+    Ok((marks, Scanned::Stopped))
+}
+
+/// Kind of a line, guessed from its beginning. A `stamped` one carries a tape's stamp before the line itself.
+fn kind(line: &[u8], stamped: bool) -> Kind {
+    let guess = |line| decode::kind(line).unwrap_or(Kind::Malformed);
+    if !stamped {
+        return guess(line);
+    }
+    // The stamp is short and its keys stand in order, so the body starts near.
+    let near = &line[..line.len().min(512)];
+    memchr::memmem::find(near, b",\"out\":{").map_or(Kind::Other, |at| guess(&line[at + 7..]))
 }
 
 /// Blank lines are not entries. Almost every line is told by its first byte.
@@ -248,6 +354,38 @@ pub(super) fn is_blank(line: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn any_step_finds_the_same_lines() {
+        let mut content = Vec::new();
+        for number in 0..9000_usize {
+            let kind = ["user", "assistant", "result"][number % 3];
+            let size = if number % 700 == 500 { 3_000_000 } else { number % 700 };
+            content.extend_from_slice(format!("{{\"type\":\"{kind}\",\"x\":\"{}\"}}\n", "y".repeat(size)).as_bytes());
+            content.extend_from_slice(if number % 5 == 0 { b"\n \n" } else { b"" });
+        }
+        content.pop();
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        std::io::Write::write_all(&mut file, &content).unwrap();
+        let marks = |max_bytes| {
+            let index = super::super::FileSource::open(file.path()).unwrap().index();
+            while index.advance(max_bytes).unwrap() == Progress::More {}
+            assert_eq!(index.covered(), content.len() as u64);
+            index.core.read().marks.clone()
+        };
+        let mut offset = 0;
+        let lines = content.split_inclusive(|byte| *byte == b'\n').map(|line| {
+            offset += line.len() as u64;
+            (offset - line.len() as u64, line)
+        });
+        let lines = lines.filter(|(_, line)| !is_blank(line));
+        let expected: Vec<Mark> = lines.map(|(offset, line)| Mark::new(offset, kind(line, false), false)).collect();
+        assert!(content.len() as u64 > WORTH_A_THREAD);
+        assert_eq!(expected.len(), 9000);
+        for max_bytes in [65_537, 1_234_567, 4 << 20, usize::MAX] {
+            assert_eq!(marks(max_bytes), expected, "{max_bytes}");
+        }
+    }
 
     #[test]
     fn a_mark_holds_offset_kind_and_flag() {

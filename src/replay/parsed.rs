@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::{detect::Format, times};
 use crate::{
-    decode::{self, Line},
+    decode::{self, Kind, Line},
     run::source::{Arrived, Lane},
     tape::{Body, Entry, Millis, Seq},
 };
@@ -69,6 +69,11 @@ impl<'a> Parsed<'a> {
         if let (None, Body::Out(bytes), true) = (&self.line, &self.body, self.intact) {
             self.line = Some(decode::line(bytes));
         }
+    }
+
+    /// What its stdout line is, if it was decoded.
+    pub(super) fn kind(&self) -> Option<Kind> {
+        self.line.as_ref().map(|line| line.body.kind())
     }
 
     /// Hands it on as entry `seq` at time `at`.

@@ -2,7 +2,7 @@
 
 use std::{ops::Range, sync::LazyLock};
 
-use jiff::Timestamp;
+use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 use memchr::memmem::Finder;
 
 static KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"timestamp\":\""));
@@ -46,12 +46,50 @@ fn within(line: &[u8], window: Range<usize>) -> Option<i64> {
 
 /// A time in milliseconds since 1970.
 pub(super) fn read(text: &str) -> Option<i64> {
-    text.parse().ok().map(Timestamp::as_millisecond)
+    usual(text.as_bytes()).or_else(|| text.parse().ok()).map(Timestamp::as_millisecond)
+}
+
+/// `2026-01-31T23:59:59.250Z`, as everybody writes it. Every line has one, so it is not left to a general parser.
+fn usual(text: &[u8]) -> Option<Timestamp> {
+    let [y0, y1, y2, y3, b'-', m0, m1, b'-', d0, d1, b'T', h0, h1, b':', n0, n1, b':', s0, s1, b'.', f0, f1, f2, b'Z'] =
+        text
+    else {
+        return None;
+    };
+    let number = |digits: &[&u8]| {
+        digits.iter().try_fold(0_i16, |sum, digit| digit.is_ascii_digit().then(|| sum * 10 + i16::from(**digit - b'0')))
+    };
+    let small = |tens, ones| number(&[tens, ones]).and_then(|number| i8::try_from(number).ok());
+    let (year, nanoseconds) = (number(&[y0, y1, y2, y3])?, i32::from(number(&[f0, f1, f2])?) * 1_000_000);
+    let (month, day) = (small(m0, m1)?, small(d0, d1)?);
+    let (hour, minute, second) = (small(h0, h1)?, small(n0, n1)?, small(s0, s1)?);
+    let time = DateTime::new(year, month, day, hour, minute, second, nanoseconds).ok()?;
+    TimeZone::UTC.to_timestamp(time).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_usual_form_is_read_as_any_other() {
+        for text in [
+            "2026-01-31T23:59:59.250Z",
+            "1970-01-01T00:00:00.000Z",
+            "2024-02-29T12:30:00.999Z",
+            "2023-02-29T12:30:00.999Z",
+            "2026-13-01T00:00:00.000Z",
+            "2026-01-01T24:00:00.000Z",
+            "2026-01-01T00:00:60.000Z",
+            "2026-01-01T0x:00:00.000Z",
+            "2026-01-01T00:00:00.25Z",
+            "2026-01-01T00:00:00+01:00",
+            "",
+        ] {
+            let parsed = text.parse().ok().map(Timestamp::as_millisecond);
+            assert_eq!(read(text), parsed, "{text}");
+        }
+    }
 
     #[test]
     fn only_the_time_of_the_line_itself_counts() {

@@ -80,7 +80,8 @@ impl<'a> Entry<'a> {
 
 /// Decides how a stdout line is recorded: verbatim if it can stand inside a JSON line, else as text.
 pub fn stdout_body(line: &[u8]) -> Body<'_> {
-    let is_json = std::str::from_utf8(line).is_ok() && serde_json::from_slice::<&RawValue>(line).is_ok();
+    let text = simdutf8::basic::from_utf8(line).ok();
+    let is_json = text.is_some_and(|text| serde_json::from_str::<&RawValue>(text).is_ok());
     // A bare carriage return or newline inside the line would split the entry.
     if is_json && memchr::memchr2(b'\n', b'\r', line).is_none() {
         Body::Out(line.trim_ascii())
