@@ -6,7 +6,7 @@
 mod attempt;
 mod notes;
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use self::attempt::LaneFold;
 use super::{
@@ -26,7 +26,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Fold {
     fallback: UnitKey,
-    lanes: Vec<LaneFold>,
+    /// Shared with checkpoints: what an attempt did not touch since the last one is not copied for the next.
+    lanes: Vec<Arc<LaneFold>>,
     by_unit: HashMap<UnitKey, Vec<LaneId>>,
     /// Positions of the units in the state: a stranger's file may name a million of them.
     units: HashMap<UnitKey, usize>,
@@ -119,7 +120,7 @@ impl Fold {
             Body::Err(text) => {
                 let Some(lane) = self.address(story, arrived, None, emit) else { return };
                 self.enter(story, lane, arrived);
-                self.lanes[lane.0 as usize].stderr(story, arrived.seq, text);
+                self.lane(lane).stderr(story, arrived.seq, text);
             }
             Body::In(_) => {
                 let Some(lane) = self.address(story, arrived, None, emit) else { return };
@@ -133,7 +134,7 @@ impl Fold {
         let last = Seq(story.state.entries.saturating_sub(1));
         for lane in 0..self.lanes.len() {
             let lane = LaneId(u32::try_from(lane).unwrap_or(u32::MAX));
-            let fold = &mut self.lanes[lane.0 as usize];
+            let fold = self.lane(lane);
             if fold.nameless && fold.announce(story) {
                 fold.tell(story.state.now, UnitStatus::Running, None, emit);
             }
@@ -165,6 +166,10 @@ impl Fold {
         }
     }
 
+    fn lane(&mut self, lane: LaneId) -> &mut LaneFold {
+        Arc::make_mut(&mut self.lanes[lane.0 as usize])
+    }
+
     fn line(&mut self, story: &mut Story, arrived: &Arrived<'_>, bytes: &[u8], emit: &mut dyn FnMut(Emitted<'_>)) {
         let decoded;
         let line = match arrived.line {
@@ -177,13 +182,13 @@ impl Fold {
         let Some(lane) = self.address(story, arrived, Some(line), emit) else { return };
         self.enter(story, lane, arrived);
         let by_session = arrived.lane == Address::BySession;
-        self.lanes[lane.0 as usize].line(story, arrived, line, bytes, by_session, emit);
+        self.lane(lane).line(story, arrived, line, bytes, by_session, emit);
     }
 
     /// Files the entry under its lane.
     fn enter(&mut self, story: &mut Story, lane: LaneId, arrived: &Arrived<'_>) {
         let at = arrived.at;
-        let fold = &mut self.lanes[lane.0 as usize];
+        let fold = self.lane(lane);
         let entries = &mut story.lanes[lane.0 as usize].entries;
         if fold.entries == entries.len() {
             entries.push(u32::try_from(arrived.seq.0).unwrap_or(u32::MAX));
@@ -244,7 +249,7 @@ impl Fold {
                     // Frames before the first session id belong to the session that follows.
                     let position = self.units.remove(&self.lanes[0].key).unwrap_or(0);
                     self.units.insert(UnitKey::from(id), position);
-                    self.lanes[0].adopt(story, UnitKey::from(id));
+                    self.lane(LaneId(0)).adopt(story, UnitKey::from(id));
                     self.by_unit = HashMap::from([(UnitKey::from(id), vec![LaneId(0)])]);
                     LaneId(0)
                 } else {
@@ -252,14 +257,14 @@ impl Fold {
                 }
             }
         };
-        let fold = &mut self.lanes[lane.0 as usize];
+        let fold = self.lane(lane);
         if session.is_some() {
             fold.nameless = false;
         } else if fold.entries == 0 {
             fold.nameless = true;
         }
         self.recent = Some(lane);
-        let fold = &mut self.lanes[lane.0 as usize];
+        let fold = self.lane(lane);
         if !fold.nameless && fold.announce(story) {
             fold.tell(arrived.at, UnitStatus::Running, None, emit);
         }
@@ -271,7 +276,7 @@ impl Fold {
         let lane = LaneId(u32::try_from(self.lanes.len()).unwrap_or(u32::MAX));
         let unit = self.unit_index(story, &key);
         self.by_unit.entry(key.clone()).or_default().push(lane);
-        self.lanes.push(LaneFold::new(key, number, unit, story.state.units[unit].attempts.len(), lane));
+        self.lanes.push(Arc::new(LaneFold::new(key, number, unit, story.state.units[unit].attempts.len(), lane)));
         story.state.units[unit].attempts.push(Attempt {
             number,
             lane,

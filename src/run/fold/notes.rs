@@ -30,7 +30,7 @@ impl Fold {
             Note::IsolationChecked(checked) => {
                 let Some(lane) = self.address(story, arrived, None, emit) else { return };
                 self.enter(story, lane, arrived);
-                let fold = &mut self.lanes[lane.0 as usize];
+                let fold = self.lane(lane);
                 let attempt = fold.attempt(story);
                 attempt.isolated = checked.breach.is_none();
                 attempt.breach = checked.breach.as_deref().map(Arc::from);
@@ -65,7 +65,7 @@ impl Fold {
                     tool_use_id: tool_use_id.as_deref().map(Arc::from),
                     input: input.to_string().into(),
                 };
-                let fold = &mut self.lanes[lane.0 as usize];
+                let fold = self.lane(lane);
                 fold.attempt(story).held.push(call);
                 fold.note_row(story, arrived.seq, RowEnd::Ok);
                 fold.settle_hold(story, at, Some(tool), emit);
@@ -73,7 +73,7 @@ impl Fold {
             Note::CallDecided { tool_use_id, decision, .. } => {
                 let Some(lane) = self.address(story, arrived, None, emit) else { return };
                 self.enter(story, lane, arrived);
-                let fold = &mut self.lanes[lane.0 as usize];
+                let fold = self.lane(lane);
                 let held = &mut fold.attempt(story).held;
                 if let Some(place) = held.iter().position(|call| call.tool_use_id.as_deref() == tool_use_id.as_deref())
                 {
@@ -100,14 +100,14 @@ impl Fold {
             Note::Published { paths } => {
                 let Some(lane) = self.address(story, arrived, None, emit) else { return };
                 self.enter(story, lane, arrived);
-                let fold = &mut self.lanes[lane.0 as usize];
+                let fold = self.lane(lane);
                 fold.attempt(story).published.clone_from(paths);
                 fold.note_row(story, arrived.seq, RowEnd::Ok);
             }
             Note::ToolFailed { tool_use_id, .. } => {
                 let Some(lane) = self.address(story, arrived, None, emit) else { return };
                 self.enter(story, lane, arrived);
-                self.lanes[lane.0 as usize].count_failure(story, tool_use_id.as_deref());
+                self.lane(lane).count_failure(story, tool_use_id.as_deref());
             }
             Note::Said { level, text } => {
                 // Attempt 0 stands for a unit that has none yet: there is no lane to show it in.
@@ -115,7 +115,7 @@ impl Fold {
                     && let Some(lane) = self.address(story, arrived, None, emit)
                 {
                     self.enter(story, lane, arrived);
-                    self.lanes[lane.0 as usize].note_row(story, arrived.seq, RowEnd::Ok);
+                    self.lane(lane).note_row(story, arrived.seq, RowEnd::Ok);
                 }
                 self.remark(story, arrived, *level, text.clone());
                 if arrived.lane == Address::Run {
@@ -165,7 +165,7 @@ impl Fold {
         let Some(lane) = self.address(story, arrived, None, emit) else { return };
         self.enter(story, lane, arrived);
         story.state.ended = None;
-        let fold = &mut self.lanes[lane.0 as usize];
+        let fold = self.lane(lane);
         let attempt = fold.attempt(story);
         attempt.started_at = arrived.at;
         attempt.start_note = Some(arrived.seq);
@@ -190,7 +190,7 @@ impl Fold {
         self.enter(story, lane, arrived);
         let stream =
             Ended { exit_code: ended.exit_code, signal: ended.signal, stderr: ended.stderr_tail.last().cloned() };
-        let fold = &mut self.lanes[lane.0 as usize];
+        let fold = self.lane(lane);
         fold.end(story, arrived.seq, &stream, emit);
         let status = status_of(&ended.verdict);
         let attempt = fold.attempt(story);
@@ -224,7 +224,7 @@ impl Fold {
             && let Some(lane) = self.address(story, arrived, None, emit)
         {
             self.enter(story, lane, arrived);
-            self.lanes[lane.0 as usize].note_row(story, arrived.seq, RowEnd::Ok);
+            self.lane(lane).note_row(story, arrived.seq, RowEnd::Ok);
         }
         self.remark(story, arrived, Level::Info, words.to_owned());
     }
