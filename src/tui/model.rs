@@ -10,6 +10,7 @@ use std::time::Duration;
 
 pub use hold::{CallId, Editor, Purpose, Typing};
 pub use list::{List, scrolled};
+pub(super) use views::row_parts;
 pub use views::{EntryView, Of, Part, Subject, Transcript, View};
 
 use super::{

@@ -2,7 +2,10 @@
 
 mod hold;
 mod keys;
+mod manners;
+mod outside;
 mod pty;
 mod screens;
 mod script;
+mod session;
 mod tape;
