@@ -25,6 +25,7 @@ const SHOWN: &str = "read_raw_span orders.yml";
 /// The terminal's settings, as `stty` says them, once the shell got to this command.
 fn stty(shell: &mut Session, name: &str) -> String {
     let file = shell.home.path().join(name);
+    shell.has_prompt();
     shell.press(&format!("stty -a > {name}.part; mv {name}.part {name}\r"));
     shell.until("settings", |_| file.exists());
     fs::read_to_string(file).unwrap()
@@ -42,6 +43,7 @@ fn script(home: &Path, text: &str) -> String {
 fn a_shell_gets_the_terminal_while_the_program_is_suspended() {
     let mut shell = Session::shell(&[]);
     let before = stty(&mut shell, "before");
+    shell.has_prompt();
     shell.press(&format!("{PROGRAM} replay {}\r", capture().display()));
     shell.shows(SHOWN);
     shell.press("?");
@@ -50,6 +52,7 @@ fn a_shell_gets_the_terminal_while_the_program_is_suspended() {
     shell.shows("Stopped");
     assert!(!shell.screen.lock().unwrap().screen().alternate_screen());
     assert_eq!(stty(&mut shell, "suspended"), before);
+    shell.has_prompt();
     shell.press("fg\r");
     // The same place again, and the first key is answered.
     shell.shows("half a page down");
@@ -65,6 +68,7 @@ fn a_killed_program_leaves_the_terminal_as_it_was() {
     for signal in [Signal::SIGTERM, Signal::SIGHUP] {
         let mut shell = Session::shell(&[("INGESTDECK_UI_PROGRESS", "always")]);
         let before = stty(&mut shell, "before");
+        shell.has_prompt();
         shell.press(&format!("{PROGRAM} replay {}\r", capture().display()));
         shell.shows(SHOWN);
         killpg(shell.foreground(), signal).unwrap();
@@ -95,6 +99,7 @@ fn a_panic_leaves_the_terminal_as_it_was() {
     let before = stty(&mut shell, "before");
     let this = std::env::current_exe().unwrap();
     let name = "tui::manners::panics_on_its_terminal";
+    shell.has_prompt();
     shell.press(&format!("{} --ignored --exact --nocapture {name}\r", this.display()));
     shell.wrote("\u{1b}[?1049h");
     shell.wrote("\u{1b}[?1049l");
@@ -113,7 +118,8 @@ fn an_editor_gets_the_terminal_and_gives_it_back() {
         home.path(),
         &format!(
             "trap 'echo interrupted' INT\nstat -c %a \"$1\" > {0}; cat \"$1\" >> {0}; echo \"$1\" > {1}\n\
-             echo 'editor here'; read line; echo \"you typed $line\"; read other",
+             echo 'editor here'; read line; echo \"you typed $line\"\n\
+             while [ \"$line\" != done ]; do read line; done",
             seen.display(),
             path.display()
         ),
@@ -128,7 +134,7 @@ fn an_editor_gets_the_terminal_and_gives_it_back() {
     session.shows("you typed jq?");
     session.press("\u{3}");
     session.shows("interrupted");
-    session.press("\r");
+    session.press("done\r");
     // The same place again; not one key of the editor's was ours, and the first of ours is answered.
     session.shows(SHOWN);
     session.press("?");
@@ -150,15 +156,21 @@ fn a_pager_is_suspended_with_the_program() {
     let mut shell = Session::shell(&[]);
     let pager = script(shell.home.path(), "cat \"$1\"; echo 'pager here'; read line; echo \"read $line\"; read line");
     let before = stty(&mut shell, "before");
+    shell.has_prompt();
     shell.press(&format!("PAGER={pager} {PROGRAM} replay {}\r", capture().display()));
     shell.shows(SHOWN);
+    let program = shell.foreground();
     shell.press("P");
     shell.shows("pager here");
+    shell.until("pager in the foreground", |_| shell.foreground() != program);
+    let pager = shell.foreground();
     shell.press("\u{1a}");
     shell.shows("Stopped");
     assert_eq!(stty(&mut shell, "suspended"), before);
+    shell.has_prompt();
     shell.press("fg\r");
-    // Only a reader in the foreground gets a line.
+    // Before that, a line would be the shell's.
+    shell.until("pager in the foreground again", |_| shell.foreground() == pager);
     shell.press("on\r");
     shell.shows("read on");
     shell.press("\r");
@@ -269,6 +281,8 @@ fn pasted_text_is_text() {
     session.press("\u{1b}[200~qq\rE\u{1b}[201~");
     session.shows("qqE");
     session.press("\u{1b}");
+    // Esc and q at once would be Alt-q.
+    session.until("end of typing", |screen| !screen.contents().contains("qqE"));
     session.press("q");
     assert_eq!(session.end(), 0);
 }

@@ -46,7 +46,7 @@ impl Session {
     /// A shell that does job control, as people have one.
     pub(crate) fn shell(variables: &[(&str, &str)]) -> Self {
         let shell = Self::run("/bin/bash", &["--norc", "--noprofile", "-i"], variables);
-        shell.shows("$");
+        shell.has_prompt();
         shell
     }
 
@@ -109,6 +109,15 @@ impl Session {
         });
     }
 
+    /// Waits until a shell waits for a command.
+    pub(crate) fn has_prompt(&self) {
+        let shell = self.child.process_id().and_then(|pid| i32::try_from(pid).ok());
+        self.until("prompt", |screen| {
+            self.master.process_group_leader() == shell
+                && screen.contents().trim_end().lines().last().is_some_and(|line| line == "$")
+        });
+    }
+
     /// The program in the foreground of the terminal.
     pub(crate) fn foreground(&self) -> Pid {
         Pid::from_raw(self.master.process_group_leader().unwrap())
@@ -120,9 +129,23 @@ impl Session {
 
     /// The exit code; the terminal is as it was.
     pub(crate) fn end(mut self) -> u32 {
-        let code = self.child.wait().unwrap().exit_code();
+        let begun = Instant::now();
+        let code = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status.exit_code();
+            }
+            assert!(begun.elapsed() < PATIENCE, "it does not end:\n{}", self.text());
+            std::thread::yield_now();
+        };
         self.until("terminal given back", is_given_back);
         code
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // A test that failed leaves nothing behind; a shell is never told to leave.
+        let _ = self.child.kill();
     }
 }
 
