@@ -10,3 +10,4 @@ mod screens;
 mod script;
 mod session;
 mod tape;
+mod themes;
