@@ -11,6 +11,7 @@ mod ingest;
 mod journey;
 mod real_ingest;
 mod replay;
+mod screenshots;
 mod scripted;
 mod session;
 mod store;
