@@ -3,12 +3,14 @@
 //! Knows no terminal, no clock and no file. It changes in [`super::update`] and in [`Model::settle`], nowhere else.
 
 mod hold;
+pub mod inspect;
 mod list;
 mod views;
 
 use std::time::Duration;
 
 pub use hold::{CallId, Editor, Purpose, Typing};
+pub use inspect::{Inspect, Panel, Side};
 pub use list::{List, scrolled};
 pub use views::{EntryView, Of, Part, Subject, Transcript, View};
 
@@ -363,6 +365,7 @@ impl Model {
         match self.views.last_mut() {
             Some(View::Transcript(view)) => view.settle(story, body),
             Some(View::Entry(view)) => view.settle(story, body),
+            Some(View::Inspect(view)) => view.settle(story, plan.body),
             Some(View::Log(list)) => list.settle(story.remarks().len(), body),
             Some(View::Help(list)) => {
                 let lines = super::view::help::rows(&self.keymap, plan.body.width);
