@@ -162,6 +162,11 @@ impl Layout {
         &self.writer.document
     }
 
+    /// What is laid out, when no more of it is wanted.
+    pub fn into_document(self) -> Document {
+        self.writer.finish()
+    }
+
     /// True when nothing more comes.
     pub fn is_complete(&self) -> bool {
         self.pieces.is_empty()

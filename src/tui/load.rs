@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 
 use super::{
     cache::{Cache, EntryLine, RowId, RowLine, Wanted, Wants, What},
-    document::{Layout, Piece},
+    document::{Document, Layout, Piece},
+    model::Part,
     text,
     theme::Role,
 };
@@ -254,6 +255,13 @@ fn unreadable(error: String) -> EntryLine {
         text: error,
         size: 0,
     }
+}
+
+/// Parts of entries laid out to their end, for whoever does not wait for slices.
+pub fn laid(timeline: &mut Timeline, parts: &[Part], width: u16) -> Document {
+    let mut layout = Layout::new(parts::pieces(timeline, parts), BTreeSet::new(), width);
+    layout.step(usize::MAX);
+    layout.into_document()
 }
 
 /// Where an entry came from.
