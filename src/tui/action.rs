@@ -112,6 +112,8 @@ actions! {
     Retry "retry" Units View "retry" "new attempt at the unit";
     RetryFailed "retry-failed" Units View "retry failed" "new attempts at all failed units; asks";
     Stop "stop" Units View "stop" "stop the unit; asks";
+    More "more-at-once" Units View "more" "one more unit at once";
+    Fewer "fewer-at-once" Units View "fewer" "one unit fewer at once; none is stopped";
     Hold "hold" Units Live "hold" "hold a running unit at its next call";
     LetGo "let-go" Units Held "let go" "let a held unit go on by itself";
     AllowOnce "allow-once" Units Held "allow once" "let the held call pass; the next waits";
@@ -122,7 +124,11 @@ actions! {
     Search "search" Find View "search" "search in the pane";
     NextMatch "next-match" Find View "next match" "next match";
     PreviousMatch "previous-match" Find View "previous match" "previous match";
-    Filter "filter" Find View "filter" "all units, failed ones, running ones";
+    Filter "filter" Find View "filter" "all units; failed, running, queued, done";
+    FilterText "filter-text" Find View "filter text" "only units that contain a text";
+    Sort "sort" Find View "sort" "order units by state, cost, time, …";
+    Reverse "reverse" Find View "reverse" "the opposite order";
+    Group "group" Find View "group" "units under their connections";
     Play "play" Time View "play" "play or pause";
     StepForward "step-forward" Time View "step" "one entry forward";
     StepBack "step-back" Time View "back" "one entry back";
