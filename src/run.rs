@@ -4,6 +4,7 @@
 
 pub mod fold;
 pub mod source;
+pub mod spent;
 pub mod state;
 pub mod timeline;
 

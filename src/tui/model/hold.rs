@@ -40,6 +40,8 @@ pub enum Purpose {
     Search,
     /// Why a call is refused.
     Deny(CallId),
+    /// What listed units contain.
+    FilterUnits,
 }
 
 impl Typing {
