@@ -120,7 +120,7 @@ fn a_run_that_dies_in_a_retry_after_its_end_is_interrupted() {
     let run = runs.create(header).unwrap();
     let unit = UnitKey::from("u");
     end(&run);
-    note(&run, Some((&unit, 1)), &Note::RetryRequested { next: 2 });
+    note(&run, Some((&unit, 1)), &Note::RetryRequested { next: 2, amendment: None });
     note(&run, Some((&unit, 2)), &Note::AttemptStarted(Box::default()));
     drop(run);
     let found = runs.resolve("latest").unwrap();
