@@ -15,8 +15,10 @@ pub enum Scope {
     Question,
     /// While text is typed.
     Typing,
-    /// While the arguments of a call are edited.
+    /// While the arguments of a call, or the terms of an attempt, are edited.
     Editing,
+    /// While the terms of an attempt are edited.
+    Form,
 }
 
 /// Heading in the help.
@@ -110,6 +112,7 @@ actions! {
     Open "open" Move View "inspect" "open what is selected";
     Back "back" Move View "back" "one level back; never leaves";
     Retry "retry" Units View "retry" "new attempt at the unit";
+    RetryWith "retry-with" Units View "retry with" "retry with feedback, another model or budget";
     RetryFailed "retry-failed" Units View "retry failed" "new attempts at all failed units; asks";
     Stop "stop" Units View "stop" "stop the unit; asks";
     More "more-at-once" Units View "more" "one more unit at once";
@@ -142,6 +145,8 @@ actions! {
     Log "log" Screen View "log" "the run's remarks";
     Copy "copy" Screen View "copy" "copy what is selected";
     CopyName "copy-name" Screen View "copy name" "copy the unit's key or resume line";
+    Editor "editor" Screen View "editor" "what is selected, in $EDITOR; a copy";
+    Pager "pager" Screen View "pager" "what is selected, in $PAGER";
     Mouse "mouse" Screen View "mouse" "mouse on; off to select text";
     Redraw "redraw" Screen View "redraw" "draw everything again";
     Suspend "suspend" Screen View "suspend" "suspend; fg brings it back";
@@ -153,6 +158,8 @@ actions! {
     Dismiss "dismiss" Dialogs Typing "dismiss" "drop the text";
     Erase "erase" Dialogs Typing "erase" "erase a character";
     EraseAll "erase-all" Dialogs Typing "clear" "erase everything";
-    Send "send" Dialogs Editing "send" "let the call pass with these arguments";
-    Discard "discard" Dialogs Editing "cancel" "leave the arguments as they are";
+    NextField "next-field" Dialogs Form "field" "next field of the form";
+    PreviousField "previous-field" Dialogs Form "field" "previous field of the form";
+    Send "send" Dialogs Editing "send" "send the arguments or the form";
+    Discard "discard" Dialogs Editing "cancel" "drop what was edited";
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::model::Pace;
+use super::{handout::Wish, model::Pace};
 use crate::{
     run::state::LaneId,
-    tape::{Seq, UnitKey},
+    tape::{Seq, UnitKey, note::Amendment},
 };
 
 /// An order of a person to the run.
@@ -17,6 +17,8 @@ pub enum Command {
     Retry {
         /// Unit.
         unit: UnitKey,
+        /// What is to be otherwise than planned; `None` for the same again.
+        amendment: Option<Amendment>,
     },
     /// New attempts at these units: all that had failed when the question was answered.
     RetryFailed {
@@ -103,6 +105,8 @@ pub enum Effect {
     Seek(u64),
     /// Show another moment, relative to this one.
     Step(Step),
+    /// Give text to an editor or a pager.
+    HandOut(Wish),
     /// Change how time passes.
     SetPace(Pace),
     /// Look for text in what is not loaded.

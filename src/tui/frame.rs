@@ -4,8 +4,9 @@
 
 use std::time::Duration;
 
-/// Shortest time between two frames that no key asked for.
-pub const MIN_GAP: Duration = Duration::from_millis(33);
+/// Frames that pass before a live record is looked at again. Text that streams in reads as well at half the rate, and
+/// costs half.
+const GROWTH_FRAMES: u32 = 2;
 
 /// Whether the screen still shows the truth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,13 +21,20 @@ pub enum Dirty {
 }
 
 /// Decides when the next frame is drawn.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Limiter {
+    /// Shortest time between two frames that no key asked for.
+    gap: Duration,
     dirty: Dirty,
     last: Option<Duration>,
 }
 
 impl Limiter {
+    /// At most so many frames a second, those that a key asked for apart.
+    pub fn new(fps: u32) -> Self {
+        Self { gap: Duration::from_millis(1000 / u64::from(fps.max(1))), dirty: Dirty::Clean, last: None }
+    }
+
     /// Marks the screen. The strongest mark since the last frame counts.
     pub fn mark(&mut self, dirty: Dirty) {
         self.dirty = self.dirty.max(dirty);
@@ -37,13 +45,18 @@ impl Limiter {
         match (self.dirty, self.last) {
             (Dirty::Clean, _) => None,
             (Dirty::Now, _) | (Dirty::Soon, None) => Some(Duration::ZERO),
-            (Dirty::Soon, Some(last)) => Some(last + MIN_GAP),
+            (Dirty::Soon, Some(last)) => Some(last + self.gap),
         }
     }
 
     /// True when a frame is due at `now`.
     pub fn is_due(&self, now: Duration) -> bool {
         self.due().is_some_and(|due| due <= now)
+    }
+
+    /// Until when what changes by itself need not be looked at, because no frame would show it before.
+    pub fn rests_until(&self, now: Duration) -> Option<Duration> {
+        self.last.map(|last| last + self.gap * GROWTH_FRAMES).filter(|end| *end > now)
     }
 
     /// A frame was drawn at `now`.
@@ -63,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_clean_screen_is_never_drawn() {
-        let mut limiter = Limiter::default();
+        let mut limiter = Limiter::new(30);
         assert_eq!(limiter.due(), None);
         limiter.mark(Dirty::Now);
         limiter.drawn(ms(5));
@@ -72,7 +85,7 @@ mod tests {
 
     #[test]
     fn changes_wait_for_the_gap_and_input_does_not() {
-        let mut limiter = Limiter::default();
+        let mut limiter = Limiter::new(30);
         limiter.mark(Dirty::Soon);
         assert!(limiter.is_due(ms(0)));
         limiter.drawn(ms(0));
@@ -85,8 +98,17 @@ mod tests {
     }
 
     #[test]
+    fn growth_waits_for_its_own_gap() {
+        let mut limiter = Limiter::new(30);
+        assert_eq!(limiter.rests_until(ms(7)), None);
+        limiter.drawn(ms(7));
+        assert_eq!(limiter.rests_until(ms(72)), Some(ms(73)));
+        assert_eq!(limiter.rests_until(ms(73)), None);
+    }
+
+    #[test]
     fn a_flood_of_changes_is_thirty_frames_a_second() {
-        let mut limiter = Limiter::default();
+        let mut limiter = Limiter::new(30);
         let mut frames = 0;
         for now in 0..1000 {
             limiter.mark(Dirty::Soon);

@@ -102,7 +102,12 @@ fn label(body: &Body<'_>, row: &Row) -> (String, Option<String>) {
         return ("the session ends here without a result line".to_owned(), None);
     }
     match body {
-        Body::Note(json) => (words::note(&Note::parse(json)), None),
+        Body::Note(json) => {
+            let note = Note::parse(json);
+            // The second row of a note that begins an attempt.
+            let wanted = (row.block > 0).then(|| words::wanted(&note)).flatten();
+            (wanted.unwrap_or_else(|| words::note(&note)), None)
+        }
         Body::Raw(_) | Body::Err(_) => (text::one_row(&head(raw, KEPT), KEPT), None),
         Body::Out(_) | Body::In(_) if raw.len() > DECODED => (words::huge(&head(raw, 4096), raw.len()), None),
         Body::Out(json) | Body::In(json) => {
@@ -154,7 +159,8 @@ fn entry_line(arrived: &Arrived<'_>) -> EntryLine {
     let (stream, kind, role, text) = match &arrived.body {
         Body::Note(json) => {
             let note = Note::parse(json);
-            ("note", words::note_kind(json), Role::Focus, words::note(&note))
+            let wanted = words::wanted(&note).map(|wanted| format!(" · {wanted}")).unwrap_or_default();
+            ("note", words::note_kind(json), Role::Focus, words::note(&note) + &wanted)
         }
         Body::Err(_) => ("err", "stderr".to_owned(), Role::Warning, text(String::new())),
         Body::Raw(_) => ("raw", "not JSON".to_owned(), Role::Warning, text(String::new())),
@@ -194,6 +200,12 @@ fn unreadable(error: String) -> EntryLine {
 
 fn document(timeline: &mut Timeline, parts: &[Part], width: u16) -> Document {
     let mut writer = Writer::new(width);
+    lay(timeline, &mut writer, parts);
+    writer.finish()
+}
+
+/// Lays parts out one below the other.
+pub fn lay(timeline: &mut Timeline, writer: &mut Writer, parts: &[Part]) {
     let mut call = None;
     for (index, part) in parts.iter().enumerate() {
         let laid = read(timeline, part.seq, |arrived| {
@@ -208,21 +220,20 @@ fn document(timeline: &mut Timeline, parts: &[Part], width: u16) -> Document {
                     let size = text::size(raw.len() as u64);
                     let title = format!("line {} · {} · +{at} · {size}", part.seq, stream(&arrived.body));
                     writer.line(Role::Strong, &title);
-                    whole(&mut writer, &arrived.body);
+                    whole(writer, &arrived.body);
                 }
                 Of::Block(_) | Of::Result if raw.len() > SHOWN => {
                     writer.line(Role::Strong, &heading(&text::size(raw.len() as u64)));
                     writer.line(Role::Warning, "too large to be laid out; the line below shows its beginning");
                 }
-                Of::Block(block) => call = lay_block(&mut writer, raw, block, &heading),
-                Of::Result => lay_result(&mut writer, raw, call.as_deref(), &heading),
+                Of::Block(block) => call = lay_block(writer, raw, block, &heading),
+                Of::Result => lay_result(writer, raw, call.as_deref(), &heading),
             }
         });
         if let Err(error) = laid {
             writer.line(Role::Failed, &error);
         }
     }
-    writer.finish()
 }
 
 fn stream(body: &Body<'_>) -> &'static str {

@@ -2,6 +2,7 @@
 //!
 //! Knows no terminal, no clock and no file. It changes in [`super::update`] and in [`Model::settle`], nowhere else.
 
+mod amend;
 mod hold;
 mod list;
 mod listing;
@@ -9,9 +10,11 @@ mod views;
 
 use std::time::Duration;
 
+pub use amend::{Amending, Field};
 pub use hold::{CallId, Editor, Purpose, Typing};
 pub use list::{List, scrolled};
 pub use listing::{Filter, Group, Line, Listing, Sort};
+pub(super) use views::row_parts;
 pub use views::{EntryView, Of, Part, Subject, Transcript, View};
 
 use super::{
@@ -51,6 +54,8 @@ pub struct Model {
     pub typing: Option<Typing>,
     /// Arguments of a call that are being edited.
     pub editor: Option<Editor>,
+    /// What the next attempt at a unit is to do otherwise.
+    pub amending: Option<Amending>,
     /// The search that `n` repeats.
     pub search: Option<String>,
     /// True while the shell searches.
@@ -233,6 +238,7 @@ impl Model {
             question: None,
             typing: None,
             editor: None,
+            amending: None,
             search: None,
             searching: false,
             toasts: Vec::new(),

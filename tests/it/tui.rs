@@ -1,9 +1,13 @@
 //! The screen through its real loop: scripts of keys on a test terminal, with a clock that stands unless it is told.
 
+mod amend;
 mod deck;
 mod hold;
 mod keys;
+mod manners;
+mod outside;
 mod pty;
 mod screens;
 mod script;
+mod session;
 mod tape;
