@@ -302,7 +302,8 @@ fn a_database_of_the_project_is_queried_by_its_units_and_never_changed() {
     let before = fs::read(&database).unwrap();
     let with = at(&harbour);
     assert!(skipped(&with).ends_with("it is a database; there are no files to cut into units, but units may query it"));
-    let attempt = Attempt::open(&with.project, &with.unit("dbt-all"), &job(), 1, &with.work().join("x")).unwrap();
+    let attempt =
+        Attempt::open(&with.project, &with.unit("dbt-all"), &job(), 1, Amended::No, &with.work().join("x")).unwrap();
     let ask = |name: &str, arguments: Value| {
         attempt.tools().call(&ToolCall { name: name.into(), arguments, tool_use_id: None }).markdown
     };
