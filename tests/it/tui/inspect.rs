@@ -76,7 +76,7 @@ pub(super) fn twice() -> Tape {
             tape.call(UNIT, attempt, &id("w"), "wiki_write", &bad).wait(50);
             tape.result(UNIT, attempt, &id("w"), "wiki_write rejected: summary is missing", true).wait(500);
             tape.end(UNIT, attempt, 1).wait(1000);
-            tape.note(Some((UNIT, 2)), &Note::RetryRequested { next: 2 }).wait(200);
+            tape.note(Some((UNIT, 2)), &Note::RetryRequested { next: 2, amendment: None }).wait(200);
         } else {
             let good = json!({"key": "revenue", "summary": "Revenue",
                 "content": "# Revenue\n\nRevenue is recognised monthly.\n\nOwner: finance"});
