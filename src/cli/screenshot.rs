@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Size of a cell, in SVG units.
-const CELL: (f32, f32) = (8.4, 18.0);
+const CELL: (f32, f32) = (8.4, 17.0);
 
 /// Time that the screen gets after the last key and the last frame.
 const SETTLING: Duration = Duration::from_millis(200);
@@ -193,7 +193,7 @@ fn run(out: &mut String, cell: &Cell, text: &str, (column, row): (u16, u16), len
     let weight = if cell.modifier.contains(Modifier::BOLD) { " font-weight=\"bold\"" } else { "" };
     let faint = if cell.modifier.contains(Modifier::DIM) { " opacity=\"0.6\"" } else { "" };
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    let base = y + 13.5;
+    let base = y + 13.0;
     let _ = writeln!(
         out,
         "<text x=\"{x:.1}\" y=\"{base:.1}\" fill=\"{front}\" textLength=\"{wide:.1}\" lengthAdjust=\"spacingAndGlyphs\"{weight}{faint}>{text}</text>"

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::{handout::Wish, model::Pace};
 use crate::{
     run::state::LaneId,
-    tape::{Seq, UnitKey},
+    tape::{Seq, UnitKey, note::Amendment},
 };
 
 /// An order of a person to the run.
@@ -17,6 +17,8 @@ pub enum Command {
     Retry {
         /// Unit.
         unit: UnitKey,
+        /// What is to be otherwise than planned; `None` for the same again.
+        amendment: Option<Amendment>,
     },
     /// New attempts at these units: all that had failed when the question was answered.
     RetryFailed {
@@ -98,6 +100,20 @@ pub enum Effect {
         seqs: Vec<Seq>,
         /// What they are.
         what: String,
+    },
+    /// Put the true text of the section of the document on screen that a line is in on the clipboard.
+    CopySection {
+        /// Line.
+        line: usize,
+    },
+    /// Put on the clipboard what a call names, or a text if it names nothing.
+    CopyName {
+        /// The call: its entry and its block.
+        row: Option<(Seq, u8)>,
+        /// The text otherwise.
+        text: String,
+        /// What that is.
+        what: &'static str,
     },
     /// Show the moment after so many entries.
     Seek(u64),

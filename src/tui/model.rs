@@ -2,14 +2,18 @@
 //!
 //! Knows no terminal, no clock and no file. It changes in [`super::update`] and in [`Model::settle`], nowhere else.
 
+mod amend;
 mod hold;
+pub mod inspect;
 mod list;
 mod listing;
 mod views;
 
 use std::time::Duration;
 
+pub use amend::{Amending, Field};
 pub use hold::{CallId, Editor, Purpose, Typing};
+pub use inspect::{Inspect, Panel, Side};
 pub use list::{List, scrolled};
 pub use listing::{Filter, Group, Line, Listing, Sort};
 pub(super) use views::row_parts;
@@ -52,6 +56,8 @@ pub struct Model {
     pub typing: Option<Typing>,
     /// Arguments of a call that are being edited.
     pub editor: Option<Editor>,
+    /// What the next attempt at a unit is to do otherwise.
+    pub amending: Option<Amending>,
     /// The search that `n` repeats.
     pub search: Option<String>,
     /// True while the shell searches.
@@ -234,6 +240,7 @@ impl Model {
             question: None,
             typing: None,
             editor: None,
+            amending: None,
             search: None,
             searching: false,
             toasts: Vec::new(),
@@ -333,6 +340,7 @@ impl Model {
         match self.views.last_mut() {
             Some(View::Transcript(view)) => view.settle(story, body),
             Some(View::Entry(view)) => view.settle(story, body),
+            Some(View::Inspect(view)) => view.settle(story, plan.body),
             Some(View::Log(list)) => list.settle(story.remarks().len(), body),
             Some(View::Help(list)) => {
                 let lines = super::view::help::rows(&self.keymap, plan.body.width);

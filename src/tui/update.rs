@@ -13,9 +13,11 @@ use super::{
 };
 use crate::run::state::{RowEnd, Story};
 
+mod amend;
 pub(super) mod find;
 mod handout;
 pub(super) mod hold;
+mod inspect;
 mod listing;
 mod mouse;
 mod orders;
@@ -31,7 +33,9 @@ pub fn update(model: &mut Model, story: &Story, msg: Msg) -> Vec<Effect> {
     let effects = match msg {
         Msg::Key(key) => press(model, story, key),
         Msg::Paste(text) => {
-            if let Some(editor) = &mut model.editor {
+            if let Some(form) = &mut model.amending {
+                form.paste(&text);
+            } else if let Some(editor) = &mut model.editor {
                 editor.paste(&text);
             } else if let Some(typed) = &mut model.typing {
                 typed.text.extend(text.chars().filter(|char| !char.is_control()).take(MOST_TYPED));
@@ -68,6 +72,8 @@ pub fn update(model: &mut Model, story: &Story, msg: Msg) -> Vec<Effect> {
 fn scopes(model: &Model, story: &Story) -> Vec<Scope> {
     if model.question.is_some() {
         vec![Scope::Question]
+    } else if model.amending.is_some() {
+        vec![Scope::Form, Scope::Editing]
     } else if model.editor.is_some() {
         vec![Scope::Editing]
     } else if model.typing.is_some() {
@@ -90,6 +96,12 @@ fn press(model: &mut Model, story: &Story, key: Key) -> Vec<Effect> {
         found => found,
     };
     match found {
+        Lookup::Action(Action::Tab) => {
+            let chord = std::mem::take(&mut model.pending);
+            let number = model.keymap.chords(Action::Tab).position(|keys| keys == chord);
+            inspect::panel(model, number.unwrap_or_default());
+            Vec::new()
+        }
         Lookup::Action(action) => {
             model.pending.clear();
             act(model, story, action)
@@ -104,7 +116,9 @@ fn press(model: &mut Model, story: &Story, key: Key) -> Vec<Effect> {
             {
                 return act(model, story, action);
             }
-            if let Some(editor) = &mut model.editor {
+            if let Some(form) = &mut model.amending {
+                form.press(key);
+            } else if let Some(editor) = &mut model.editor {
                 editor.press(key);
             } else if let (Some(typed), Some(char)) = (&mut model.typing, key.typed())
                 && typed.text.len() < MOST_TYPED
@@ -129,12 +143,18 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
         Action::Bottom => ends(model, story, true),
         Action::Right => sideways(model, story, 1),
         Action::Left => sideways(model, story, -1),
-        Action::NextPane | Action::PreviousPane => {
-            if model.views.is_empty() {
-                model.deck.focus = other(model.deck.focus);
-            }
-        }
-        Action::Zoom => model.deck.zoom = !model.deck.zoom,
+        Action::NextPane | Action::PreviousPane => match model.views.last_mut() {
+            Some(View::Inspect(view)) => inspect::other_side(view),
+            Some(_) => {}
+            None => model.deck.focus = other(model.deck.focus),
+        },
+        Action::Zoom => match model.views.last_mut() {
+            Some(View::Inspect(view)) => view.zoom = !view.zoom,
+            _ => model.deck.zoom = !model.deck.zoom,
+        },
+        Action::Inspect => inspect::open(model, story),
+        Action::Tab => {}
+        Action::Counterpart => inspect::counterpart(model, story),
         Action::Open => open(model, story),
         Action::Back => back(model, story),
         Action::NextFailure => find::failure(model, story, true),
@@ -148,6 +168,7 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
         Action::Help => toggle(model, View::Help(List::default()), |view| matches!(view, View::Help(_))),
         Action::Log => toggle(model, View::Log(List::following()), |view| matches!(view, View::Log(_))),
         Action::Retry => return orders::retry(model, story),
+        Action::RetryWith => amend::open(model, story),
         Action::RetryFailed => return orders::retry_failed(model, story),
         Action::Stop => return orders::stop(model, story),
         Action::More => return orders::slots(model, story, 1),
@@ -157,7 +178,14 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
         Action::AllowOnce => return hold::allow(model, story),
         Action::EditCall => hold::edit(model, story),
         Action::DenyCall => hold::ask_why(model, story),
+        Action::NextField | Action::PreviousField => {
+            if let Some(form) = &mut model.amending {
+                form.turn(action == Action::NextField);
+            }
+        }
+        Action::Send if model.amending.is_some() => return amend::send(model, story),
         Action::Send => return hold::send(model, story),
+        Action::Discard if model.amending.is_some() => model.amending = None,
         Action::Discard => model.editor = None,
         Action::Play => return play(model),
         Action::StepForward => return moved(model, Effect::Step(Step::Entry { forward: true })),
@@ -232,6 +260,7 @@ fn other(pane: Pane) -> Pane {
 fn page(model: &Model, story: &Story) -> usize {
     let plan = model.plan(story);
     match (model.views.last(), model.deck.focus) {
+        (Some(View::Inspect(view)), _) => inspect::page(view, plan.body),
         (Some(_), _) => usize::from(plan.body_rows()),
         (None, Pane::Units) => plan.unit_rows(),
         (None, Pane::Stream) => plan.stream_rows(model.attempt(story).map(|(_, attempt)| attempt)),
@@ -244,6 +273,7 @@ fn step(model: &mut Model, story: &Story, by: isize) {
             let len = view.lane(story).map_or(0, |lane| story.entries(lane).len());
             view.list.step(by, len);
         }
+        Some(View::Inspect(view)) => inspect::step(view, story, by),
         Some(View::Entry(view)) => view.scroll = view.scroll.saturating_add_signed(by),
         Some(View::Log(list)) => list.step(by, story.remarks().len()),
         Some(View::Help(list)) => list.offset = list.offset.saturating_add_signed(by),
@@ -277,6 +307,7 @@ fn ends(model: &mut Model, story: &Story, last: bool) {
             let len = view.lane(story).map_or(0, |lane| story.entries(lane).len());
             go(&mut view.list, len);
         }
+        Some(View::Inspect(view)) => inspect::ends(view, story, last),
         Some(View::Entry(view)) => view.scroll = if last { view.lines } else { 0 },
         Some(View::Log(list)) => go(list, story.remarks().len()),
         Some(View::Help(list)) => list.offset = if last { usize::MAX } else { 0 },
@@ -300,6 +331,7 @@ fn sideways(model: &mut Model, story: &Story, by: isize) {
                 }
             }
         }
+        Some(View::Inspect(view)) => inspect::sideways(view, story, by),
         Some(View::Entry(view)) => view.turn(story, by),
         Some(View::Help(_) | View::Log(_)) => {}
         None => {
@@ -314,12 +346,16 @@ fn sideways(model: &mut Model, story: &Story, by: isize) {
 }
 
 fn open(model: &mut Model, story: &Story) {
+    if let Some(View::Inspect(view)) = model.views.last_mut() {
+        inspect::enter(view);
+        return;
+    }
     let view = match model.views.last() {
         Some(View::Transcript(view)) => {
             let Some(lane) = view.lane(story).filter(|lane| !story.entries(*lane).is_empty()) else { return };
             View::Entry(EntryView::new(view.unit.clone(), lane, Subject::Entry(view.list.selected)))
         }
-        Some(View::Entry(_) | View::Help(_)) => return,
+        Some(View::Entry(_) | View::Help(_) | View::Inspect(_)) => return,
         Some(View::Log(list)) => {
             // To the unit that the remark is about.
             let about = story.remarks().get(list.selected).and_then(|remark| remark.unit.clone());
@@ -356,6 +392,11 @@ fn open(model: &mut Model, story: &Story) {
 
 fn back(model: &mut Model, story: &Story) {
     model.pending.clear();
+    if let Some(View::Inspect(view)) = model.views.last_mut()
+        && inspect::back(view)
+    {
+        return;
+    }
     if model.views.pop().is_some() {
         return;
     }

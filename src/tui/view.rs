@@ -3,13 +3,16 @@
 //! Views read and paint. They change nothing, know no clock and no terminal, and cost what is visible, never what there
 //! is. Every text goes through [`Pen`], which is the only way to a cell and makes it safe.
 
+pub mod amend;
 pub mod dialog;
 pub mod entry;
 pub mod footer;
 pub mod header;
 pub mod help;
+pub mod inspect;
 pub mod log;
 pub mod pen;
+pub mod reader;
 pub mod stream;
 pub mod transcript;
 pub mod units;
@@ -98,6 +101,7 @@ pub fn draw(scene: &Scene<'_>, buf: &mut Buffer) {
         }
         Some(View::Transcript(view)) => transcript::draw(scene, view, plan.body, buf),
         Some(View::Entry(view)) => entry::draw(scene, view, plan.body, buf),
+        Some(View::Inspect(view)) => inspect::draw(scene, view, plan.body, buf),
         Some(View::Help(list)) => help::draw(scene, list, plan.body, buf),
         Some(View::Log(list)) => log::draw(scene, list, plan.body, buf),
     }
@@ -105,6 +109,9 @@ pub fn draw(scene: &Scene<'_>, buf: &mut Buffer) {
     dialog::toasts(scene, plan.body, hints, buf);
     if let Some(editor) = &scene.model.editor {
         dialog::editor(scene, editor, plan.body, buf);
+    }
+    if let Some(form) = &scene.model.amending {
+        amend::draw(scene, form, plan.body, buf);
     }
     if let Some(question) = &scene.model.question {
         dialog::question(scene, question, plan.body, buf);

@@ -9,6 +9,7 @@ use ingestdeck::{
     ingest::{
         Attempt, Job, PlanError, Planned, Project, PublishError, RejectedCall, Selection, WorkUnit, plan,
         project::{FailureMode, Role},
+        prompt::Amended,
         recover,
     },
     units::ToolCall,
@@ -39,8 +40,12 @@ impl Harbour {
     }
 
     fn attempt(&self, key: &str, number: u32) -> Attempt {
+        self.amended(key, number, Amended::No)
+    }
+
+    fn amended(&self, key: &str, number: u32, amended: Amended<'_>) -> Attempt {
         let dir = self.work().join(format!("{key}-{number}"));
-        Attempt::open(&self.project, &self.unit(key), &job(), number, &dir).unwrap()
+        Attempt::open(&self.project, &self.unit(key), &job(), number, amended, &dir).unwrap()
     }
 
     fn work(&self) -> PathBuf {
@@ -164,6 +169,23 @@ fn prompts_have_the_structure_of_ktx() {
 }
 
 #[test]
+fn a_person_adds_to_the_prompt_or_answers_in_the_session() {
+    let harbour = Harbour::new();
+    let user = |number, amended| harbour.amended("docs-berth-hours", number, amended).prompt().user.clone();
+    let plain = user(1, Amended::No);
+    assert_eq!(
+        user(2, Amended::Told(" Two pages,\nnot one. ")),
+        format!("{plain}\n\n### feedback\nTwo pages,\nnot one.")
+    );
+    let feedback = Some("Two pages.");
+    let exact = "Continue with the following feedback: Two pages.";
+    assert_eq!(user(3, Amended::Resumed { feedback, files_kept: true }), exact);
+    assert_eq!(user(4, Amended::Resumed { feedback: Some(" "), files_kept: true }), "Continue with the task");
+    let dropped = user(5, Amended::Resumed { feedback, files_kept: false });
+    assert!(dropped.starts_with(exact) && dropped.contains("what you wrote before was not kept"), "{dropped}");
+}
+
+#[test]
 fn long_peer_lists_are_cut_and_hostile_pages_open_no_section() {
     let harbour = Harbour::new();
     fs::write(
@@ -173,7 +195,7 @@ fn long_peer_lists_are_cut_and_hostile_pages_open_no_section() {
     .unwrap();
     let mut unit = harbour.unit("docs-berth-hours");
     unit.peer_file_index = (0..130).map(|n| format!("peer{n}.md").into()).collect();
-    let attempt = Attempt::open(&harbour.project, &unit, &job(), 1, &harbour.work().join("x")).unwrap();
+    let attempt = Attempt::open(&harbour.project, &unit, &job(), 1, Amended::No, &harbour.work().join("x")).unwrap();
     let user = &attempt.prompt().user;
     assert!(user.contains("- peer99.md\n30 more peer files omitted\n"));
     assert!(!user.contains("peer100.md"));
@@ -254,4 +276,48 @@ fn units_that_run_together_publish_one_after_the_other_and_never_over_each_other
     assert!(again.prompt().user.contains("- berth-hours: About berth-hours"));
     work(&again, "berth-hours", &[]);
     assert_eq!(again.publish().unwrap(), ["wiki/global/berth-hours.md"]);
+}
+
+#[test]
+fn a_database_of_the_project_is_queried_by_its_units_and_never_changed() {
+    let harbour = Harbour::new();
+    let names = |attempt: &Attempt| attempt.tools().specs().iter().map(|spec| spec.name).collect::<Vec<_>>();
+    assert!(!names(&harbour.attempt("dbt-all", 1)).contains(&"sql_execution"));
+    let settings = fs::read_to_string(harbour.dir.path().join("ktx.yaml")).unwrap();
+    let more = "connections:\n  port:\n    driver: sqlite\n    path: data/port.db\n";
+    fs::write(harbour.dir.path().join("ktx.yaml"), settings.replace("connections:\n", more)).unwrap();
+    let at = |harbour: &Harbour| Harbour {
+        project: Project::open(harbour.dir.path()).unwrap(),
+        dir: tempfile::tempdir().unwrap(),
+    };
+    let skipped = |harbour: &Harbour| harbour.plan(&[], &[]).unwrap().skipped[0].why.clone();
+    assert!(skipped(&at(&harbour)).ends_with("data/port.db does not exist; correct its path in ktx.yaml"));
+    fs::create_dir(harbour.dir.path().join("data")).unwrap();
+    let database = harbour.dir.path().join("data/port.db");
+    let connection = rusqlite::Connection::open(&database).unwrap();
+    connection
+        .execute_batch("CREATE TABLE berths (id INTEGER, depth REAL); INSERT INTO berths VALUES (1, 12.5)")
+        .unwrap();
+    drop(connection);
+    let before = fs::read(&database).unwrap();
+    let with = at(&harbour);
+    assert!(skipped(&with).ends_with("it is a database; there are no files to cut into units, but units may query it"));
+    let attempt =
+        Attempt::open(&with.project, &with.unit("dbt-all"), &job(), 1, Amended::No, &with.work().join("x")).unwrap();
+    let ask = |name: &str, arguments: Value| {
+        attempt.tools().call(&ToolCall { name: name.into(), arguments, tool_use_id: None }).markdown
+    };
+    let table = ask("sql_execution", json!({"connectionId": "port", "sql": "SELECT * FROM berths"}));
+    assert!(table.contains("| 1 | 12.5 |"), "{table}");
+    let refused = ask("sql_execution", json!({"connectionId": "port", "sql": "DROP TABLE berths"}));
+    assert!(refused.starts_with("SQL execution failed: not allowed"), "{refused}");
+    assert_eq!(fs::read(&database).unwrap(), before);
+    // A database may have sources, whoever writes them; another source of context may not.
+    call(&attempt, "record_verification_ledger", json!({"summary": "asked the database"}));
+    let source =
+        json!({"name": "berths", "table": "berths", "grain": ["id"], "columns": [{"name": "id", "type": "number"}]});
+    let write = |connection: &str| json!({"connectionId": connection, "sourceName": "berths", "source": source});
+    call(&attempt, "sl_write_source", write("port"));
+    assert!(ask("sl_write_source", write("harbour-notes")).contains("sources may be written for port, harbour-dbt"));
+    assert_eq!(attempt.publish().unwrap(), ["semantic-layer/port/berths.yaml"]);
 }

@@ -8,7 +8,7 @@ use crate::{
     tui::{
         effect::Effect,
         layout,
-        model::{Line, Model, Pane, View},
+        model::{Line, Model, Pane, Side, View},
     },
 };
 
@@ -18,7 +18,7 @@ const WHEEL: isize = 3;
 pub(super) fn click(model: &mut Model, story: &Story, x: u16, y: u16) -> Vec<Effect> {
     let plan = model.plan(story);
     let at = Position { x, y };
-    if model.question.is_some() || model.editor.is_some() || plan.too_small() {
+    if model.question.is_some() || model.editor.is_some() || model.amending.is_some() || plan.too_small() {
         return Vec::new();
     }
     let clicked = |rows: Rect| rows.contains(at).then(|| usize::from(y - rows.y));
@@ -34,6 +34,19 @@ pub(super) fn click(model: &mut Model, story: &Story, x: u16, y: u16) -> Vec<Eff
         Some(View::Log(list)) => {
             if let Some(row) = clicked(layout::inner(plan.body)) {
                 list.select(list.offset + row, story.remarks().len());
+            }
+        }
+        Some(View::Inspect(view)) => {
+            let areas = view.areas(plan.body);
+            let len = view.lane(story).map_or(0, |lane| story.rows(lane).len());
+            if let Some(row) = areas.actions.and_then(clicked).map(|row| view.actions.offset + row) {
+                view.side = Side::Actions;
+                if row < len {
+                    view.select(row, len);
+                }
+            } else if let Some(row) = areas.detail.and_then(clicked) {
+                view.side = Side::Detail;
+                view.select_line(view.lines.offset + row);
             }
         }
         Some(View::Entry(_) | View::Help(_)) => {}

@@ -1,11 +1,12 @@
 //! Orders to the run, leaving, and copying: what reaches beyond the screen, and the questions before it.
 
 use crate::{
-    run::state::{LaneId, RowKind, Story, Unit, UnitStatus},
+    run::state::{LaneId, Row, RowKind, Story, Unit, UnitStatus},
     tape::{Seq, UnitKey},
     tui::{
         effect::{Command, Effect},
         model::{EntryView, Model, Of, Pane, Question, Transcript, View, is_failure},
+        view::dollars,
     },
     units::schedule::SLOTS,
 };
@@ -16,6 +17,7 @@ pub(super) fn target<'a>(model: &Model, story: &'a Story) -> Option<&'a Unit> {
         Some(View::Transcript(Transcript { unit, .. }) | View::Entry(EntryView { unit, .. })) => {
             story.state.units.iter().find(|known| known.key == *unit)
         }
+        Some(View::Inspect(view)) => view.unit(story),
         _ => model.unit(story),
     }
 }
@@ -25,23 +27,30 @@ const RECORDED: &str = "this is a record, so nothing runs; `ingestdeck run --onl
 pub(super) fn retry(model: &mut Model, story: &Story) -> Vec<Effect> {
     model.deck.auto = false;
     let Some(unit) = target(model, story) else { return Vec::new() };
-    let refusal = match unit.status {
-        _ if !model.live => RECORDED.to_owned(),
-        UnitStatus::Running | UnitStatus::Held => format!("{} is {}; stop it first", unit.key, unit.status.word()),
-        UnitStatus::Queued => format!("{} is queued; it runs by itself", unit.key),
+    if let Some(refusal) = refusal(model, unit) {
+        model.say(refusal);
+        return Vec::new();
+    }
+    let unit = unit.key.clone();
+    model.say(format!("new attempt at {unit}"));
+    vec![Effect::Command(Command::Retry { unit, amendment: None })]
+}
+
+/// Why there can be no new attempt at a unit now.
+pub(super) fn refusal(model: &Model, unit: &Unit) -> Option<String> {
+    match unit.status {
+        _ if !model.live => Some(RECORDED.to_owned()),
+        UnitStatus::Running | UnitStatus::Held => {
+            Some(format!("{} is {}; stop it first", unit.key, unit.status.word()))
+        }
+        UnitStatus::Queued => Some(format!("{} is queued; it runs by itself", unit.key)),
         UnitStatus::Waiting
         | UnitStatus::Succeeded
         | UnitStatus::Budget
         | UnitStatus::Failed
         | UnitStatus::Stopped
-        | UnitStatus::Interrupted => {
-            let unit = unit.key.clone();
-            model.say(format!("new attempt at {unit}"));
-            return vec![Effect::Command(Command::Retry { unit })];
-        }
-    };
-    model.say(refusal);
-    Vec::new()
+        | UnitStatus::Interrupted => None,
+    }
 }
 
 pub(super) fn retry_failed(model: &mut Model, story: &Story) -> Vec<Effect> {
@@ -52,13 +61,24 @@ pub(super) fn retry_failed(model: &mut Model, story: &Story) -> Vec<Effect> {
     } else if units.is_empty() {
         model.say("no unit has failed");
     } else {
+        let forecast = match forecast(model, units.len()) {
+            Some(cost) => format!("about {}, by the mean of the attempts so far", dollars(Some(cost))),
+            None => "$?: no attempt has said yet what it cost".to_owned(),
+        };
         model.question = Some(Question {
             text: format!("Retry {}?", counted(units.len(), "failed unit")),
-            details: listed(&units),
+            details: std::iter::once(forecast).chain(listed(&units)).collect(),
             then: vec![Effect::Command(Command::RetryFailed { units })],
         });
     }
     Vec::new()
+}
+
+/// What so many attempts will cost, by the mean of those whose cost is known.
+fn forecast(model: &Model, attempts: usize) -> Option<f64> {
+    let totals = &model.totals;
+    #[expect(clippy::cast_precision_loss, reason = "nobody runs 2^52 attempts")]
+    (totals.priced > 0).then(|| totals.cost / totals.priced as f64 * attempts as f64)
 }
 
 /// Another number of units at once. The run decides; the note that comes back shows in the header.
@@ -154,17 +174,23 @@ pub(super) fn copy(model: &Model, story: &Story) -> Vec<Effect> {
         Some(View::Log(list)) => story.remarks().get(list.selected).map_or_else(Vec::new, |remark| {
             vec![Effect::Copy { text: remark.text.clone(), what: "remark".to_owned() }]
         }),
+        Some(View::Inspect(view)) => super::inspect::copy(view, story),
         Some(View::Help(_)) => Vec::new(),
         None if model.deck.focus == Pane::Units => copy_name(model, story),
         None => {
             let Some(lane) = model.deck.lane else { return Vec::new() };
             let Some(row) = story.rows(lane).get(model.deck.stream.selected) else { return Vec::new() };
-            let mut seqs = vec![row.first()];
-            seqs.extend(row.last(story.state.entries).filter(|last| *last != row.first()));
-            let what = if row.kind == RowKind::Tool { "call and result" } else { "entry" };
-            vec![Effect::CopyEntries { seqs, what: what.to_owned() }]
+            copy_row(story, row)
         }
     }
+}
+
+/// The lines behind a row.
+pub(super) fn copy_row(story: &Story, row: &Row) -> Vec<Effect> {
+    let mut seqs = vec![row.first()];
+    seqs.extend(row.last(story.state.entries).filter(|last| *last != row.first()));
+    let what = if row.kind == RowKind::Tool { "call and result" } else { "entry" };
+    vec![Effect::CopyEntries { seqs, what: what.to_owned() }]
 }
 
 fn copy_entry(story: &Story, lane: LaneId, index: usize) -> Vec<Effect> {
@@ -176,6 +202,7 @@ fn copy_entry(story: &Story, lane: LaneId, index: usize) -> Vec<Effect> {
 pub(super) fn copy_name(model: &Model, story: &Story) -> Vec<Effect> {
     let Some(unit) = target(model, story) else { return Vec::new() };
     let session = match model.views.last() {
+        Some(View::Inspect(view)) => return super::inspect::copy_name(view, story),
         Some(View::Transcript(view)) => view.attempt(story).and_then(|(_, attempt)| attempt.session.clone()),
         _ => None,
     };

@@ -31,6 +31,10 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) -> Option<Rect> {
         self::hints(model, &mut pen, &hints);
         return None;
     }
+    if model.amending.is_some() {
+        self::hints(model, &mut pen, &[Action::Send, Action::NextField, Action::Discard]);
+        return None;
+    }
     if model.editor.is_some() {
         self::hints(model, &mut pen, &[Action::Send, Action::Discard]);
         return None;
@@ -66,11 +70,25 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
             let rest = [Action::Search, Action::NextFailure, Action::Copy];
             [Action::Back, Action::Open].into_iter().chain(attempts).chain(rest).collect()
         }
+        Some(View::Inspect(view)) => {
+            let several = view.unit(scene.story).is_some_and(|unit| unit.attempts.len() > 1);
+            let attempts = several.then_some(Action::Right);
+            let rest = [Action::Counterpart, Action::Search, Action::NextFailure, Action::Copy, Action::NextPane];
+            [Action::Back, Action::Open].into_iter().chain(attempts).chain(rest).collect()
+        }
         Some(View::Entry(_)) => vec![Action::Back, Action::Right, Action::Search, Action::Copy, Action::NextFailure],
-        None if !model.live => vec![Action::Open, Action::Play, Action::StepForward, Action::NextPane],
-        None if failed => vec![Action::Retry, Action::RetryFailed, Action::Open, Action::NextPane, Action::NextFailure],
-        None if over => vec![Action::Open, Action::Retry, Action::NextPane],
-        None => vec![Action::Open, Action::Stop, Action::NextPane],
+        None if !model.live => vec![Action::Open, Action::Inspect, Action::Play, Action::StepForward, Action::NextPane],
+        None if failed => vec![
+            Action::Retry,
+            Action::RetryWith,
+            Action::Inspect,
+            Action::RetryFailed,
+            Action::Open,
+            Action::NextPane,
+            Action::NextFailure,
+        ],
+        None if over => vec![Action::Open, Action::Inspect, Action::Retry, Action::RetryWith, Action::NextPane],
+        None => vec![Action::Open, Action::Inspect, Action::Stop, Action::NextPane],
     };
     if model.views.is_empty() {
         if model.deck.listing.is_filtered() || model.search.is_some() {

@@ -174,6 +174,9 @@ fn title(scene: &Scene<'_>, unit: &Unit, attempt: Option<(usize, &Attempt)>) -> 
     } else {
         facts.push((Role::Text, "try 1".to_owned()));
     }
+    if attempt.amendment.is_some() {
+        facts.push((Role::Text, "amended".to_owned()));
+    }
     let calls = if attempt.calls == 1 { "1 call".to_owned() } else { format!("{} calls", attempt.calls) };
     facts.push((Role::Text, calls));
     if attempt.failures > 0 {
@@ -205,7 +208,8 @@ fn title(scene: &Scene<'_>, unit: &Unit, attempt: Option<(usize, &Attempt)>) -> 
     title
 }
 
-fn row(scene: &Scene<'_>, row: &Row, area: Rect, buf: &mut Buffer) {
+/// Paints one row.
+pub(super) fn row(scene: &Scene<'_>, row: &Row, area: Rect, buf: &mut Buffer) {
     let entries = scene.story.state.entries;
     let (kind, end) = (row.kind, row.end(entries));
     let unread = RowLine::default();
