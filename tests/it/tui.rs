@@ -3,6 +3,7 @@
 mod amend;
 mod deck;
 mod hold;
+mod hostile;
 mod inspect;
 mod keys;
 mod manners;
