@@ -3,6 +3,7 @@
 //! Views read and paint. They change nothing, know no clock and no terminal, and cost what is visible, never what there
 //! is. Every text goes through [`Pen`], which is the only way to a cell and makes it safe.
 
+pub mod causes;
 pub mod dialog;
 pub mod entry;
 pub mod footer;
@@ -100,6 +101,7 @@ pub fn draw(scene: &Scene<'_>, buf: &mut Buffer) {
         Some(View::Entry(view)) => entry::draw(scene, view, plan.body, buf),
         Some(View::Help(list)) => help::draw(scene, list, plan.body, buf),
         Some(View::Log(list)) => log::draw(scene, list, plan.body, buf),
+        Some(View::Causes(view)) => causes::draw(scene, view, plan.body, buf),
     }
     let hints = footer::draw(scene, plan.footer, buf);
     dialog::toasts(scene, plan.body, hints, buf);

@@ -1,6 +1,6 @@
 //! Views above the deck: what they show, and how they stay in range of the story.
 
-use super::list::List;
+use super::{causes::Causes, list::List};
 use crate::{
     run::state::{Attempt, LaneId, RowEnd, RowKind, Story},
     tape::{Seq, UnitKey},
@@ -17,6 +17,8 @@ pub enum View {
     Help(List),
     /// The run's remarks.
     Log(List),
+    /// What is left, and failures by cause.
+    Causes(Causes),
 }
 
 /// Every line of an attempt.

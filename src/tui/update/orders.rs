@@ -1,11 +1,15 @@
 //! Orders to the run, leaving, and copying: what reaches beyond the screen, and the questions before it.
 
 use crate::{
-    run::state::{LaneId, RowKind, Story, Unit, UnitStatus},
+    run::{
+        outlook::Outlook,
+        state::{LaneId, RowKind, Story, Unit, UnitStatus},
+    },
     tape::{Seq, UnitKey},
     tui::{
         effect::{Command, Effect},
         model::{EntryView, Model, Of, Pane, Question, Transcript, View, is_failure},
+        view::causes::forecast_words,
     },
     units::schedule::SLOTS,
 };
@@ -16,11 +20,12 @@ pub(super) fn target<'a>(model: &Model, story: &'a Story) -> Option<&'a Unit> {
         Some(View::Transcript(Transcript { unit, .. }) | View::Entry(EntryView { unit, .. })) => {
             story.state.units.iter().find(|known| known.key == *unit)
         }
+        Some(View::Causes(view)) => story.state.units.get(view.unit()?),
         _ => model.unit(story),
     }
 }
 
-const RECORDED: &str = "this is a record, so nothing runs; `ingestdeck run --only UNIT` runs a unit again";
+pub(super) const RECORDED: &str = "this is a record, so nothing runs; `ingestdeck run --only UNIT` runs a unit again";
 
 pub(super) fn retry(model: &mut Model, story: &Story) -> Vec<Effect> {
     model.deck.auto = false;
@@ -45,8 +50,8 @@ pub(super) fn retry(model: &mut Model, story: &Story) -> Vec<Effect> {
 }
 
 pub(super) fn retry_failed(model: &mut Model, story: &Story) -> Vec<Effect> {
-    let failed = story.state.units.iter().filter(|unit| is_failure(unit.status));
-    let units: Vec<UnitKey> = failed.map(|unit| unit.key.clone()).collect();
+    let failed = story.state.units.iter().enumerate().filter(|(_, unit)| is_failure(unit.status));
+    let (places, units): (Vec<usize>, Vec<UnitKey>) = failed.map(|(place, unit)| (place, unit.key.clone())).unzip();
     if !model.live {
         model.say(RECORDED);
     } else if units.is_empty() {
@@ -54,7 +59,10 @@ pub(super) fn retry_failed(model: &mut Model, story: &Story) -> Vec<Effect> {
     } else {
         model.question = Some(Question {
             text: format!("Retry {}?", counted(units.len(), "failed unit")),
-            details: listed(&units),
+            details: [forecast_words(&Outlook::of_retrying(&story.state, &places))]
+                .into_iter()
+                .chain(listed(&units))
+                .collect(),
             then: vec![Effect::Command(Command::RetryFailed { units })],
         });
     }
@@ -94,11 +102,11 @@ pub(super) fn stop(model: &mut Model, story: &Story) -> Vec<Effect> {
     Vec::new()
 }
 
-fn counted(count: usize, what: &str) -> String {
+pub(super) fn counted(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-fn listed(units: &[UnitKey]) -> Vec<String> {
+pub(super) fn listed(units: &[UnitKey]) -> Vec<String> {
     const MOST: usize = 5;
     let mut lines: Vec<_> = units.iter().take(MOST).map(|unit| unit.as_str().to_owned()).collect();
     if units.len() > MOST {
@@ -153,6 +161,9 @@ pub(super) fn copy(model: &Model, story: &Story) -> Vec<Effect> {
         }
         Some(View::Log(list)) => story.remarks().get(list.selected).map_or_else(Vec::new, |remark| {
             vec![Effect::Copy { text: remark.text.clone(), what: "remark".to_owned() }]
+        }),
+        Some(View::Causes(view)) => view.failures().map_or_else(Vec::new, |failures| {
+            vec![Effect::Copy { text: failures.example.clone(), what: "error".to_owned() }]
         }),
         Some(View::Help(_)) => Vec::new(),
         None if model.deck.focus == Pane::Units => copy_name(model, story),
