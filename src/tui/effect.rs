@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::model::Pace;
+use super::{handout::Wish, model::Pace};
 use crate::{
     run::state::LaneId,
     tape::{Seq, UnitKey},
@@ -103,6 +103,8 @@ pub enum Effect {
     Seek(u64),
     /// Show another moment, relative to this one.
     Step(Step),
+    /// Give text to an editor or a pager.
+    HandOut(Wish),
     /// Change how time passes.
     SetPace(Pace),
     /// Look for text in what is not loaded.

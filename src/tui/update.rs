@@ -5,6 +5,7 @@
 use super::{
     action::{Action, Scope},
     effect::{Effect, Step},
+    handout::Tool,
     key::Key,
     keymap::Lookup,
     model::{Causes, EntryView, List, Model, Pace, Pane, Purpose, Subject, Transcript, Typing, View},
@@ -14,6 +15,7 @@ use crate::run::state::{RowEnd, Story};
 
 mod causes;
 pub(super) mod find;
+mod handout;
 pub(super) mod hold;
 mod listing;
 mod mouse;
@@ -174,6 +176,8 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
         }
         Action::Copy => return orders::copy(model, story),
         Action::CopyName => return orders::copy_name(model, story),
+        Action::Editor => return handout::hand_out(model, story, Tool::Editor),
+        Action::Pager => return handout::hand_out(model, story, Tool::Pager),
         Action::Mouse => {
             model.mouse = !model.mouse;
             model.say(if model.mouse { "mouse on" } else { "mouse off: the terminal selects text" });
