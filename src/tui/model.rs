@@ -3,6 +3,7 @@
 //! Knows no terminal, no clock and no file. It changes in [`super::update`] and in [`Model::settle`], nowhere else.
 
 mod ahead;
+mod amend;
 mod causes;
 mod hold;
 mod list;
@@ -12,6 +13,7 @@ mod views;
 use std::time::Duration;
 
 use ahead::Ahead;
+pub use amend::{Amending, Field};
 pub use causes::{CauseLine, Causes};
 pub use hold::{CallId, Editor, Purpose, Typing};
 pub use list::{List, scrolled};
@@ -59,6 +61,8 @@ pub struct Model {
     pub typing: Option<Typing>,
     /// Arguments of a call that are being edited.
     pub editor: Option<Editor>,
+    /// What the next attempt at a unit is to do otherwise.
+    pub amending: Option<Amending>,
     /// The search that `n` repeats.
     pub search: Option<String>,
     /// True while the shell searches.
@@ -243,6 +247,7 @@ impl Model {
             question: None,
             typing: None,
             editor: None,
+            amending: None,
             search: None,
             searching: false,
             toasts: Vec::new(),

@@ -30,23 +30,30 @@ pub(super) const RECORDED: &str = "this is a record, so nothing runs; `ingestdec
 pub(super) fn retry(model: &mut Model, story: &Story) -> Vec<Effect> {
     model.deck.auto = false;
     let Some(unit) = target(model, story) else { return Vec::new() };
-    let refusal = match unit.status {
-        _ if !model.live => RECORDED.to_owned(),
-        UnitStatus::Running | UnitStatus::Held => format!("{} is {}; stop it first", unit.key, unit.status.word()),
-        UnitStatus::Queued => format!("{} is queued; it runs by itself", unit.key),
+    if let Some(refusal) = refusal(model, unit) {
+        model.say(refusal);
+        return Vec::new();
+    }
+    let unit = unit.key.clone();
+    model.say(format!("new attempt at {unit}"));
+    vec![Effect::Command(Command::Retry { unit, amendment: None })]
+}
+
+/// Why there can be no new attempt at a unit now.
+pub(super) fn refusal(model: &Model, unit: &Unit) -> Option<String> {
+    match unit.status {
+        _ if !model.live => Some(RECORDED.to_owned()),
+        UnitStatus::Running | UnitStatus::Held => {
+            Some(format!("{} is {}; stop it first", unit.key, unit.status.word()))
+        }
+        UnitStatus::Queued => Some(format!("{} is queued; it runs by itself", unit.key)),
         UnitStatus::Waiting
         | UnitStatus::Succeeded
         | UnitStatus::Budget
         | UnitStatus::Failed
         | UnitStatus::Stopped
-        | UnitStatus::Interrupted => {
-            let unit = unit.key.clone();
-            model.say(format!("new attempt at {unit}"));
-            return vec![Effect::Command(Command::Retry { unit })];
-        }
-    };
-    model.say(refusal);
-    Vec::new()
+        | UnitStatus::Interrupted => None,
+    }
 }
 
 pub(super) fn retry_failed(model: &mut Model, story: &Story) -> Vec<Effect> {
