@@ -6,6 +6,7 @@ mod ahead;
 mod amend;
 mod causes;
 mod hold;
+pub mod inspect;
 mod list;
 mod listing;
 mod views;
@@ -16,6 +17,7 @@ use ahead::Ahead;
 pub use amend::{Amending, Field};
 pub use causes::{CauseLine, Causes};
 pub use hold::{CallId, Editor, Purpose, Typing};
+pub use inspect::{Inspect, Panel, Side};
 pub use list::{List, scrolled};
 pub use listing::{Filter, Group, Line, Listing, Sort};
 pub(super) use views::row_parts;
@@ -349,6 +351,7 @@ impl Model {
         match self.views.last_mut() {
             Some(View::Transcript(view)) => view.settle(story, body),
             Some(View::Entry(view)) => view.settle(story, body),
+            Some(View::Inspect(view)) => view.settle(story, plan.body),
             Some(View::Log(list)) => list.settle(story.remarks().len(), body),
             Some(View::Causes(view)) => {
                 let above = super::view::causes::head(plan.body_rows());
