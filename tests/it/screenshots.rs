@@ -1,8 +1,10 @@
-//! The pictures of the documentation: each is what the program draws today from a recorded run.
+//! The pictures and the key table of the README: each is what the program draws and knows today.
 //!
 //! `INGESTDECK_UPDATE_SCREENSHOTS=1 cargo test --features pictures --test it screenshots` draws them again.
 
 use std::{fs, path::PathBuf, process::Command};
+
+use ingestdeck::tui::{Keymap, Overrides};
 
 /// A picture: its name, the tape, the size, and the keys that lead there.
 struct Shot {
@@ -20,11 +22,11 @@ const fn shot(name: &'static str, tape: &'static str, size: &'static str, keys: 
 /// Runs of the demo (a unit held and stepped, another one failed and tried again) and of the real CLI.
 const SHOTS: &[Shot] = &[
     shot("deck", "real", "120x36", "gg/crates<enter>"),
-    shot("held-call", "demo", "120x36", "gg"),
-    shot("retried", "demo", "120x36", "ggj"),
-    shot("call", "real", "120x36", "gg/crates<enter><tab>[<enter>"),
+    shot("inspector", "real", "120x36", "gg/crates<enter>i["),
+    shot("stepped", "demo", "120x36", "gg<tab>"),
+    shot("causes", "real", "100x24", "C"),
     shot("transcript", "real", "80x24", "gg<enter>gg"),
-    Shot { theme: "color-blind", ..shot("narrow", "demo", "60x20", "ggj") },
+    Shot { theme: "color-blind", ..shot("narrow", "demo", "60x20", "gg") },
 ];
 
 fn place(below: &str) -> PathBuf {
@@ -69,6 +71,22 @@ fn the_pictures_show_what_the_program_draws() {
         "screenshots/ is not what the program draws: {stale:?}; \
          INGESTDECK_UPDATE_SCREENSHOTS=1 cargo test --features pictures --test it screenshots draws it again"
     );
+}
+
+/// Between these lines of the README stands the table of keys.
+const KEYS: (&str, &str) = ("<!-- keys -->\n", "<!-- end of keys -->\n");
+
+#[test]
+fn the_documented_keys_are_the_keys() {
+    let readme = fs::read_to_string(place("README.md")).unwrap();
+    let (before, rest) = readme.split_once(KEYS.0).unwrap();
+    let (table, after) = rest.split_once(KEYS.1).unwrap();
+    let keys = Keymap::new(&Overrides::new()).unwrap().markdown();
+    if std::env::var_os("INGESTDECK_UPDATE_SCREENSHOTS").is_some() {
+        fs::write(place("README.md"), [before, KEYS.0, "\n", &keys, KEYS.1, after].concat()).unwrap();
+    } else {
+        assert_eq!(table.trim(), keys.trim(), "the keys of the README are not the keys; see the head of this file");
+    }
 }
 
 #[test]

@@ -167,7 +167,7 @@ proptest! {
         let text = pieces.concat();
         let hostile = shown(&text, keys, size);
         let buffer = hostile.terminal.backend().buffer();
-        prop_assert!(frame(&hostile).len() > 20);
+        prop_assert!(frame(&hostile).len() > 10);
         for (at, symbol) in frame(&shown("word", keys, size)) {
             prop_assert_eq!(buffer.content()[at].symbol(), &symbol, "cell {}:\n{}", at, hostile.text());
         }
