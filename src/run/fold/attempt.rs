@@ -13,6 +13,7 @@ use crate::{
     },
     run::{
         Arrived,
+        chronicle::Mark,
         fold::Emitted,
         state::{Attempt, LaneId, Limit, Row, RowEnd, RowKind, Story, Tokens, Unit, UnitStatus},
     },
@@ -150,6 +151,9 @@ impl LaneFold {
             Said::RateLimit(limit) => {
                 if limit.status == "rejected" {
                     self.api_error.resets_at = limit.resets_at;
+                }
+                if limit.status != "allowed" {
+                    story.touch.marks.add(Mark::Limit);
                 }
                 story.state.limit = Some(Limit {
                     name: limit.limit.as_deref().unwrap_or("usage").to_owned(),
@@ -304,6 +308,9 @@ impl LaneFold {
             | System::Compacted { .. }
             | System::ModelFallback { .. }
             | System::Notice { .. } => {
+                if matches!(system, System::ApiRetry { .. }) {
+                    story.touch.marks.add(Mark::Retry);
+                }
                 self.push_row(story, Row::new(seq, 0, RowKind::Notice, RowEnd::Ok, depth));
             }
             System::Task { .. } | System::Other(_) => {}
@@ -420,6 +427,8 @@ impl LaneFold {
     }
 
     fn push_row(&mut self, story: &mut Story, row: Row) -> usize {
+        story.touch.began = true;
+        story.touch.row(row.end(u64::MAX));
         let rows = &mut story.lanes[self.lane.0 as usize].rows;
         let index = self.rows;
         if index == rows.len() {
@@ -430,6 +439,7 @@ impl LaneFold {
     }
 
     fn close_row(&self, story: &mut Story, row: usize, seq: Seq, end: RowEnd) {
+        story.touch.row(end);
         if let Some(row) = story.lanes[self.lane.0 as usize].rows.get_mut(row) {
             row.close(seq, end);
         }
