@@ -8,7 +8,9 @@
 
 pub mod action;
 pub mod app;
+pub mod breakpoint;
 pub mod cache;
+pub mod command;
 pub mod document;
 pub mod effect;
 pub mod frame;

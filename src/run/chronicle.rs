@@ -98,14 +98,7 @@ pub struct Chronicle {
 
 impl Default for Chronicle {
     fn default() -> Self {
-        Self {
-            stretches: Vec::new(),
-            length: FINEST,
-            entries: 0,
-            last: Millis(0),
-            counts: [0; 4],
-            bad: Vec::new(),
-        }
+        Self { stretches: Vec::new(), length: FINEST, entries: 0, last: Millis(0), counts: [0; 4], bad: Vec::new() }
     }
 }
 

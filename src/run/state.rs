@@ -25,6 +25,8 @@ pub struct RunState {
     pub now: Millis,
     /// What could not be used.
     pub lost: Lost,
+    /// Cost of all attempts that said one, in US dollars.
+    pub spent_usd: f64,
     /// The usage window that the service last spoke of.
     pub limit: Option<Limit>,
     /// Set while the whole run waits for a limit.

@@ -346,12 +346,17 @@ impl LaneFold {
         let totals = result.usage.map(|usage| tokens(Usage::of(usage)));
         let attempt = self.attempt(story);
         attempt.live_text.clear();
-        if let Some(cost) = result.total_cost_usd {
-            attempt.cost_usd = Some(cost);
+        let cost = result.total_cost_usd.filter(|cost| cost.is_finite());
+        let before = attempt.cost_usd;
+        if cost.is_some() {
+            attempt.cost_usd = cost;
         }
         // A result after an API failure says zero although tokens were spent.
         if let Some(totals) = totals.filter(|totals| *totals != Tokens::default()) {
             attempt.tokens = totals;
+        }
+        if let Some(cost) = cost {
+            story.state.spent_usd += cost - before.unwrap_or_default();
         }
     }
 
