@@ -141,6 +141,8 @@ pub struct Exit {
     pub how: Left,
     /// The timeline, for a summary. It may stand at a moment in the past.
     pub timeline: Timeline,
+    /// Somebody pressed Ctrl-C, or sent that signal, while units ran.
+    pub interrupted: bool,
 }
 
 /// Why the screen was left.
@@ -205,7 +207,7 @@ pub async fn drive<W: World>(
                 Some(Until::End) => app.is_at_end(),
             };
             if reached {
-                return Ok(Exit { how: Left::Reached, timeline: app.into_timeline() });
+                return Ok(app.leave(Left::Reached));
             }
         }
         let busy = app.is_busy();
@@ -232,14 +234,14 @@ pub async fn drive<W: World>(
                 for _ in 0..BATCH {
                     let Some(input) = next else { break };
                     if let Some(how) = take(&mut app, world, input)? {
-                        return Ok(Exit { how, timeline: app.into_timeline() });
+                        return Ok(app.leave(how));
                     }
                     next = world.input().now_or_never();
                 }
                 if let Some(input) = next
                     && let Some(how) = take(&mut app, world, input)?
                 {
-                    return Ok(Exit { how, timeline: app.into_timeline() });
+                    return Ok(app.leave(how));
                 }
             }
         }

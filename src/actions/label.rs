@@ -175,3 +175,8 @@ fn folded(text: &str) -> String {
     }
     line
 }
+/// An error of a session in words for people. What the agent writes about the insides of its loop when it is cut short
+/// says nothing to anybody; why it was, the verdict says.
+pub fn error(text: &str) -> &str {
+    if text.starts_with("[ede_diagnostic]") { "cut short before it was done" } else { text }
+}

@@ -98,8 +98,10 @@ pub enum Decision {
     Allow,
     /// Let it go on with other arguments.
     AllowEdited(Value),
-    /// Refuse it; the model reads the reason.
+    /// A person refuses it; the model reads the reason.
     Deny(String),
+    /// It cannot be made, whatever a person thinks; the model reads why.
+    Refuse(String),
 }
 
 /// What a frame leads to.
@@ -202,7 +204,7 @@ impl Control {
                 "permissionDecision": "allow",
                 "updatedInput": input,
             }),
-            Decision::Deny(reason) => json!({
+            Decision::Deny(reason) | Decision::Refuse(reason) => json!({
                 "hookEventName": "PreToolUse",
                 "permissionDecision": "deny",
                 "permissionDecisionReason": reason,

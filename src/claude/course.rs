@@ -83,6 +83,8 @@ pub(super) struct Course {
     sources: Option<Vec<String>>,
     prompt: String,
     with_tools: bool,
+    /// Calls that the gate decides over: request id, tool, call id.
+    held: Vec<(String, String, Option<String>)>,
     phase: Phase,
     started: bool,
     /// The firmest thing done to end it.
@@ -101,6 +103,7 @@ impl Course {
             sources: None,
             prompt,
             with_tools,
+            held: Vec::new(),
             phase: Phase::Opening,
             started: false,
             ladder: None,
@@ -160,6 +163,11 @@ impl Course {
 
     /// The gate decided over a call.
     pub(super) fn decided(&mut self, request_id: &str, decision: Decision) -> Vec<Step> {
+        let held = self.held.iter().position(|(held, ..)| held == request_id).map(|at| self.held.swap_remove(at));
+        if let (Some((_, tool, id)), Decision::Deny(reason)) = (held, &decision) {
+            // Before the agent reads it: from then on it reports the call as failed.
+            self.gather.facts.tally.refused(&tool, id.as_deref(), reason);
+        }
         self.control.decide(request_id, decision).map(Step::Write).into_iter().collect()
     }
 
@@ -215,9 +223,17 @@ impl Course {
                 self.server(Some(FromServer::Message(refusal)))
             }
             Effect::ToServer(message) => vec![Step::Serve(message)],
-            Effect::Held(id, _) if breached => self.decided(&id, Decision::Deny("the attempt is being stopped".into())),
-            Effect::Held(id, call) => vec![Step::Hold(id, call)],
-            Effect::Withdrawn(id) => vec![Step::Release(id)],
+            Effect::Held(id, _) if breached => {
+                self.decided(&id, Decision::Refuse("the attempt is being stopped".into()))
+            }
+            Effect::Held(id, call) => {
+                self.held.push((id.clone(), call.tool.clone(), call.tool_use_id.clone()));
+                vec![Step::Hold(id, call)]
+            }
+            Effect::Withdrawn(id) => {
+                self.held.retain(|(held, ..)| *held != id);
+                vec![Step::Release(id)]
+            }
             Effect::ToolFailed { tool, tool_use_id, message } => {
                 self.gather.facts.tally.failed(&tool, tool_use_id.as_deref(), &message);
                 Vec::new()

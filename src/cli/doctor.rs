@@ -1,9 +1,14 @@
 //! `doctor`: whether everything a run needs is there.
+//!
+//! As JSON, one object a check: `{"v":1,"check":…,"result":…,"text":…}`, where `check` is `git`, `project`, `program`,
+//! `release`, `login` or `request`, and `result` is `ok`, `note` (nothing to do) or `fail`.
 
-use std::io::{self, Write as _};
+use std::io;
+
+use serde::Serialize;
 
 use super::{
-    args::{DoctorArgs, Global},
+    args::{DoctorArgs, Global, Ui},
     exit::{Exit, Failure},
     launch, project, screen, settings, show,
     summary::counted,
@@ -13,15 +18,71 @@ use crate::{
         auth::{self, Asked, Installed, Login, Probe},
         env,
         unit::Program,
-        version::Standing,
+        version,
     },
     ingest::project::{Project, ProjectError},
 };
 
+/// What was looked at.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Check {
+    Git,
+    Project,
+    Program,
+    Release,
+    Login,
+    Request,
+}
+
+/// How it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Standing {
+    Ok,
+    Note,
+    Fail,
+}
+
 /// One finding.
+#[derive(Debug, Serialize)]
 struct Finding {
-    good: Option<bool>,
+    check: Check,
+    result: Standing,
     text: String,
+}
+
+impl Finding {
+    fn ok(check: Check, text: impl Into<String>) -> Self {
+        Self { check, result: Standing::Ok, text: text.into() }
+    }
+
+    fn note(check: Check, text: impl Into<String>) -> Self {
+        Self { check, result: Standing::Note, text: text.into() }
+    }
+
+    fn fail(check: Check, text: impl Into<String>) -> Self {
+        Self { check, result: Standing::Fail, text: text.into() }
+    }
+
+    fn write(&self, json: bool, out: &mut impl io::Write) -> io::Result<()> {
+        if json {
+            #[derive(Serialize)]
+            struct Line<'a> {
+                v: u32,
+                #[serde(flatten)]
+                finding: &'a Finding,
+            }
+            serde_json::to_writer(&mut *out, &Line { v: 1, finding: self })?;
+            return writeln!(out);
+        }
+        let mark = match self.result {
+            Standing::Ok => "ok  ",
+            Standing::Note => "note",
+            Standing::Fail => "FAIL",
+        };
+        writeln!(out, "{mark}  {}", self.text)
+    }
 }
 
 /// Looks at everything and says what is wrong with it.
@@ -33,24 +94,20 @@ pub fn doctor(global: &Global, args: &DoctorArgs) -> Result<Exit, Failure> {
     let mut findings = vec![git()];
     findings.push(project_finding(global));
     match launch::find_claude(global) {
-        Err(failure) => findings.push(Finding { good: Some(false), text: failure.message }),
+        Err(failure) => findings.push(Finding::fail(Check::Program, failure.message)),
         Ok(exe) => {
-            findings.push(Finding { good: Some(true), text: format!("claude is {}", exe.display()) });
+            findings.push(Finding::ok(Check::Program, format!("claude is {}", exe.display())));
             let asked = asked(Program { exe, prefix: Vec::new(), scripted: false }, &config.claude.pass_env)?;
             let runtime = screen::runtime(1)?;
             runtime.block_on(examine(&asked, args.probe, &mut findings));
         }
     }
-    let mut out = io::stdout().lock();
-    for finding in &findings {
-        let mark = match finding.good {
-            Some(true) => "ok  ",
-            Some(false) => "FAIL",
-            None => "note",
-        };
-        writeln!(out, "{mark}  {}", finding.text).map_err(|error| show::stdout_failed(&error))?;
+    let (ui, mut out) = (show::resolve(global.ui), io::stdout().lock());
+    if ui != Ui::None {
+        let written = findings.iter().try_for_each(|finding| finding.write(ui == Ui::Json, &mut out));
+        written.map_err(|error| show::stdout_failed(&error))?;
     }
-    let failed = findings.iter().any(|finding| finding.good == Some(false));
+    let failed = findings.iter().any(|finding| finding.result == Standing::Fail);
     Ok(if failed { Exit::Setup } else { Exit::Ok })
 }
 
@@ -65,7 +122,7 @@ pub fn preflight(exe: &std::path::Path, pass: &[String], probe: bool, model: Opt
     let report = runtime.block_on(auth::inspect(&asked));
     match &report.installed {
         Installed::Yes(version) => match (version.standing(), version.standing().remark(*version)) {
-            (Standing::Refused, Some(text)) => return Err(setup(text)),
+            (version::Standing::Refused, Some(text)) => return Err(setup(text)),
             (_, remark) => project::warn(&remark.into_iter().collect::<Vec<_>>()),
         },
         Installed::Scripted => {}
@@ -98,24 +155,26 @@ async fn examine(asked: &Asked, probe: bool, findings: &mut Vec<Finding>) {
             let standing = version.standing();
             let text =
                 standing.remark(*version).unwrap_or_else(|| format!("Claude Code {version} is a tested release"));
-            findings.push(Finding { good: Some(standing != Standing::Refused), text });
+            let refused = standing == version::Standing::Refused;
+            let finding = if refused { Finding::fail } else { Finding::ok };
+            findings.push(finding(Check::Release, text));
         }
-        Installed::Scripted => findings.push(Finding { good: None, text: "claude is played by a script".into() }),
-        Installed::No(why) => findings.push(Finding { good: Some(false), text: why.clone() }),
-        Installed::Unclear(said) => findings.push(Finding { good: Some(false), text: unclear(asked, said) }),
+        Installed::Scripted => findings.push(Finding::note(Check::Release, "claude is played by a script")),
+        Installed::No(why) => findings.push(Finding::fail(Check::Release, why.clone())),
+        Installed::Unclear(said) => findings.push(Finding::fail(Check::Release, unclear(asked, said))),
     }
     match &report.login {
         Login::In { method, detail } => {
             let detail = detail.as_deref().map(|detail| format!(" ({detail})")).unwrap_or_default();
             let text = format!("logged in by {method}{detail}; only --probe tells whether it still works");
-            findings.push(Finding { good: Some(true), text });
+            findings.push(Finding::ok(Check::Login, text));
         }
-        login => findings.extend(login.problem().map(|text| Finding { good: Some(false), text })),
+        login => findings.extend(login.problem().map(|text| Finding::fail(Check::Login, text))),
     }
     if probe {
         findings.push(match auth::probe(asked, None).await {
-            Probe::Usable => Finding { good: Some(true), text: "a one-turn request was answered".into() },
-            Probe::NotUsable { text, .. } => Finding { good: Some(false), text },
+            Probe::Usable => Finding::ok(Check::Request, "a one-turn request was answered"),
+            Probe::NotUsable { text, .. } => Finding::fail(Check::Request, text),
         });
     }
 }
@@ -129,26 +188,24 @@ fn unclear(asked: &Asked, said: &str) -> String {
 fn git() -> Finding {
     match std::process::Command::new("git").arg("--version").output() {
         Ok(output) if output.status.success() => {
-            Finding { good: Some(true), text: String::from_utf8_lossy(&output.stdout).trim().to_owned() }
+            Finding::ok(Check::Git, String::from_utf8_lossy(&output.stdout).trim())
         }
-        _ => {
-            Finding { good: None, text: "git is not on the PATH; it is only needed to keep a project's history".into() }
-        }
+        _ => Finding::note(Check::Git, "git is not on the PATH; it is only needed to keep a project's history"),
     }
 }
 
 fn project_finding(global: &Global) -> Finding {
     let directory = match project::directory(global) {
         Ok(directory) => directory,
-        Err(failure) => return Finding { good: Some(false), text: failure.message },
+        Err(failure) => return Finding::fail(Check::Project, failure.message),
     };
     match Project::open(&directory).and_then(|project| project.runnable().map(|()| project)) {
         Ok(project) => {
             let connections = counted(project.settings.connections.len(), "connection");
-            Finding { good: Some(true), text: format!("project {} with {connections}", project.root.display()) }
+            Finding::ok(Check::Project, format!("project {} with {connections}", project.root.display()))
         }
         // Being nowhere near a project is no fault; one that cannot be used is.
-        Err(error @ ProjectError::Missing(_)) => Finding { good: None, text: error.to_string() },
-        Err(error) => Finding { good: Some(false), text: error.to_string() },
+        Err(error @ ProjectError::Missing(_)) => Finding::note(Check::Project, error.to_string()),
+        Err(error) => Finding::fail(Check::Project, error.to_string()),
     }
 }

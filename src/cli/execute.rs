@@ -260,7 +260,7 @@ fn close(attempt: &Attempt, unit: &UnitKey, facts: &mut Facts, rule: FailureRule
 
 /// Puts calls that failed before they reached the tools on the transcript, each once.
 fn file_rejected(attempt: &Attempt, facts: &Facts) {
-    for call in facts.tally.calls() {
+    for call in facts.tally.calls().iter().chain(facts.tally.refusals()) {
         attempt.transcript().record_failure(&RejectedCall {
             tool: &call.tool,
             tool_use_id: call.tool_use_id.as_deref(),

@@ -165,10 +165,10 @@ impl HeldUnit {
         let held = Note::CallHeld { tool, tool_use_id, input };
         if let Err(error) = self.holds.note(&self.unit, self.attempt, &held) {
             wait.decided = true;
-            return Decision::Deny(format!("the call cannot be held: {error}"));
+            return Decision::Refuse(format!("the call cannot be held: {error}"));
         }
         // The other end is dropped only with an answer, or with the whole run.
-        let Ok(said) = said.await else { return Decision::Deny("the run is over".into()) };
+        let Ok(said) = said.await else { return Decision::Refuse("the run is over".into()) };
         let (decision, outcome) = match said {
             Said::LetGo => (CallDecision::Released, Decision::Allow),
             Said::Ruling(Ruling::Allow) => (CallDecision::Allowed, Decision::Allow),
@@ -177,7 +177,7 @@ impl HeldUnit {
         };
         match wait.end(decision, &outcome) {
             Ok(()) => outcome,
-            Err(error) => Decision::Deny(format!("the decision cannot be recorded: {error}")),
+            Err(error) => Decision::Refuse(format!("the decision cannot be recorded: {error}")),
         }
     }
 }
@@ -196,7 +196,7 @@ impl Wait<'_> {
         let (input, reason) = match outcome {
             Decision::Allow => (None, None),
             Decision::AllowEdited(input) => (Some(input.clone()), None),
-            Decision::Deny(reason) => (None, Some(reason.clone())),
+            Decision::Deny(reason) | Decision::Refuse(reason) => (None, Some(reason.clone())),
         };
         let note = Note::CallDecided { tool_use_id: self.tool_use_id.take(), decision, input, reason };
         self.gate.holds.note(&self.gate.unit, self.gate.attempt, &note)
@@ -362,7 +362,7 @@ mod tests {
         let (holds, tape) = holds();
         holds.hold(&unit());
         *tape.1.lock().unwrap() = true;
-        let Decision::Deny(why) = holds.gate(&unit(), 1).decide(call("a")).await else { panic!("it passed") };
+        let Decision::Refuse(why) = holds.gate(&unit(), 1).decide(call("a")).await else { panic!("it passed") };
         assert!(why.contains("no space left"), "{why}");
     }
 }

@@ -304,7 +304,7 @@ async fn on_screen(
     let left = left?;
     let (summary, _) = screen::leave_summary(left.timeline)?;
     ended.map_err(Failure::internal)?;
-    Ok(Outcome { exit: screen::after(&left.how, summary.exit()), summary })
+    Ok(Outcome { exit: screen::after(&left.how, summary.exit_after(left.interrupted)), summary })
 }
 
 /// The run, with lines, JSON or nothing about it.
@@ -337,10 +337,12 @@ async fn plainly(
     shown?;
     sink.end(&origin, state)?;
     ended.map_err(Failure::internal)?;
-    let signalled = signals.await.ok().flatten();
-    // A Ctrl-C that came when everything was on its way, and let it end, changed nothing.
-    let signalled = signalled.filter(|exit| *exit != Exit::Signal(signals::SIGINT) || !summary.unfinished.is_empty());
-    Ok(Outcome { exit: signalled.unwrap_or_else(|| summary.exit()), summary })
+    let exit = match signals.await.ok().flatten() {
+        Some(Exit::Signal(signals::SIGINT)) => summary.exit_after(true),
+        Some(exit) => exit,
+        None => summary.exit(),
+    };
+    Ok(Outcome { exit, summary })
 }
 
 fn note(recorder: &TapeWriter, note: &Note) -> Result<(), RecordError> {

@@ -11,6 +11,7 @@ use crate::{
     actions::{
         Event, Phase,
         event::{ActionEvent, Detail},
+        label,
     },
     cli::summary::counted,
     decode::content_text,
@@ -88,7 +89,7 @@ impl<W: Write> Lines<W> {
                 let (glyph, text) = if completed.ok {
                     ('✓', completed.answer.as_ref())
                 } else {
-                    ('✗', completed.error.as_deref().unwrap_or("failed"))
+                    ('✗', completed.error.as_deref().map_or("failed", label::error))
                 };
                 self.line(at, &lane(unit, attempt), glyph, &format!("completed: {text}"));
             }
@@ -109,7 +110,7 @@ impl<W: Write> Lines<W> {
                     (Some(false), None) => '✗',
                     _ => '✓',
                 };
-                let mut text = crate::actions::label::of(&event.action).to_string();
+                let mut text = label::of(&event.action).to_string();
                 if let Some(took) = took {
                     let _ = write!(text, "  {:.1}s", seconds(took));
                 }

@@ -81,6 +81,7 @@ fn passed_on(command: Command, holds: &Holds) -> Vec<Input> {
         Command::RetryFailed { units } => units.into_iter().map(|unit| Input::RetryRequested { unit }).collect(),
         Command::Stop { unit } => vec![Input::StopRequested { unit }],
         Command::Drain => vec![Input::Drain],
+        Command::Slots { by } => vec![Input::SlotsChanged { by }],
         Command::StopAll => vec![Input::StopAll],
         Command::KillAll => vec![Input::KillAll],
         Command::Hold { unit } => {

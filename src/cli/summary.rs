@@ -101,6 +101,14 @@ impl Summary {
         self.counts.iter().find(|(known, _)| *known == status).map_or(0, |(_, count)| *count)
     }
 
+    /// The exit code of a run that ended so after somebody `interrupted` it, or did not. An interrupt that came when
+    /// everything was on its way, and let it end, changed nothing.
+    pub fn exit_after(&self, interrupted: bool) -> Exit {
+        let over = [UnitStatus::Succeeded, UnitStatus::Budget, UnitStatus::Failed];
+        let cut_short = self.counts.iter().any(|(status, count)| *count > 0 && !over.contains(status));
+        if interrupted && cut_short { Exit::Signal(signals::SIGINT) } else { self.exit() }
+    }
+
     /// The exit code of a run that ended so.
     pub fn exit(&self) -> Exit {
         if self.limited {
@@ -264,5 +272,14 @@ mod tests {
     fn a_drained_run_did_not_succeed() {
         assert_eq!(left(&[]).exit(), Exit::Ok);
         assert_eq!(left(&["a"]).exit(), Exit::Signal(signals::SIGINT));
+    }
+
+    #[test]
+    fn an_interrupt_counts_when_it_cut_something_short() {
+        let ended = |status| Summary { counts: vec![(UnitStatus::Failed, 1), (status, 1)], ..left(&["a", "b"]) };
+        assert_eq!(ended(UnitStatus::Stopped).exit_after(true), Exit::Signal(signals::SIGINT));
+        assert_eq!(ended(UnitStatus::Queued).exit_after(true), Exit::Signal(signals::SIGINT));
+        assert_eq!(ended(UnitStatus::Stopped).exit_after(false), Exit::UnitFailed);
+        assert_eq!(ended(UnitStatus::Succeeded).exit_after(true), Exit::UnitFailed);
     }
 }

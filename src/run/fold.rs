@@ -118,10 +118,10 @@ impl Fold {
             Body::Out(bytes) => self.line(story, arrived, bytes, emit),
             Body::Raw(bytes) => self.line(story, arrived, bytes, emit),
             Body::Note(json) => self.note(story, arrived, &Note::parse(json), emit),
-            Body::Err(text) => {
+            Body::Err(_) => {
                 let Some(lane) = self.address(story, arrived, None, emit) else { return };
                 self.enter(story, lane, arrived);
-                self.lane(lane).stderr(story, arrived.seq, text);
+                self.lane(lane).stderr(story, arrived.seq);
             }
             Body::In(_) => {
                 let Some(lane) = self.address(story, arrived, None, emit) else { return };

@@ -112,6 +112,8 @@ actions! {
     Retry "retry" Units View "retry" "new attempt at the unit";
     RetryFailed "retry-failed" Units View "retry failed" "new attempts at all failed units; asks";
     Stop "stop" Units View "stop" "stop the unit; asks";
+    More "more-at-once" Units View "more" "one more unit at once";
+    Fewer "fewer-at-once" Units View "fewer" "one unit fewer at once; none is stopped";
     Hold "hold" Units Live "hold" "hold a running unit at its next call";
     LetGo "let-go" Units Held "let go" "let a held unit go on by itself";
     AllowOnce "allow-once" Units Held "allow once" "let the held call pass; the next waits";

@@ -8,7 +8,7 @@ use ratatui::buffer::Buffer;
 use tokio::sync::mpsc;
 
 use super::{
-    Options,
+    Exit, Left, Options,
     cache::{self, Cache},
     effect::{Command, Effect, Step},
     frame::{Dirty, Limiter},
@@ -128,9 +128,9 @@ impl App {
         app
     }
 
-    /// The timeline, when the screen is left.
-    pub fn into_timeline(self) -> Timeline {
-        self.timeline
+    /// What is left of the screen.
+    pub fn leave(self, how: Left) -> Exit {
+        Exit { how, interrupted: self.model.interrupts > 0, timeline: self.timeline }
     }
 
     /// Moves the clock.

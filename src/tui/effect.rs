@@ -30,6 +30,11 @@ pub enum Command {
     },
     /// Start nothing new, let what runs end.
     Drain,
+    /// Run so many more units at once, or fewer.
+    Slots {
+        /// How many more.
+        by: i32,
+    },
     /// Interrupt everything, giving it time to say so.
     StopAll,
     /// End everything now.

@@ -148,6 +148,8 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
         Action::Retry => return orders::retry(model, story),
         Action::RetryFailed => return orders::retry_failed(model, story),
         Action::Stop => return orders::stop(model, story),
+        Action::More => return orders::slots(model, story, 1),
+        Action::Fewer => return orders::slots(model, story, -1),
         Action::Hold => return hold::hold(model, story),
         Action::LetGo => return hold::let_go(model, story),
         Action::AllowOnce => return hold::allow(model, story),

@@ -74,6 +74,9 @@ impl Settings {
     }
 }
 
+/// What a person can set the slots to while the run goes on.
+pub const SLOTS: std::ops::RangeInclusive<u32> = 1..=64;
+
 /// Name of a timer. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TimerId(pub u64);
@@ -123,8 +126,12 @@ pub enum Input {
     LimitObserved(Observed),
     /// A person does not want to wait for the limit.
     LiftLimit,
-    /// A person wants another number of slots.
-    SlotsChanged(u32),
+    /// A person wants more slots or fewer: relative, so that two wishes in a row are two. Stays within [`SLOTS`]; with
+    /// fewer, what runs ends by itself.
+    SlotsChanged {
+        /// How many more.
+        by: i32,
+    },
 }
 
 /// What to do.
@@ -224,7 +231,7 @@ impl Schedule {
                 self.limit_changed(change, &seen.name, &mut orders);
             }
             Input::LiftLimit => self.lift(&mut orders),
-            Input::SlotsChanged(slots) => self.slots_changed(slots.max(1), &mut orders),
+            Input::SlotsChanged { by } => self.slots_changed(by, &mut orders),
         }
         self.launch(&mut orders);
         self.end_if_idle(&mut orders);
@@ -399,8 +406,11 @@ impl Schedule {
         }
     }
 
-    fn slots_changed(&mut self, slots: u32, orders: &mut Vec<Order>) {
-        if slots != self.settings.slots {
+    fn slots_changed(&mut self, by: i32, orders: &mut Vec<Order>) {
+        let now = self.settings.slots;
+        // A run that was started with more than can be set here may keep them, but gets no more.
+        let slots = now.saturating_add_signed(by).clamp(*SLOTS.start(), now.max(*SLOTS.end()));
+        if slots != now {
             self.settings.slots = slots;
             orders.push(Order::Note { lane: None, note: Note::ConcurrencyChanged { slots } });
         }

@@ -2,8 +2,11 @@
 //!
 //! One call may be reported by the hook, by the stream and by our own handler, in any order. The tally tells them
 //! apart by tool and call id alone. It must not know how a failure looks in a stream.
+//!
+//! A call that a person refused is kept apart: the agent reports it as failed, but it failed by a decision, not by a
+//! mistake of the model or of a tool.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Prefix under which the agent sees our tools.
 pub const SERVER_PREFIX: &str = "mcp__ktx__";
@@ -51,6 +54,9 @@ pub struct Tally {
     failed: Vec<FailedCall>,
     /// Positions in `failed`, by tool and call id.
     by_id: HashMap<(String, String), usize>,
+    refused: Vec<FailedCall>,
+    /// Ids of `refused`. An id alone is enough: a person decides over one call, whatever its reporters call its tool.
+    refused_ids: HashSet<String>,
 }
 
 /// One failed call.
@@ -69,7 +75,24 @@ pub struct FailedCall {
 }
 
 impl Tally {
-    /// Reports a failure (also a rejected or denied call) of a tool with or without its server prefix.
+    /// A person refused this call. Later reports of it are not counted as failures.
+    pub fn refused(&mut self, tool: &str, tool_use_id: Option<&str>, reason: &str) {
+        let tool_use_id = tool_use_id.filter(|id| !id.is_empty());
+        if let Some(id) = tool_use_id
+            && !self.refused_ids.insert(id.to_owned())
+        {
+            return;
+        }
+        self.refused.push(FailedCall {
+            tool: bare_name(tool).to_owned(),
+            subject: None,
+            tool_use_id: tool_use_id.map(str::to_owned),
+            message: cut(reason).to_owned(),
+            recovered: false,
+        });
+    }
+
+    /// Reports a failure (also a rejected call, or one that a rule denied) of a tool with or without its server prefix.
     /// True if it was not counted yet; without an id it always counts.
     pub fn failed(&mut self, tool: &str, tool_use_id: Option<&str>, message: &str) -> bool {
         self.failed_on(tool, None, tool_use_id, message)
@@ -81,6 +104,9 @@ impl Tally {
         let tool = bare_name(tool);
         let tool_use_id = tool_use_id.filter(|id| !id.is_empty());
         if let Some(id) = tool_use_id {
+            if self.refused_ids.contains(id) {
+                return false;
+            }
             let key = (tool.to_owned(), id.to_owned());
             if let Some(known) = self.by_id.get(&key).and_then(|at| self.failed.get_mut(*at)) {
                 known.learn(subject, message);
@@ -119,6 +145,11 @@ impl Tally {
     /// Every failed call, in order of its first report.
     pub fn calls(&self) -> &[FailedCall] {
         &self.failed
+    }
+
+    /// Every call that a person refused, in order.
+    pub fn refusals(&self) -> &[FailedCall] {
+        &self.refused
     }
 
     /// How many calls fail the unit under `rule`.
@@ -165,6 +196,19 @@ mod tests {
         assert!(!tally.failed_on("wiki_write", Some("orders"), Some("t1"), "later words"));
         let [call] = tally.calls() else { unreachable!("one call: {tally:?}") };
         assert_eq!((call.subject.as_deref(), call.message.as_str()), (Some("orders"), "no such page"));
+    }
+
+    #[test]
+    fn a_refusal_of_a_person_is_no_failure_whoever_reports_it() {
+        let mut tally = Tally::default();
+        tally.refused("mcp__ktx__wiki_write", Some("t1"), "not this page");
+        tally.refused("wiki_write", Some("t1"), "again");
+        assert!(!tally.failed("wiki_write", Some("t1"), "denied"));
+        assert!(!tally.failed("?", Some("t1"), "permission denied"));
+        assert_eq!((tally.count(FailureRule::Strict), tally.refusals().len()), (0, 1));
+        assert_eq!(tally.refusals()[0].message, "not this page");
+        assert!(tally.failed("wiki_write", Some("t2"), "another call"));
+        assert_eq!(tally.count(FailureRule::Strict), 1);
     }
 
     #[test]

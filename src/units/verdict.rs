@@ -82,12 +82,16 @@ pub struct ResultFacts {
 
 /// Judges an attempt. First hit decides: prompt too large, isolation, loop (stopped, not recorded, not started, no or
 /// bad result), tool failures, dangling references, validation, publishing. A spent budget is a success that says so.
+///
+/// A call that a person refused is no tool failure under any rule: the rule asks whether the model worked well, and the
+/// person who refused has already judged that call, told the model why and let the attempt go on. It is counted and
+/// named in the sentence of a success.
 pub fn decide(unit: &UnitKey, facts: &Facts, rule: FailureRule) -> Verdict {
     let stop = facts.result.as_ref().map_or(StopReason::Error, stop_reason);
     before_start(unit, facts)
         .or_else(|| of_loop(facts, stop))
         .or_else(|| of_work(unit, facts, rule, stop))
-        .unwrap_or_else(|| success(stop))
+        .unwrap_or_else(|| success(stop, facts.tally.refusals().len()))
 }
 
 /// KTX's three words for a result. Turn and cost budgets come first, whatever `is_error` says: releases before 2.1.88
@@ -154,13 +158,17 @@ fn of_work(unit: &UnitKey, facts: &Facts, rule: FailureRule, stop: StopReason) -
     Some(failure(stop, Cause::Internal, reason))
 }
 
-fn success(stop: StopReason) -> Verdict {
+fn success(stop: StopReason, refused: usize) -> Verdict {
     let (cause, reason) = match stop {
         StopReason::Budget => (Cause::Budget, "the turn or cost budget was spent before the model was done"),
         StopReason::Natural | StopReason::Error => (Cause::Completed, "completed"),
     };
+    let reason = match refused {
+        0 => reason.to_owned(),
+        refused => format!("{reason}; {refused} call(s) denied by a person"),
+    };
     let remedy = remedy::of(&cause);
-    Verdict { outcome: Outcome::Succeeded, stop, cause, reason: reason.to_owned(), remedy }
+    Verdict { outcome: Outcome::Succeeded, stop, cause, reason, remedy }
 }
 
 fn failure(stop: StopReason, cause: Cause, reason: String) -> Verdict {

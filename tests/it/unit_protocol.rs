@@ -371,11 +371,9 @@ async fn a_gate_edits_and_denies_calls() {
     let (facts, _) = scene.run(scene.claude(), Some(&api)).await;
     assert_eq!(scene.wiki.called(), [("wiki_read".into(), json!("edited"))]);
     assert_eq!(gate.held.lock().unwrap()[1].tool, "wiki_write");
-    let failures = failures(&facts);
-    assert!(
-        failures.len() == 1 && failures[0].0 == "wiki_write" && failures[0].1.contains("not today"),
-        "{failures:?}"
-    );
+    assert_eq!(failures(&facts), [], "what a person denies is no failure");
+    let [denied] = facts.tally.refusals() else { panic!("one call: {:?}", facts.tally) };
+    assert_eq!((denied.tool.as_str(), denied.message.as_str()), ("wiki_write", "not today"));
     assert_eq!(stop_reason(facts.result.as_ref().unwrap()), StopReason::Natural);
 }
 

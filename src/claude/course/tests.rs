@@ -228,3 +228,34 @@ fn garbage_changes_nothing() {
         assert!(steps.iter().all(|step| matches!(step, Step::Write(_))), "{garbage}: {steps:?}");
     }
 }
+
+/// A call at the gate.
+fn held(course: &mut Course, request: &str, id: &str) {
+    let hook = json!({"subtype": "hook_callback", "callback_id": "pre_tool_use", "tool_use_id": id,
+        "input": {"tool_name": "mcp__ktx__a", "tool_use_id": id, "tool_input": {}}});
+    let steps = line(course, &json!({"type": "control_request", "request_id": request, "request": hook}).to_string());
+    assert!(matches!(&steps[..], [Step::Hold(..)]), "{steps:?}");
+}
+
+#[test]
+fn what_a_person_denies_is_no_failure_and_what_we_refuse_is() {
+    for (decision, failed) in [(Decision::Deny("no".into()), 0), (Decision::Refuse("broken".into()), 1)] {
+        let mut course = working();
+        line(
+            &mut course,
+            r#"{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t1","name":"mcp__ktx__a","input":{}}]}}"#,
+        );
+        held(&mut course, "r1", "t1");
+        assert_eq!(frames(&course.decided("r1", decision)).len(), 1);
+        line(
+            &mut course,
+            r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t1","is_error":true,"content":"no"}]}}"#,
+        );
+        line(
+            &mut course,
+            r#"{"type":"result","subtype":"success","is_error":false,"result":"done","permission_denials":[{"tool_name":"mcp__ktx__a","tool_use_id":"t1"}]}"#,
+        );
+        let tally = course.into_facts().tally;
+        assert_eq!((tally.calls().len(), tally.refusals().len()), (failed, 1 - failed));
+    }
+}

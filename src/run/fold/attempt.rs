@@ -49,7 +49,7 @@ pub(super) struct LaneFold {
     translator: Translator,
     /// Rows of calls without a result, by id.
     open: HashMap<Box<str>, usize>,
-    /// Ids of calls that failed or were denied.
+    /// Ids of calls whose failure is counted, or is none because a person refused them.
     failed: HashSet<Box<str>>,
     denied: HashSet<Box<str>>,
     /// Recent API messages with the highest usage seen of each.
@@ -192,7 +192,7 @@ impl LaneFold {
     }
 
     /// A stderr line is shown, not judged: the CLI also warns there.
-    pub(super) fn stderr(&mut self, story: &mut Story, seq: Seq, _text: &str) {
+    pub(super) fn stderr(&mut self, story: &mut Story, seq: Seq) {
         self.push_row(story, Row::new(seq, 0, RowKind::Warning, RowEnd::Ok, 0));
     }
 
@@ -228,6 +228,12 @@ impl LaneFold {
             return;
         }
         self.attempt(story).failures += 1;
+    }
+
+    /// A person refused a call: it counts as denied, and what the agent says of it is no failure.
+    pub(super) fn refused(&mut self, story: &mut Story, id: &str) {
+        self.count_denial(story, id);
+        self.failed.insert(id.into());
     }
 
     fn assistant(&mut self, story: &mut Story, seq: Seq, chat: &Chat<'_>, depth: u8) {
@@ -273,8 +279,8 @@ impl LaneFold {
     fn user(&mut self, story: &mut Story, seq: Seq, chat: &Chat<'_>, depth: u8) {
         for block in &chat.blocks {
             let Block::ToolResult(result) = block else { continue };
-            let refused = chat.refused.contains(&result.tool_use_id);
             let id = result.tool_use_id.as_ref();
+            let refused = chat.refused.contains(&result.tool_use_id) || self.denied.contains(id);
             let end = match (refused, result.is_error) {
                 (true, _) => RowEnd::Denied,
                 (false, Some(true)) => RowEnd::Failed,

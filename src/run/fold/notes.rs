@@ -83,6 +83,9 @@ impl Fold {
                     held.remove(place);
                 }
                 let denied = *decision == CallDecision::Denied;
+                if let (true, Some(id)) = (denied, tool_use_id) {
+                    fold.refused(story, id);
+                }
                 fold.note_row(story, arrived.seq, if denied { RowEnd::Denied } else { RowEnd::Ok });
                 fold.settle_hold(story, at, None, emit);
             }
@@ -100,6 +103,7 @@ impl Fold {
                 if let Some(planned) = &mut story.state.planned {
                     Arc::make_mut(planned).concurrency = *slots;
                 }
+                self.remark(story, arrived, Level::Info, format!("{slots} at once from here on"));
             }
             Note::Published { paths } => {
                 let Some(lane) = self.address(story, arrived, None, emit) else { return };

@@ -75,7 +75,8 @@ pub(super) fn line(body: &Body<'_>, json: &[u8], most: usize) -> String {
             let word = result.subtype.as_deref().unwrap_or(if result.failed() { "failed" } else { "completed" });
             let cost = result.total_cost_usd.map(|cost| format!(" · ${cost:.2}")).unwrap_or_default();
             let error = result.error.as_deref().or_else(|| result.errors.first().map(AsRef::as_ref));
-            let text = error.or(result.result.as_deref()).map(|text| format!(" · {}", one_row(text, most)));
+            let text =
+                error.map(label::error).or(result.result.as_deref()).map(|text| format!(" · {}", one_row(text, most)));
             format!("{word}{cost}{}", text.unwrap_or_default())
         }
         Body::Control { .. } | Body::Other(_) | Body::Malformed => raw(),

@@ -7,6 +7,7 @@ use crate::{
         effect::{Command, Effect},
         model::{EntryView, Model, Of, Pane, Question, Transcript, View, is_failure},
     },
+    units::schedule::SLOTS,
 };
 
 /// The unit that an order is about.
@@ -56,6 +57,21 @@ pub(super) fn retry_failed(model: &mut Model, story: &Story) -> Vec<Effect> {
             details: listed(&units),
             then: vec![Effect::Command(Command::RetryFailed { units })],
         });
+    }
+    Vec::new()
+}
+
+/// Another number of units at once. The run decides; the note that comes back shows in the header.
+pub(super) fn slots(model: &mut Model, story: &Story, by: i32) -> Vec<Effect> {
+    let now = story.state.planned.as_ref().map(|plan| plan.concurrency);
+    if !model.live {
+        model.say("this is a record: what it ran at once is what it ran");
+    } else if by > 0 && now.is_some_and(|now| now >= *SLOTS.end()) {
+        model.say(format!("{} units at once is the most", SLOTS.end()));
+    } else if by < 0 && now.is_some_and(|now| now <= *SLOTS.start()) {
+        model.say("one unit at once is the least; drain or stop the run instead");
+    } else {
+        return vec![Effect::Command(Command::Slots { by })];
     }
     Vec::new()
 }

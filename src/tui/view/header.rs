@@ -164,6 +164,9 @@ fn numbers(scene: &Scene<'_>) -> Vec<Fact> {
     let units = state.units.len();
     let mut facts =
         vec![Fact::new(3, Role::Text, if units == 1 { "1 unit".to_owned() } else { format!("{units} units") })];
+    if let Some(plan) = state.planned.as_ref().filter(|plan| units > 1 && plan.concurrency > 0) {
+        facts.push(Fact::new(5, Role::Dim, format!("{} at once", plan.concurrency)));
+    }
     for status in Totals::ORDER {
         let number = totals.count(status);
         if number > 0 {

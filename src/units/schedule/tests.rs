@@ -348,8 +348,8 @@ fn slots_change_while_running() {
         &mut schedule,
         [
             Input::Begin,
-            Input::SlotsChanged(3),
-            Input::SlotsChanged(0),
+            Input::SlotsChanged { by: 2 },
+            Input::SlotsChanged { by: -9 },
             ended(0, 1, ok()),
             ended(1, 1, ok()),
             ended(2, 1, ok()),
@@ -363,6 +363,20 @@ fn slots_change_while_running() {
 
     start u3/1
     ");
+}
+
+#[test]
+fn slots_stay_within_their_bounds() {
+    let slots = |from: u32, by: i32| {
+        let mut schedule = Schedule::new(keys(1), settings(from));
+        play(&mut schedule, [Input::SlotsChanged { by }])
+    };
+    assert_eq!(slots(63, 5), "note: slots 64");
+    assert_eq!(slots(64, 1), "");
+    assert_eq!(slots(1, -1), "");
+    assert_eq!(slots(100, 1), "", "never fewer by asking for more");
+    assert_eq!(slots(100, -1), "note: slots 99");
+    assert_eq!(slots(2, i32::MIN), "note: slots 1");
 }
 
 #[test]
@@ -516,7 +530,10 @@ impl Oracle {
                     self.halt();
                 }
             }
-            Input::SlotsChanged(slots) => self.slots = (*slots).max(1) as usize,
+            Input::SlotsChanged { by } => {
+                let slots = i32::try_from(self.slots).unwrap() + by;
+                self.slots = usize::try_from(slots.clamp(1, 64)).unwrap();
+            }
             Input::Begin | Input::LimitObserved(_) | Input::LiftLimit => {}
         }
     }
@@ -589,7 +606,7 @@ enum Move {
     RetryFailed,
     Stop(usize),
     Run(u8),
-    Slots(u32),
+    Slots(i32),
     Reject(Option<u64>),
     Lift,
     Stray(usize, u32),
@@ -604,7 +621,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         1 => Just(Move::RetryFailed),
         2 => (0..8usize).prop_map(Move::Stop),
         1 => (0..9u8).prop_map(Move::Run),
-        1 => (0..5u32).prop_map(Move::Slots),
+        1 => (-5..6i32).prop_map(Move::Slots),
         1 => prop::option::of(0..100_000u64).prop_map(Move::Reject),
         1 => Just(Move::Lift),
         1 => (0..9usize, 0..4u32).prop_map(|(n, attempt)| Move::Stray(n, attempt)),
@@ -636,7 +653,7 @@ fn input_for(schedule: &Schedule, step: &Move) -> Option<Input> {
         Move::Run(1) => Input::StopAll,
         Move::Run(2) => Input::KillAll,
         Move::Run(_) => return None,
-        Move::Slots(slots) => Input::SlotsChanged(*slots),
+        Move::Slots(slots) => Input::SlotsChanged { by: *slots },
         Move::Reject(resets) => rejected(0, *resets),
         Move::Lift => Input::LiftLimit,
         Move::Stray(n, attempt) => Input::Ready { unit: key(*n), attempt: *attempt },

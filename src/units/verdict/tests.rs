@@ -301,3 +301,16 @@ proptest! {
         prop_assert!(verdict.outcome == Outcome::Succeeded || verdict.remedy.is_some());
     }
 }
+
+#[test]
+fn a_call_that_a_person_denied_fails_no_unit_and_is_told() {
+    let mut facts = Facts {
+        result: Some(ResultFacts { subtype: Some("success".into()), ..ResultFacts::default() }),
+        ..Facts::default()
+    };
+    facts.tally.refused("wiki_write", Some("t1"), "not this page");
+    facts.tally.failed("wiki_write", Some("t1"), "permission denied");
+    let verdict = decide(&"u".into(), &facts, FailureRule::Strict);
+    assert_eq!(verdict.outcome, Outcome::Succeeded);
+    assert_eq!(verdict.reason, "completed; 1 call(s) denied by a person");
+}

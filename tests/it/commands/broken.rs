@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use serde_json::Value;
+
 use super::place::{Place, Ran};
 
 const NOTES: &str = "connections: {notes: {driver: docs, source_dir: notes}}\n";
@@ -36,6 +38,12 @@ fn a_project_that_cannot_be_used() {
         let doctor = place.run(&["doctor"]);
         assert_eq!(doctor.code, Some(96));
         assert!(doctor.stdout.contains("FAIL") && doctor.stdout.contains(remedy), "{doctor:?}");
+        let json = place.run(&["doctor", "--ui", "json"]);
+        let checks: Vec<Value> = json.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(checks.iter().all(|check| check["v"] == 1 && check["check"].is_string()), "{checks:?}");
+        let failed = checks.iter().find(|check| check["result"] == "fail").expect("a failed check");
+        assert!(failed["text"].as_str().unwrap().contains(remedy), "{failed}");
+        assert_eq!(json.code, Some(96));
     }
 }
 

@@ -204,7 +204,7 @@ fn interrupts_drain_then_stop() {
     assert_eq!(pids.len(), 1, "nothing else was started");
     terminal.sees_unit('■', "dbt-all");
     terminal.press("q");
-    assert_eq!(terminal.leaves().exit_code(), 100);
+    assert_eq!(terminal.leaves().exit_code(), 130);
 }
 
 /// One call is edited, one allowed, one denied, and the rest let go.
@@ -215,7 +215,7 @@ fn a_unit_is_stepped_and_its_replay_tells_what_was_decided() {
     let lost = Turn::blocks([ktx("read_raw_file", json!({"path": "lost.md"}))]);
     let draft = json!({"key": "draft", "summary": "A draft", "content": "# Draft\n", "rawPaths": ["crates.md"]});
     let turns = [lost, read, Turn::blocks([ktx("wiki_write", draft)]), ledger, page, last];
-    let deck = Deck::new([asked_by("docs-crates", turns)]).set("[ingest]\ntool_failures = \"recoverable\"\n");
+    let deck = Deck::new([asked_by("docs-crates", turns)]);
     let mut terminal = Terminal::open(&deck, &["step", "docs-crates"]);
     terminal.sees(&["read_raw_file waits for you"]);
     terminal.sees(&["\"path\": \"lost.md\""]);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ingestdeck::{
-    tape::note::Level,
+    tape::{Note, note::Level},
     tui::{Command, Exit, Left, LiveHandle, Until, world::Input},
 };
 use proptest::prelude::*;
@@ -66,6 +66,30 @@ fn retrying_all_asks_and_names_the_count() {
     assert!(given.is_empty());
     let (_, _, given) = orders(&tape::running(), "Ry");
     assert_eq!(given, [Command::RetryFailed { units: vec!["notion-revenue-policy".into()] }]);
+}
+
+#[test]
+fn units_at_once_are_changed_while_they_run() {
+    let (script, _, given) = orders(&tape::running(), "++-");
+    assert_eq!(given, [1, 1, -1].map(|by| Command::Slots { by }));
+    assert!(script.text().contains("4 at once"), "{}", script.text());
+    let mut changed = tape::running();
+    changed.note(None, &Note::ConcurrencyChanged { slots: 1 });
+    let (script, _, given) = orders(&changed, "-L");
+    assert!(given.is_empty() && script.text().contains("one unit at once is the least"), "{}", script.text());
+    assert!(script.text().contains("1 at once") && script.text().contains("1 at once from here on"));
+    changed.note(None, &Note::ConcurrencyChanged { slots: 64 });
+    assert!(orders(&changed, "+").2.is_empty());
+    let replayed = play(changed.timeline(), None, options(), Script::new("+", SIZE)).0.text();
+    assert!(replayed.contains("64 at once") && replayed.contains("this is a record"), "{replayed}");
+}
+
+#[test]
+fn whoever_interrupts_is_known_to_have() {
+    let (_, exit, _) = orders(&tape::running(), "<c-c>");
+    assert!(exit.interrupted);
+    let (_, exit, _) = orders(&tape::running(), "j");
+    assert!(!exit.interrupted);
 }
 
 #[test]
