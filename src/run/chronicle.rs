@@ -60,11 +60,6 @@ impl Marks {
     pub fn first(self) -> Option<Mark> {
         Mark::ALL.into_iter().find(|mark| self.has(*mark))
     }
-
-    /// True for what a person has to look at.
-    pub fn is_bad(self) -> bool {
-        self.has(Mark::Failure) || self.has(Mark::Denial)
-    }
 }
 
 /// A stretch of time.
@@ -92,8 +87,8 @@ pub struct Chronicle {
     entries: u64,
     last: Millis,
     counts: [u64; 4],
-    /// Entries and attempts of failures and denials.
-    bad: Vec<(u32, LaneId)>,
+    /// Failures and denials: their entries and attempts.
+    bad: Vec<(u32, LaneId, Mark)>,
 }
 
 impl Default for Chronicle {
@@ -119,9 +114,9 @@ impl Chronicle {
             for mark in Mark::ALL {
                 self.counts[mark as usize] += u64::from(touch.marks.has(mark));
             }
-            if touch.marks.is_bad() {
+            if let Some(mark @ (Mark::Failure | Mark::Denial)) = touch.marks.first() {
                 let seq = u32::try_from(seq.0).unwrap_or(u32::MAX);
-                self.bad.push((seq, touch.lane.unwrap_or_default()));
+                self.bad.push((seq, touch.lane.unwrap_or_default(), mark));
             }
         }
     }
@@ -183,16 +178,16 @@ impl Chronicle {
     }
 
     /// The first failure or denial at or behind the entry `seq`.
-    pub fn bad_from(&self, seq: Seq) -> Option<(Seq, LaneId)> {
-        let place = self.bad.partition_point(|(bad, _)| u64::from(*bad) < seq.0);
-        self.bad.get(place).map(|(seq, lane)| (Seq(u64::from(*seq)), *lane))
+    pub fn bad_from(&self, seq: Seq) -> Option<(Seq, LaneId, Mark)> {
+        let place = self.bad.partition_point(|(bad, ..)| u64::from(*bad) < seq.0);
+        self.bad.get(place).map(|(seq, lane, mark)| (Seq(u64::from(*seq)), *lane, *mark))
     }
 
     /// The last failure or denial before the entry `seq`.
-    pub fn bad_before(&self, seq: Seq) -> Option<(Seq, LaneId)> {
-        let place = self.bad.partition_point(|(bad, _)| u64::from(*bad) < seq.0);
-        let (seq, lane) = self.bad.get(place.checked_sub(1)?)?;
-        Some((Seq(u64::from(*seq)), *lane))
+    pub fn bad_before(&self, seq: Seq) -> Option<(Seq, LaneId, Mark)> {
+        let place = self.bad.partition_point(|(bad, ..)| u64::from(*bad) < seq.0);
+        let (seq, lane, mark) = self.bad.get(place.checked_sub(1)?)?;
+        Some((Seq(u64::from(*seq)), *lane, *mark))
     }
 }
 
@@ -222,14 +217,14 @@ mod tests {
             };
             chronicle.note(Seq(seq), Millis(seq * 1000), touch(mark));
         }
-        let found = |found: Option<(Seq, LaneId)>| found.map(|(seq, _)| seq.0);
+        let found = |found: Option<(Seq, LaneId, Mark)>| found.map(|(seq, ..)| seq.0);
         assert_eq!(found(chronicle.bad_from(Seq(0))), Some(2));
         assert_eq!(found(chronicle.bad_from(Seq(2))), Some(2));
         assert_eq!(found(chronicle.bad_from(Seq(3))), Some(7));
         assert_eq!(found(chronicle.bad_from(Seq(8))), None);
         assert_eq!(found(chronicle.bad_before(Seq(7))), Some(2));
         assert_eq!(found(chronicle.bad_before(Seq(2))), None);
-        assert_eq!(chronicle.bad_from(Seq(0)), Some((Seq(2), LaneId(3))));
+        assert_eq!(chronicle.bad_from(Seq(0)), Some((Seq(2), LaneId(3), Mark::Failure)));
         assert_eq!(Mark::ALL.map(|mark| chronicle.count(mark)), [1, 1, 0, 1]);
     }
 

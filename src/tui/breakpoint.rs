@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Something that can happen in a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Condition {
     /// A call, a session or a unit fails, or a call is refused.
     Failure,
@@ -38,6 +38,12 @@ pub enum Condition {
 pub struct Pattern {
     text: String,
     matcher: GlobMatcher,
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
 }
 
 impl Pattern {

@@ -155,7 +155,7 @@ pub fn wants(model: &Model, story: &Story) -> Wants {
             let width = plan.body.width.saturating_sub(2);
             wants.document = Some(Wanted { parts: view.parts.clone(), width });
         }
-        Some(View::Help(_) | View::Log(_)) => {}
+        Some(View::Help(_) | View::Log(_) | View::Breakpoints(_)) => {}
         None => {
             if let (Some(_), Some((_, attempt))) = (plan.stream, model.attempt(story)) {
                 let rows = story.rows(attempt.lane).iter().skip(model.deck.stream.offset);

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::model::Pace;
+use super::{breakpoint::Condition, model::Pace};
 use crate::{
-    run::state::LaneId,
+    run::{Moment, state::LaneId},
     tape::{Seq, UnitKey},
 };
 
@@ -99,8 +99,12 @@ pub enum Effect {
         /// What they are.
         what: String,
     },
-    /// Show the moment after so many entries.
-    Seek(u64),
+    /// Show a moment.
+    Go(Moment),
+    /// Show a moment that somebody points at; the last one counts.
+    Scrub(Moment),
+    /// Go on until something happens.
+    Until(Condition),
     /// Show another moment, relative to this one.
     Step(Step),
     /// Change how time passes.
@@ -125,6 +129,18 @@ pub enum Step {
     Turn {
         /// Whose; an index into the units.
         unit: usize,
+        /// Towards the end.
+        forward: bool,
+    },
+    /// One row of a unit.
+    Action {
+        /// Whose; an index into the units.
+        unit: usize,
+        /// Towards the end.
+        forward: bool,
+    },
+    /// One failure or denial, of whatever unit.
+    Failure {
         /// Towards the end.
         forward: bool,
     },

@@ -3,6 +3,8 @@
 //! Views read and paint. They change nothing, know no clock and no terminal, and cost what is visible, never what there
 //! is. Every text goes through [`Pen`], which is the only way to a cell and makes it safe.
 
+pub mod bar;
+pub mod breakpoints;
 pub mod dialog;
 pub mod entry;
 pub mod footer;
@@ -26,7 +28,7 @@ use super::{
     theme::{Role, Theme},
 };
 use crate::{
-    run::{Origin, state::Story},
+    run::{Chronicle, Origin, state::Story},
     tape::Millis,
 };
 
@@ -37,6 +39,8 @@ pub struct Scene<'a> {
     pub model: &'a Model,
     /// The run.
     pub story: &'a Story,
+    /// What happened when.
+    pub chronicle: &'a Chronicle,
     /// Bodies of what is visible.
     pub cache: &'a Cache,
     /// Colours and glyphs.
@@ -58,8 +62,6 @@ pub struct Shown {
     pub at_end: bool,
     /// True when nothing more will come.
     pub ended: bool,
-    /// Time of the last entry that was ever folded.
-    pub last: Millis,
     /// Names of variables that a setting passed on although they would be withheld.
     pub passed: Vec<String>,
     /// Why reading stopped, if it did.
@@ -100,8 +102,10 @@ pub fn draw(scene: &Scene<'_>, buf: &mut Buffer) {
         Some(View::Entry(view)) => entry::draw(scene, view, plan.body, buf),
         Some(View::Help(list)) => help::draw(scene, list, plan.body, buf),
         Some(View::Log(list)) => log::draw(scene, list, plan.body, buf),
+        Some(View::Breakpoints(list)) => breakpoints::draw(scene, list, plan.body, buf),
     }
     dialog::toasts(scene, plan.body, buf);
+    bar::draw(scene, plan.bar, buf);
     footer::draw(scene, plan.footer, buf);
     if let Some(editor) = &scene.model.editor {
         dialog::editor(scene, editor, plan.body, buf);

@@ -17,6 +17,8 @@ pub enum View {
     Help(List),
     /// The run's remarks.
     Log(List),
+    /// Conditions that time stops at.
+    Breakpoints(List),
 }
 
 /// Every line of an attempt.

@@ -41,7 +41,7 @@ fn go(model: &mut Model, story: &Story, forward: bool, here: bool) -> Vec<Effect
         None => len.saturating_sub(1),
     };
     let (over, from) = match model.views.last() {
-        Some(View::Help(_)) => return Vec::new(),
+        Some(View::Help(_) | View::Breakpoints(_)) => return Vec::new(),
         Some(View::Log(list)) => {
             let remarks = story.remarks();
             let from = before(list.selected, remarks.len());
@@ -99,7 +99,7 @@ fn land(model: &mut Model, story: &Story, place: usize) {
             view.scroll = place.saturating_sub(2);
         }
         Some(View::Log(list)) => list.select(place, story.remarks().len()),
-        Some(View::Help(_)) => {}
+        Some(View::Help(_) | View::Breakpoints(_)) => {}
         None if model.deck.focus == Pane::Units => choose(model, story, place),
         None => {
             let len = model.deck.lane.map_or(0, |lane| story.rows(lane).len());
@@ -112,7 +112,7 @@ fn land(model: &mut Model, story: &Story, place: usize) {
 pub(super) fn failure(model: &mut Model, story: &Story, forward: bool) {
     let entries = story.state.entries;
     let hit = match model.views.last() {
-        Some(View::Help(_)) => return,
+        Some(View::Help(_) | View::Breakpoints(_)) => return,
         Some(View::Log(list)) => {
             let remarks = story.remarks();
             nearest(remarks.len(), list.selected, forward, |row| {

@@ -4,8 +4,10 @@ use crate::{
     run::state::{LaneId, RowKind, Story, Unit, UnitStatus},
     tape::{Seq, UnitKey},
     tui::{
+        action::Action,
         effect::{Command, Effect},
         model::{EntryView, Model, Of, Pane, Question, Transcript, View, is_failure},
+        view::clock,
     },
     units::schedule::SLOTS,
 };
@@ -22,8 +24,21 @@ pub(super) fn target<'a>(model: &Model, story: &'a Story) -> Option<&'a Unit> {
 
 const RECORDED: &str = "this is a record, so nothing runs; `ingestdeck run --only UNIT` runs a unit again";
 
+/// Orders are for the present. True, and said so, if another moment is shown.
+pub(super) fn is_too_late(model: &mut Model, order: &str) -> bool {
+    if model.looks_back() {
+        let key = model.keymap.first(Action::ToEnd).unwrap_or_else(|| ":live".to_owned());
+        let behind = clock(model.extent.now.since(model.time));
+        model.say(format!("this is the past, {behind} behind live: {key} goes back to LIVE, then {order}"));
+    }
+    model.looks_back()
+}
+
 pub(super) fn retry(model: &mut Model, story: &Story) -> Vec<Effect> {
     model.deck.auto = false;
+    if is_too_late(model, "retry") {
+        return Vec::new();
+    }
     let Some(unit) = target(model, story) else { return Vec::new() };
     let refusal = match unit.status {
         _ if !model.live => RECORDED.to_owned(),
@@ -45,6 +60,9 @@ pub(super) fn retry(model: &mut Model, story: &Story) -> Vec<Effect> {
 }
 
 pub(super) fn retry_failed(model: &mut Model, story: &Story) -> Vec<Effect> {
+    if is_too_late(model, "retry") {
+        return Vec::new();
+    }
     let failed = story.state.units.iter().filter(|unit| is_failure(unit.status));
     let units: Vec<UnitKey> = failed.map(|unit| unit.key.clone()).collect();
     if !model.live {
@@ -78,6 +96,9 @@ pub(super) fn slots(model: &mut Model, story: &Story, by: i32) -> Vec<Effect> {
 
 pub(super) fn stop(model: &mut Model, story: &Story) -> Vec<Effect> {
     model.deck.auto = false;
+    if is_too_late(model, "stop") {
+        return Vec::new();
+    }
     let Some(unit) = target(model, story) else { return Vec::new() };
     let key = unit.key.clone();
     if !model.live {
@@ -108,7 +129,7 @@ fn listed(units: &[UnitKey]) -> Vec<String> {
 }
 
 pub(super) fn quit(model: &mut Model) -> Vec<Effect> {
-    let active = model.totals.active();
+    let active = model.extent.present.active();
     if !model.live || active == 0 {
         return vec![Effect::Quit];
     }
@@ -121,7 +142,7 @@ pub(super) fn quit(model: &mut Model) -> Vec<Effect> {
 }
 
 pub(super) fn interrupt(model: &mut Model) -> Vec<Effect> {
-    let (active, queued) = (model.totals.active(), model.totals.count(UnitStatus::Queued));
+    let (active, queued) = (model.extent.present.active(), model.extent.present.count(UnitStatus::Queued));
     if !model.live || active + queued == 0 {
         return vec![Effect::Quit];
     }
@@ -154,7 +175,7 @@ pub(super) fn copy(model: &Model, story: &Story) -> Vec<Effect> {
         Some(View::Log(list)) => story.remarks().get(list.selected).map_or_else(Vec::new, |remark| {
             vec![Effect::Copy { text: remark.text.clone(), what: "remark".to_owned() }]
         }),
-        Some(View::Help(_)) => Vec::new(),
+        Some(View::Help(_) | View::Breakpoints(_)) => Vec::new(),
         None if model.deck.focus == Pane::Units => copy_name(model, story),
         None => {
             let Some(lane) = model.deck.lane else { return Vec::new() };
