@@ -7,6 +7,10 @@
 //! It must not know who runs the agent, nor that there is a tape or a screen.
 
 mod beneath;
+mod database;
+mod layer;
+mod reach;
+mod schema;
 mod skill;
 mod wiki;
 mod yaml;

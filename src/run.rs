@@ -5,6 +5,7 @@
 pub mod chronicle;
 pub mod fold;
 pub mod source;
+pub mod spent;
 pub mod state;
 pub mod timeline;
 

@@ -5,20 +5,19 @@
 use std::{io, path::Path, sync::Arc};
 
 use jiff::{Timestamp, tz::TimeZone};
-use serde::Deserialize;
 
 use super::{
-    beneath::Folder,
     check::{self, Checked},
+    layer::Layer,
     plan::WorkUnit,
     project::Project,
     prompt::{self, Prompt, Surroundings},
+    reach::Reach,
     skill, source,
     tool::{Bench, Kept, Tools},
     transcript::Transcript,
     wiki::{Page, Wiki},
-    workspace::{LARGEST, PublishError, Workspace},
-    yaml,
+    workspace::{PublishError, Workspace},
 };
 use crate::units::Toolset;
 
@@ -72,7 +71,8 @@ impl Attempt {
         let skills = skill::offered(extra);
         let around = surroundings(project, &workspace).map_err(failed("the prompt"))?;
         let prompt = prompt::write(unit, job, &skills, &around);
-        let bench = Arc::new(Bench { unit: unit.clone(), workspace, skills, kept: Default::default() });
+        let reach = Reach::of(project, Some(&unit.planned.connection));
+        let bench = Arc::new(Bench { unit: unit.clone(), workspace, reach, skills, kept: Default::default() });
         let tools = Arc::new(Tools::new(Arc::clone(&bench), Arc::clone(&transcript)));
         Ok(Self { prompt, bench, tools, transcript })
     }
@@ -127,7 +127,7 @@ impl Drop for Attempt {
 }
 
 fn surroundings(project: &Project, workspace: &Workspace) -> io::Result<Surroundings> {
-    // The index is the attempt's first look at every page: what changes after it, it has not seen.
+    // The index is the attempt's first look at every page and source: what changes after it, it has not seen.
     let mut wiki = Vec::new();
     for key in Wiki(workspace).keys()? {
         let page = Wiki(workspace).text(&key).ok().flatten().and_then(|bytes| Page::parse(&bytes).ok());
@@ -135,25 +135,15 @@ fn surroundings(project: &Project, workspace: &Workspace) -> io::Result<Surround
     }
     let mut semantic_layer = Vec::new();
     for connection in &project.settings.connections {
-        let folder = format!("semantic-layer/{}", connection.id);
-        let names = workspace.names(&folder, ".yaml")?;
-        if !names.is_empty() {
-            let sources = names.iter().map(|name| source_name(&project.root, &folder, name)).collect();
-            semantic_layer.push((connection.id.clone(), sources));
+        let sources = Layer(workspace).sources(&connection.id)?;
+        for file in &sources.files {
+            let _ = workspace.read(&file.path);
+        }
+        if !sources.all.is_empty() {
+            semantic_layer.push((connection.id.clone(), sources.all.into_keys().collect()));
         }
     }
     Ok(Surroundings { wiki, semantic_layer })
-}
-
-/// The name that a semantic layer source gives itself; that of its file if it gives none.
-fn source_name(root: &Path, folder: &str, file: &str) -> String {
-    #[derive(Deserialize)]
-    struct Named {
-        name: String,
-    }
-    let text = Folder::open(root).and_then(|root| root.read(&format!("{folder}/{file}"), LARGEST));
-    let named = text.ok().and_then(|bytes| yaml::from_str::<Named>(std::str::from_utf8(&bytes).ok()?).ok());
-    named.map_or_else(|| file.trim_end_matches(".yaml").to_owned(), |named| named.name)
 }
 
 fn base36(mut number: u64) -> String {

@@ -1,10 +1,12 @@
-//! What must hold of the pages that an attempt leaves: they can be read, and their references lead somewhere.
+//! What must hold of what an attempt leaves: pages can be read and their references lead somewhere, sources are whole
+//! and their joins lead to sources.
 //!
 //! Checked at the end, not at each write, as a page may refer to one that is written later. It must not judge attempts.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, io};
 
 use super::{
+    layer::{self, Findings, Layer},
     wiki::{self, Page, Wiki},
     workspace::{Change, Workspace},
 };
@@ -14,13 +16,53 @@ use super::{
 pub struct Checked {
     /// References without a page, as `page -> missing`.
     pub dangling: Vec<String>,
-    /// Pages that do not hold, one sentence each.
+    /// Pages and sources that do not hold, one sentence each.
     pub invalid: Vec<String>,
 }
 
-/// Checks the pages that the attempt touched, and those that refer to pages it removed.
+/// What was found in the semantic layer of a connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LayerReport {
+    /// How many sources there are.
+    pub(crate) sources: usize,
+    /// What was found.
+    pub(crate) findings: Findings,
+}
+
+/// Checks the sources of `connection`: those that the attempt touched and the joins of others to them; all of them if
+/// it touched none. What was broken before is not this attempt's doing.
+pub(crate) fn layer(workspace: &Workspace, connection: &str) -> io::Result<LayerReport> {
+    let sources = Layer(workspace).sources(connection)?;
+    let changes = workspace.changes();
+    let is_own = |path: &&String| layer::place_of(path).is_some_and(|(of, _)| of == connection);
+    let changed: BTreeSet<&str> = changes.keys().filter(is_own).map(String::as_str).collect();
+    let mut findings = Findings::default();
+    let is_meant = |path: &str| changed.is_empty() || changed.contains(path);
+    let broken = sources.broken.iter().filter(|(path, _)| is_meant(path));
+    findings.errors.extend(broken.map(|(path, why)| format!("{path}: {why}")));
+    let mut touched: BTreeSet<String> = BTreeSet::new();
+    for path in &changed {
+        let versions = workspace.versions(path)?;
+        touched.extend(versions.iter().map(|bytes| layer::name_in(&String::from_utf8_lossy(bytes), path)));
+    }
+    for file in &sources.files {
+        let Ok(doc) = &file.doc else { continue };
+        if is_meant(&file.path) {
+            let found = layer::judge(&file.name, doc, &sources);
+            findings.errors.extend(found.errors);
+            findings.warnings.extend(found.warnings);
+        } else {
+            let lost = layer::dangling(&file.name, doc, &sources);
+            findings.errors.extend(lost.into_iter().filter(|(to, _)| touched.contains(to)).map(|(_, text)| text));
+        }
+    }
+    Ok(LayerReport { sources: sources.all.len(), findings })
+}
+
+/// Checks what the attempt touched, and what refers to what it removed.
 pub(crate) fn check(workspace: &Workspace) -> Checked {
     let mut checked = Checked::default();
+    semantic_layer(workspace, &mut checked);
     let wiki = Wiki(workspace);
     let keys: BTreeSet<String> = match wiki.keys() {
         Ok(keys) => keys.into_iter().collect(),
@@ -50,6 +92,19 @@ pub(crate) fn check(workspace: &Workspace) -> Checked {
         }
     }
     checked
+}
+
+fn semantic_layer(workspace: &Workspace, checked: &mut Checked) {
+    let changes = workspace.changes();
+    let places = changes.keys().filter_map(|path| layer::place_of(path));
+    let connections: BTreeSet<&str> = places.map(|(connection, _)| connection).collect();
+    for connection in connections {
+        let found = match layer(workspace, connection) {
+            Ok(report) => report.findings.errors,
+            Err(error) => vec![format!("the semantic layer cannot be read: {error}")],
+        };
+        checked.invalid.extend(found.into_iter().map(|text| format!("{connection}:{text}")));
+    }
 }
 
 fn touched(wiki: Wiki<'_>, key: &str, keys: &BTreeSet<String>, checked: &mut Checked) {

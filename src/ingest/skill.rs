@@ -17,10 +17,11 @@ pub(crate) struct Skill {
 }
 
 /// Offered to every unit, whatever its adapter.
-const COMMON: [&str; 2] = ["ingest_triage", "wiki_capture"];
+const COMMON: [&str; 3] = ["ingest_triage", "sl_capture", "wiki_capture"];
 
-const FILES: [&str; 4] = [
+const FILES: [&str; 5] = [
     include_str!("../../assets/skills/ingest_triage/SKILL.md"),
+    include_str!("../../assets/skills/sl_capture/SKILL.md"),
     include_str!("../../assets/skills/wiki_capture/SKILL.md"),
     include_str!("../../assets/skills/dbt_ingest/SKILL.md"),
     include_str!("../../assets/skills/docs_ingest/SKILL.md"),

@@ -66,6 +66,14 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     ADAPTERS.iter().map(|adapter| adapter.name())
 }
 
+/// Drivers of KTX whose connections hold context about data, not data.
+const CONTEXT: [&str; 8] = ["dbt", "lookml", "looker", "metabase", "metricflow", "notion", "docs", "fake"];
+
+/// Whether connections with this `driver` hold context about data that lies elsewhere.
+pub(crate) fn is_context(driver: &str) -> bool {
+    CONTEXT.contains(&driver) || adapter(driver).is_some()
+}
+
 /// The adapter for connections with this `driver`.
 pub fn adapter(driver: &str) -> Option<&'static dyn Adapter> {
     ADAPTERS.into_iter().find(|adapter| adapter.name() == driver)
@@ -170,7 +178,8 @@ mod tests {
         std::fs::create_dir_all(root.join("raw/models")).unwrap();
         std::fs::write(root.join("file"), "").unwrap();
         let at = |source: Option<SourceAt>, subdir: Option<&str>| {
-            let connection = Connection { id: "c".into(), driver: None, source, subdir: subdir.map(str::to_owned) };
+            let subdir = subdir.map(str::to_owned);
+            let connection = Connection { id: "c".into(), driver: None, source, subdir, url: None };
             directory(&root, &connection)
         };
         assert_eq!(at(Some(SourceAt::Dir("raw".into())), None), Ok(root.join("raw")));

@@ -13,14 +13,25 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{plan::WorkUnit, skill::Skill, transcript::Transcript, workspace::Workspace};
+use super::{
+    plan::WorkUnit,
+    reach::Reach,
+    schema::{self, shown},
+    skill::Skill,
+    transcript::Transcript,
+    workspace::Workspace,
+};
 use crate::units::{ToolCall, ToolReply, ToolSpec, Toolset};
 
+mod discover;
 mod fallback;
 mod ledger;
+mod page;
 mod raw;
-mod schema;
+mod semantic;
 mod skills;
+mod sl_edit;
+mod sl_read;
 mod wiki_edit;
 mod wiki_read;
 
@@ -30,11 +41,15 @@ pub use ledger::LedgerEntry;
 /// Longest answer in characters; the agent's program cuts above 50,000.
 const LONGEST: usize = 45_000;
 
+/// Why a write is declined that would go over the work of somebody else.
+const CHANGED: &str = "page_changed";
+
 /// What the tools of one attempt work on.
 #[derive(Debug)]
 pub(crate) struct Bench {
     pub(crate) unit: WorkUnit,
     pub(crate) workspace: Workspace,
+    pub(crate) reach: Reach,
     pub(crate) skills: Vec<&'static Skill>,
     pub(crate) kept: Mutex<Kept>,
 }
@@ -101,16 +116,23 @@ const fn entry<T: Tool>() -> Entry {
     }
 }
 
-static TOOLS: [Entry; 10] = [
+static TOOLS: [Entry; 17] = [
     entry::<raw::ReadRawFile>(),
     entry::<raw::ReadRawSpan>(),
     entry::<skills::LoadSkill>(),
     entry::<wiki_read::WikiRead>(),
     entry::<wiki_read::WikiSearch>(),
     entry::<wiki_read::WikiListTags>(),
+    entry::<sl_read::SlDiscover>(),
+    entry::<sl_read::SlReadSource>(),
+    entry::<sl_read::SlValidate>(),
+    entry::<discover::DiscoverData>(),
     entry::<ledger::RecordVerificationLedger>(),
     entry::<wiki_edit::WikiWrite>(),
     entry::<wiki_edit::WikiRemove>(),
+    entry::<sl_edit::SlWriteSource>(),
+    entry::<sl_edit::SlEditSource>(),
+    entry::<sl_edit::SlRollback>(),
     entry::<fallback::EmitUnmappedFallback>(),
 ];
 
@@ -180,13 +202,13 @@ impl Toolset for Tools {
 
 /// The tool understood the call and declines it: `structured.success` is false, as KTX has it.
 ///
-/// KTX counts that as a failed call for writes and removals of pages only, so only there is it an error. That others
-/// changed the page meanwhile is nobody's failure.
+/// KTX counts that as a failed call for writes and removals of pages and for writes of sources only, so only there is it
+/// an error. That others changed the file meanwhile is nobody's failure.
 fn refusal(tool: &str, text: String, mut detail: Value) -> ToolReply {
     if let Some(detail) = detail.as_object_mut() {
         detail.shift_insert(0, "success".into(), false.into());
     }
-    let counts = matches!(tool, "wiki_write" | "wiki_remove") && detail["reason"] != "page_changed";
+    let counts = matches!(tool, "wiki_write" | "wiki_remove" | "sl_write_source") && detail["reason"] != CHANGED;
     ToolReply { markdown: text, structured: Some(detail), is_error: counts }
 }
 
@@ -203,11 +225,6 @@ fn bounded(mut reply: ToolReply) -> ToolReply {
         reply.markdown.push_str(&format!("\n\n[cut: the first {LONGEST} of {all} characters are shown]"));
     }
     reply
-}
-
-/// Foreign text, short and on one line.
-fn shown(text: &str) -> String {
-    text.chars().take(80).collect::<String>().escape_debug().to_string()
 }
 
 #[cfg(test)]

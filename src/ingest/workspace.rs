@@ -56,6 +56,15 @@ pub(crate) struct Change {
     pub(crate) now: Print,
 }
 
+/// What is left of a file whose changes were given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reverted {
+    /// The project's version.
+    Restored,
+    /// Nothing: the project has none.
+    Removed,
+}
+
 /// A write that did not happen.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
@@ -155,6 +164,23 @@ impl Workspace {
         let held = print_at(&self.project, path).map_err(|cause| io_error(path, cause))?;
         // What it never read it takes to be absent: nothing is overwritten unseen.
         if state.seen.get(path).copied().flatten() == held { Ok(held) } else { Err(WriteError::Stale(path.to_owned())) }
+    }
+
+    /// What `path` holds in the attempt and in the project, as far as it is there.
+    pub(crate) fn versions(&self, path: &str) -> io::Result<Vec<Vec<u8>>> {
+        let own = self.peek(path)?;
+        let theirs = Folder::open(&self.project)?.read_if_there(path, LARGEST)?;
+        Ok(own.into_iter().chain(theirs).collect())
+    }
+
+    /// Forgets what the attempt did to `path`.
+    pub(crate) fn revert(&self, path: &str) -> Result<Reverted, WriteError> {
+        let mut state = self.state();
+        let base = self.base(&state, path)?;
+        let tree = Folder::open(&self.dir.join(TREE)).map_err(|cause| io_error(path, cause))?;
+        tree.remove(path).map_err(|cause| io_error(path, cause))?;
+        state.changes.remove(path);
+        Ok(if base.is_some() { Reverted::Restored } else { Reverted::Removed })
     }
 
     /// Names of the files in the folder `folder` that end with `suffix`, as the attempt sees them, sorted.

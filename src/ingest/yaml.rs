@@ -71,7 +71,18 @@ pub(crate) fn tree(text: &str) -> Result<Node, YamlError> {
 
 /// Reads one document into `T`, with the same limits.
 pub(crate) fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
-    serde_saphyr::from_str_with_options(text, limits()).map_err(|error| YamlError {
+    with(text, limits())
+}
+
+/// As [`from_str`], for documents in which `on`, `no` and `y` are words, as YAML 1.2 and KTX have it.
+pub(crate) fn words_from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
+    let mut options = limits();
+    options.strict_booleans = true;
+    with(text, options)
+}
+
+fn with<T: DeserializeOwned>(text: &str, options: serde_saphyr::Options) -> Result<T, YamlError> {
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| YamlError {
         line: error.location().map(|location| location.line()),
         message: sentence(&error.without_snippet().to_string()),
     })

@@ -227,6 +227,13 @@ pub struct Tokens {
     pub cache_write: u64,
 }
 
+impl Tokens {
+    /// All of them.
+    pub fn all(&self) -> u64 {
+        [self.output, self.cache_read, self.cache_write].into_iter().fold(self.input, u64::saturating_add)
+    }
+}
+
 /// Index of an attempt's rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LaneId(pub u32);

@@ -124,7 +124,11 @@ actions! {
     Search "search" Find View "search" "search in the pane";
     NextMatch "next-match" Find View "next match" "next match";
     PreviousMatch "previous-match" Find View "previous match" "previous match";
-    Filter "filter" Find View "filter" "all units, failed ones, running ones";
+    Filter "filter" Find View "filter" "all units; failed, running, queued, done";
+    FilterText "filter-text" Find View "filter text" "only units that contain a text";
+    Sort "sort" Find View "sort" "order units by state, cost, time, …";
+    Reverse "reverse" Find View "reverse" "the opposite order";
+    Group "group" Find View "group" "units under their connections";
     Play "play" Time View "play" "play or pause";
     StepForward "step-forward" Time View "step" "one entry forward";
     StepBack "step-back" Time View "back" "one entry back";

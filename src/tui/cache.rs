@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use super::{
     document::Document,
-    model::{Model, Part, View},
+    model::{Line, Model, Part, View},
     theme::Role,
 };
 use crate::{
@@ -163,9 +163,12 @@ pub fn wants(model: &Model, story: &Story) -> Wants {
             }
             if let Some(pane) = plan.units.filter(|pane| super::view::units::shows_last_action(pane.width)) {
                 let rows = usize::from(super::layout::unit_list(pane).height);
-                let units = (0..rows).filter_map(|row| model.listed_unit(model.deck.offset + row));
+                let units = model.visible_lines(story, rows).filter_map(|(_, line)| match line {
+                    Line::Unit { unit, .. } => story.state.units.get(unit),
+                    Line::Group(_) => None,
+                });
                 let last = units
-                    .filter_map(|unit| story.state.units.get(unit)?.latest())
+                    .filter_map(|unit| unit.latest())
                     .filter_map(|attempt| super::view::units::last_action(story, attempt));
                 wants.rows.extend(last);
             }

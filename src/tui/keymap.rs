@@ -257,8 +257,8 @@ pub(super) mod tests {
 
     #[test]
     fn a_user_may_move_keys_and_hears_of_conflicts() {
-        let keymap = Keymap::new(&overrides("retry = 't'\nquit = ['Q', '<c-q>']")).unwrap();
-        assert_eq!(keymap.first(Action::Retry).as_deref(), Some("t"));
+        let keymap = Keymap::new(&overrides("retry = 'T'\nquit = ['Q', '<c-q>']")).unwrap();
+        assert_eq!(keymap.first(Action::Retry).as_deref(), Some("T"));
         assert_eq!(keymap.lookup(Scope::View, &key::parse("r").unwrap()), Lookup::Nothing);
         let errors =
             Keymap::new(&overrides("retry = 'j'\nzoom = 'g'\nfly = 'F'\nstop = '<no>'\nquit = []")).unwrap_err();

@@ -5,6 +5,7 @@
 mod extent;
 mod hold;
 mod list;
+mod listing;
 mod views;
 
 use std::time::Duration;
@@ -12,6 +13,7 @@ use std::time::Duration;
 pub use extent::Extent;
 pub use hold::{CallId, Editor, Purpose, Typing};
 pub use list::{List, scrolled};
+pub use listing::{Filter, Group, Line, Listing, Sort};
 pub use views::{EntryView, Of, Part, Subject, Transcript, View};
 
 use super::{
@@ -103,15 +105,21 @@ pub struct Deck {
     pub focus: Pane,
     /// The focused pane alone.
     pub zoom: bool,
-    /// Which units are listed.
-    pub filter: Filter,
-    /// Units that pass the filter, by index; `None` when all do.
-    pub shown: Option<Vec<usize>>,
+    /// Which units are listed, and how.
+    pub listing: Listing,
     /// Selected unit, by index.
     pub unit: usize,
+    /// The selection as somebody made it. If a filter or a moment of the past hides it, it comes back with it.
+    pub(super) chosen: usize,
+    /// The selection as it was last brought into range.
+    pub(super) settled: usize,
+    /// The filter that hides what was chosen. Under it, the selection stays where it went.
+    pub(super) hidden_by: Option<(Filter, String)>,
+    /// Row of the selected unit.
+    pub(super) row: usize,
     /// True until somebody chooses a unit: the selection then goes where the work is.
     pub auto: bool,
-    /// First unit row on screen.
+    /// First line of the table on screen.
     pub offset: usize,
     /// Attempt to show instead of the newest, by index.
     pub attempt: Option<usize>,
@@ -129,47 +137,6 @@ pub enum Pane {
     Units,
     /// Actions of the selected one.
     Stream,
-}
-
-/// Which units are listed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Filter {
-    /// All.
-    #[default]
-    All,
-    /// Failed and interrupted ones.
-    Failed,
-    /// Running and waiting ones.
-    Running,
-}
-
-impl Filter {
-    /// The next one.
-    pub fn next(self) -> Self {
-        match self {
-            Self::All => Self::Failed,
-            Self::Failed => Self::Running,
-            Self::Running => Self::All,
-        }
-    }
-
-    /// Its word.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::All => "all",
-            Self::Failed => "failed",
-            Self::Running => "running",
-        }
-    }
-
-    /// True when a unit of that status is listed.
-    pub fn passes(self, status: UnitStatus) -> bool {
-        match self {
-            Self::All => true,
-            Self::Failed => is_failure(status),
-            Self::Running => matches!(status, UnitStatus::Running | UnitStatus::Held | UnitStatus::Waiting),
-        }
-    }
 }
 
 /// True for what a person has to look at.
@@ -206,6 +173,8 @@ pub struct Totals {
     pub statuses: [usize; 9],
     /// Turns of all attempts.
     pub turns: u64,
+    /// Tokens of all attempts, those of the cache included.
+    pub tokens: u64,
     /// Cost of all attempts that said one.
     pub cost: f64,
     /// Attempts whose cost is known.
@@ -244,6 +213,7 @@ impl Totals {
             totals.attempts += unit.attempts.len();
             for attempt in &unit.attempts {
                 totals.turns += u64::from(attempt.turns);
+                totals.tokens = totals.tokens.saturating_add(attempt.tokens.all());
                 totals.cost += attempt.cost_usd.unwrap_or_default();
                 totals.priced += usize::from(attempt.cost_usd.is_some());
                 totals.breaches += usize::from(attempt.breach.is_some());
@@ -351,17 +321,24 @@ impl Model {
 
     /// Units that are listed.
     pub fn listed(&self, story: &Story) -> usize {
-        self.deck.shown.as_ref().map_or(story.state.units.len(), Vec::len)
+        self.deck.listing.len(story.state.units.len())
     }
 
     /// The unit of a row of the table.
     pub fn listed_unit(&self, row: usize) -> Option<usize> {
-        self.deck.shown.as_ref().map_or(Some(row), |shown| shown.get(row).copied())
+        self.deck.listing.unit(row)
     }
 
     /// The row of the selected unit in the table, or where it would be.
     pub fn unit_row(&self) -> usize {
-        self.deck.shown.as_ref().map_or(self.deck.unit, |shown| shown.partition_point(|unit| *unit < self.deck.unit))
+        self.deck.listing.row(self.deck.unit).unwrap_or(self.deck.row)
+    }
+
+    /// What stands on the lines of the table that are on screen, with the number of each line.
+    pub fn visible_lines(&self, story: &Story, height: usize) -> impl Iterator<Item = (usize, Line<'_>)> {
+        let from = self.deck.offset;
+        let to = (from + height).min(self.deck.listing.lines(story.state.units.len()));
+        (from..to).filter_map(|line| Some((line, self.deck.listing.at(line)?)))
     }
 
     /// Brings everything into range of the story and the size. Cheap: nothing is done per row of a stream.
@@ -370,19 +347,11 @@ impl Model {
         if self.totals.moment != Some(moment) {
             self.totals = Totals::of(&story.state);
             self.follow_work(&story.state);
-            self.refilter(&story.state);
+            self.deck.listing.refresh(&story.state);
         }
         self.drop_stale_question(story);
-        self.deck.unit = self.deck.unit.min(story.state.units.len().saturating_sub(1));
-        if let Some(shown) = &self.deck.shown
-            && !shown.is_empty()
-            && shown.binary_search(&self.deck.unit).is_err()
-        {
-            self.deck.unit = shown[self.unit_row().min(shown.len() - 1)];
-        }
         let plan = self.plan(story);
-        let (rows, len) = (plan.unit_rows(), self.listed(story));
-        self.deck.offset = scrolled(self.deck.offset, self.unit_row(), len, rows);
+        self.settle_selection(story, plan.unit_rows());
 
         let lane = self.attempt(story).map(|(_, attempt)| attempt.lane);
         if lane != self.deck.lane {
@@ -406,13 +375,33 @@ impl Model {
         }
     }
 
-    /// Applies the filter again.
-    pub fn refilter(&mut self, state: &RunState) {
-        let filter = self.deck.filter;
-        self.deck.shown = (filter != Filter::All).then(|| {
-            let passing = state.units.iter().enumerate().filter(|(_, unit)| filter.passes(unit.status));
-            passing.map(|(index, _)| index).collect()
-        });
+    /// Selects the unit that somebody chose, or the one nearest to it that is there, and scrolls to it.
+    fn settle_selection(&mut self, story: &Story, height: usize) {
+        let (units, listed) = (story.state.units.len(), self.listed(story));
+        let deck = &mut self.deck;
+        if deck.unit != deck.settled {
+            deck.chosen = deck.unit;
+            deck.hidden_by = None;
+        }
+        let filter = (deck.listing.filter, deck.listing.text.clone());
+        let wanted = if deck.hidden_by.as_ref() == Some(&filter) { deck.settled } else { deck.chosen };
+        deck.unit = wanted.min(units.saturating_sub(1));
+        if deck.listing.row(deck.unit).is_none()
+            && let Some(nearest) = deck.listing.unit(deck.row.min(listed.saturating_sub(1)))
+        {
+            deck.unit = nearest;
+            deck.hidden_by = Some(filter);
+        }
+        if deck.unit != deck.settled && deck.unit != deck.chosen {
+            deck.attempt = None;
+        }
+        deck.settled = deck.unit;
+        deck.row = deck.listing.row(deck.unit).unwrap_or(deck.row.min(listed.saturating_sub(1)));
+        let line = deck.listing.line_of(deck.row);
+        deck.offset = scrolled(deck.offset, line, deck.listing.lines(units), height);
+        if deck.offset == line && line > 0 && height > 1 && deck.listing.begins_group(deck.row) {
+            deck.offset -= 1;
+        }
     }
 
     /// Until somebody chooses, the first unit with a call that waits for a person is selected, or one that runs, or one that will run again, or the first failure.

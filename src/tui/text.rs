@@ -46,6 +46,39 @@ pub fn fit<'a>(text: &'a str, width: usize, cut: &str) -> Cow<'a, str> {
     Cow::Owned(out)
 }
 
+/// As [`fit`], but what does not fit is cut out of the middle: beginnings say what something is, ends which one.
+pub fn middle<'a>(text: &'a str, width: usize, cut: &str) -> Cow<'a, str> {
+    if self::width(text) <= width {
+        return fit(text, width, cut);
+    }
+    let room = width.saturating_sub(cut.width());
+    // The end gets the larger part.
+    let (before, after) = (room / 3, room - room / 3);
+    let (mut head, mut used) = (String::new(), 0);
+    for piece in pieces(text) {
+        used += piece.width();
+        if used > before {
+            break;
+        }
+        head.push_str(&piece);
+    }
+    let all: Vec<_> = pieces(text).collect();
+    let mut from = all.len();
+    let mut used = 0;
+    while let Some(piece) = from.checked_sub(1).and_then(|place| all.get(place)) {
+        used += piece.width();
+        if used > after {
+            break;
+        }
+        from -= 1;
+    }
+    if cut.width() <= width {
+        head.push_str(cut);
+    }
+    head.extend(all[from..].iter().map(AsRef::as_ref));
+    Cow::Owned(head)
+}
+
 /// Columns that `text` takes once it is safe.
 pub fn width(text: &str) -> usize {
     if is_plain(text.as_bytes()) { text.len() } else { pieces(text).map(|piece| piece.width()).sum() }
@@ -247,6 +280,15 @@ mod tests {
     }
 
     #[test]
+    fn a_cut_in_the_middle_keeps_both_ends() {
+        assert_eq!(middle("dbt-models-marts-revenue", 24, CUT), "dbt-models-marts-revenue");
+        assert_eq!(middle("dbt-models-marts-revenue", 14, CUT), "dbt-…s-revenue");
+        assert_eq!(middle("漢字漢字漢字", 7, CUT), "漢…漢字");
+        assert_eq!(middle("abc", 1, CUT), "…");
+        assert_eq!(middle("abc", 0, CUT), "");
+    }
+
+    #[test]
     fn piles_of_marks_are_cut() {
         let pile = format!("Z{}", "\u{301}".repeat(40));
         assert!(safe(&pile, 10).chars().count() <= MAX_STACK);
@@ -269,9 +311,10 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_drawn_is_ever_obeyed_or_too_wide(text in any::<String>(), room in 0..40_usize) {
-            let shown = safe(&text, room);
-            prop_assert!(shown.width() <= room);
-            prop_assert!(!shown.chars().any(is_hidden), "{shown:?}");
+            for shown in [safe(&text, room), middle(&text, room, CUT)] {
+                prop_assert!(shown.width() <= room);
+                prop_assert!(!shown.chars().any(is_hidden), "{shown:?}");
+            }
         }
 
         #[test]

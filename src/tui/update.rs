@@ -18,6 +18,7 @@ use crate::run::{
 pub(super) mod command;
 pub(super) mod find;
 pub(super) mod hold;
+mod listing;
 mod mouse;
 mod orders;
 mod time;
@@ -64,6 +65,7 @@ pub fn update(model: &mut Model, story: &Story, msg: Msg) -> Vec<Effect> {
             Vec::new()
         }
     };
+    listing::follow_typing(model, story);
     model.settle(story);
     effects
 }
@@ -146,10 +148,8 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
         Action::Search => model.typing = Some(Typing::new(Purpose::Search)),
         Action::NextMatch => return find::again(model, story, true),
         Action::PreviousMatch => return find::again(model, story, false),
-        Action::Filter => {
-            model.deck.filter = model.deck.filter.next();
-            model.refilter(&story.state);
-            model.say(format!("units: {}", model.deck.filter.word()));
+        Action::Filter | Action::FilterText | Action::Sort | Action::Reverse | Action::Group => {
+            listing::change(model, story, action);
         }
         Action::Help => toggle(model, View::Help(List::default()), |view| matches!(view, View::Help(_))),
         Action::Log => toggle(model, View::Log(List::following()), |view| matches!(view, View::Log(_))),
@@ -198,7 +198,11 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
         Action::Confirm => return model.question.take().map(|question| question.then).unwrap_or_default(),
         Action::Cancel => model.question = None,
         Action::Accept => return accept(model, story),
-        Action::Dismiss => model.typing = None,
+        Action::Dismiss => {
+            if let Some(Typing { purpose: Purpose::FilterUnits, .. }) = model.typing.take() {
+                listing::search(model, story, String::new());
+            }
+        }
         Action::Erase => {
             if let Some(typed) = &mut model.typing
                 && typed.text.pop().is_none()
@@ -222,6 +226,10 @@ fn accept(model: &mut Model, story: &Story) -> Vec<Effect> {
         Some(Typing { text, purpose: Purpose::Search }) => find::accept(model, story, text),
         Some(Typing { text, purpose: Purpose::Deny(call) }) => hold::deny(model, story, call, text),
         Some(Typing { text, purpose: Purpose::Command }) => command::accept(model, story, text),
+        Some(Typing { text, purpose: Purpose::FilterUnits }) => {
+            listing::search(model, story, text);
+            Vec::new()
+        }
     }
 }
 
@@ -371,9 +379,8 @@ fn back(model: &mut Model, story: &Story) {
     }
     if model.search.take().is_some() {
         model.searching = false;
-    } else if model.deck.filter != super::model::Filter::All {
-        model.deck.filter = super::model::Filter::All;
-        model.refilter(&story.state);
+    } else if listing::clear(model, story) {
+        // The filter is gone, and that is enough for one key.
     } else if model.deck.zoom {
         model.deck.zoom = false;
     } else {

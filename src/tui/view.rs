@@ -104,9 +104,9 @@ pub fn draw(scene: &Scene<'_>, buf: &mut Buffer) {
         Some(View::Log(list)) => log::draw(scene, list, plan.body, buf),
         Some(View::Breakpoints(list)) => breakpoints::draw(scene, list, plan.body, buf),
     }
-    dialog::toasts(scene, plan.body, buf);
     bar::draw(scene, plan.bar, buf);
-    footer::draw(scene, plan.footer, buf);
+    let hints = footer::draw(scene, plan.footer, buf);
+    dialog::toasts(scene, plan.body, hints, buf);
     if let Some(editor) = &scene.model.editor {
         dialog::editor(scene, editor, plan.body, buf);
     }

@@ -163,6 +163,11 @@ impl<'a> Section<'a> {
 
 /// The known name that `name` was likely meant to be.
 pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+    // Names come from strangers, and comparing costs the product of the lengths.
+    const LONGEST: usize = 200;
+    if name.len() > LONGEST {
+        return None;
+    }
     let plain = |text: &str| text.chars().filter(|c| c.is_alphanumeric()).collect::<String>().to_lowercase();
     let wanted = plain(name);
     let distances = known.iter().map(|candidate| (strsim::osa_distance(&wanted, &plain(candidate)), *candidate));

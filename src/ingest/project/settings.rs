@@ -35,8 +35,10 @@ pub struct Connection {
     pub driver: Option<String>,
     /// Where its files are.
     pub source: Option<SourceAt>,
-    /// Folder inside the source, if only a part is meant (`path`).
+    /// Folder inside the source, if only a part is meant, or the file of a database (`path`).
     pub subdir: Option<String>,
+    /// `url` of a database.
+    pub url: Option<String>,
 }
 
 /// Where the files of a connection are.
@@ -190,7 +192,7 @@ const INGEST: &[&str] = &["adapters", "embeddings", "workUnits", "rateLimit", "p
 const WORK_UNITS: &[&str] = &["stepBudget", "maxConcurrency", "failureMode"];
 const RATE_LIMIT: &[&str] = &["enabled", "throttleThreshold", "minConcurrencyUnderPressure", "maxWaitMs", "retry"];
 const RETRY: &[&str] = &["maxAttempts", "baseDelayMs", "maxDelayMs", "jitter"];
-const CONNECTION: &[&str] = &["driver", "source_dir", "repoUrl", "repo_url", "path", "branch"];
+const CONNECTION: &[&str] = &["driver", "source_dir", "repoUrl", "repo_url", "path", "branch", "url"];
 
 /// Reads the tree of a `ktx.yaml`; the second part are warnings.
 pub(super) fn read(tree: &Node) -> Result<(Settings, Vec<String>), Fault> {
@@ -242,6 +244,7 @@ fn connection(id: &str, node: &Node, warnings: &mut Vec<String>) -> Result<Conne
         driver: text("driver")?,
         source: text("source_dir")?.map(SourceAt::Dir).or(url.map(SourceAt::Url)),
         subdir: text("path")?,
+        url: text("url")?,
     })
 }
 

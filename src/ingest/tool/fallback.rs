@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Bench, Tool, refusal, shown};
-use crate::units::ToolReply;
+use super::{Bench, Tool, refusal};
+use crate::{ingest::schema::shown, units::ToolReply};
 
 /// A raw file without a place in the semantic layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

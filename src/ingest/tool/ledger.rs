@@ -33,7 +33,7 @@ pub(super) struct RecordVerificationLedger;
 impl Tool for RecordVerificationLedger {
     const NAME: &'static str = "record_verification_ledger";
     const ABOUT: &'static str = "Record what you verified before you write. Needed once per session: it unlocks \
-        wiki_write, wiki_remove and emit_unmapped_fallback.";
+        wiki_write, wiki_remove, sl_write_source, sl_edit_source and emit_unmapped_fallback.";
     const READ_ONLY: bool = false;
     type Input = LedgerEntry;
 

@@ -4,14 +4,16 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Bench, LONGEST, Tool, miss, shown};
+use super::{Bench, Tool, miss, page};
 use crate::{
-    ingest::{beneath::Folder, project::nearest},
+    ingest::{beneath::Folder, project::nearest, schema::shown},
     units::ToolReply,
 };
 
 /// Largest file that is read whole, in bytes.
 const WHOLE: u64 = 120_000;
+/// Largest file that is searched, in bytes.
+const SEARCHED: u64 = 4 * 1024 * 1024;
 /// Largest file that spans are read from, in bytes.
 const LARGEST: u64 = 64 * 1024 * 1024;
 
@@ -90,6 +92,11 @@ impl Tool for ReadRawSpan {
     }
 }
 
+/// The text of a file that the unit may read, unless it is too large to look through.
+pub(super) fn whole(bench: &Bench, path: &str) -> Option<String> {
+    text(bench, path, SEARCHED).ok()
+}
+
 enum Refused {
     TooLarge(u64),
     Other(String),
@@ -118,48 +125,15 @@ fn text(bench: &Bench, path: &str, limit: u64) -> Result<String, Refused> {
 
 /// Lines `start` to `end` (from 1, included), as many as fit into one answer, and how to get the rest.
 fn span(path: &str, lines: &[&str], start: usize, end: usize) -> ToolReply {
-    // Room for the sentence about the rest.
-    const ROOM: usize = LONGEST - 600;
-    let mut page = String::new();
-    let mut used = 0;
-    let mut last = start - 1;
-    let mut cut = None;
-    for line in lines.get(start - 1..end).unwrap_or_default() {
-        let length = line.chars().count() + 1;
-        if used + length > ROOM {
-            if last < start {
-                // Not even one line fits: show what does, or nobody would ever get past it.
-                page.extend(line.chars().take(ROOM));
-                page.push('\n');
-                last += 1;
-                cut = Some(length - 1);
-            }
-            break;
-        }
-        page.push_str(line);
-        page.push('\n');
-        used += length;
-        last += 1;
-    }
-    let total = lines.len();
-    let mut notes = Vec::new();
-    if let Some(length) = cut {
-        notes.push(format!("line {start} has {length} characters; the first {ROOM} are shown"));
-    }
-    if last < end {
-        let next = last + 1;
-        notes.push(format!(
-            "lines {start}-{last} of {total} are shown; go on with read_raw_span \
-            {{\"path\": {}, \"startLine\": {next}, \"endLine\": {end}}}",
-            json!(path)
-        ));
-    }
-    if !notes.is_empty() {
-        page.push_str(&format!("\n[{}]\n", notes.join("; ")));
+    let page = page::of(lines, start, end);
+    let next = |next| json!({"path": path, "startLine": next, "endLine": end});
+    let mut markdown = page.text.clone();
+    if let Some(note) = page.note(start, end, lines.len(), "read_raw_span", next) {
+        markdown.push_str(&format!("\n[{note}]\n"));
     }
     ToolReply {
-        markdown: page,
-        structured: Some(json!({"path": path, "startLine": start, "endLine": last, "totalLines": total})),
+        markdown,
+        structured: Some(json!({"path": path, "startLine": start, "endLine": page.last, "totalLines": lines.len()})),
         is_error: false,
     }
 }

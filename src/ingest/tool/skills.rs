@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Bench, Tool, miss, shown};
-use crate::units::ToolReply;
+use super::{Bench, Tool, miss};
+use crate::{ingest::schema::shown, units::ToolReply};
 
 #[derive(Debug)]
 pub(super) struct LoadSkill;

@@ -4,12 +4,15 @@ use std::{fs, path::Path};
 
 use super::*;
 use crate::{
-    ingest::{skill, transcript::Transcript, wiki},
+    ingest::{reach::Reached, skill, transcript::Transcript, wiki},
     tape::{UnitKey, note::PlannedUnit},
 };
 
+mod arguments;
+mod sources;
+
 /// A bench over a small project in a directory of its own.
-pub(super) fn bench() -> (Bench, tempfile::TempDir) {
+fn bench() -> (Bench, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("source");
     fs::create_dir_all(source.join("sub")).unwrap();
@@ -25,6 +28,7 @@ pub(super) fn bench() -> (Bench, tempfile::TempDir) {
     let unit = WorkUnit {
         planned: PlannedUnit {
             unit: UnitKey::from("docs-a"),
+            connection: "notes".into(),
             raw_files: vec!["a.md".into()],
             dependency_paths: vec!["sub/dep.yml".into()],
             ..PlannedUnit::default()
@@ -34,7 +38,17 @@ pub(super) fn bench() -> (Bench, tempfile::TempDir) {
         source_root: source,
     };
     let workspace = Workspace::create(dir.path(), &dir.path().join(".ktx/work/docs-a-1")).unwrap();
-    (Bench { unit, workspace, skills: skill::offered(&["docs_ingest"]), kept: Mutex::default() }, dir)
+    let connections = vec![
+        connection("warehouse", "postgres", true),
+        connection("notes", "docs", true),
+        connection("bi", "looker", false),
+    ];
+    let reach = Reach { connections };
+    (Bench { unit, workspace, reach, skills: skill::offered(&["docs_ingest"]), kept: Mutex::default() }, dir)
+}
+
+fn connection(id: &str, driver: &str, is_target: bool) -> Reached {
+    Reached { id: id.into(), driver: Some(driver.into()), is_target, database: None }
 }
 
 struct Desk {

@@ -4,9 +4,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{Bench, Tool, refusal, shown};
+use super::{Bench, Tool, refusal};
 use crate::{
     ingest::{
+        schema::shown,
         wiki::{self, Front, Page},
         workspace::WriteError,
     },
@@ -160,7 +161,7 @@ impl From<WriteError> for No {
     fn from(error: WriteError) -> Self {
         let reason = match &error {
             WriteError::Forbidden(_) => "path_not_allowed",
-            WriteError::Stale(_) => "page_changed",
+            WriteError::Stale(_) => super::CHANGED,
             WriteError::Sealed => "attempt_over",
             WriteError::Io { .. } => "write_failed",
         };

@@ -6,10 +6,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Bench, Tool, miss, shown};
+use super::{Bench, Tool, miss};
 use crate::{
     ingest::{
         project::nearest,
+        schema::shown,
         wiki::{self, Page, Wiki},
     },
     units::ToolReply,
@@ -75,12 +76,18 @@ impl Tool for WikiSearch {
     type Input = SearchInput;
 
     fn run(bench: &Bench, SearchInput { query, limit }: SearchInput) -> ToolReply {
-        let limit = limit.unwrap_or(10) as usize;
+        Self::find(bench, &query, limit.unwrap_or(10) as usize)
+    }
+}
+
+impl WikiSearch {
+    /// The best `limit` pages for `query`.
+    pub(super) fn find(bench: &Bench, query: &str, limit: usize) -> ToolReply {
         let pages = match Wiki(&bench.workspace).pages() {
             Ok(pages) => pages,
             Err(error) => return miss(format_args!("the wiki cannot be read: {error}")),
         };
-        let words = words(&query);
+        let words = words(query);
         let own = bench.workspace.changes();
         let mut hits: Vec<_> = pages
             .iter()
@@ -97,7 +104,7 @@ impl Tool for WikiSearch {
             .map(|(score, _, key, page)| json!({"key": key, "summary": page.front.summary, "score": score}))
             .collect();
         let markdown = match (lines.len(), found - lines.len()) {
-            (0, _) => format!("No wiki page matches `{}`.", shown(&query)),
+            (0, _) => format!("No wiki page matches `{}`.", shown(query)),
             (_, 0) => lines.join("\n"),
             (_, more) => format!("{}\n{more} more pages match; raise limit or narrow the query.", lines.join("\n")),
         };
@@ -105,8 +112,11 @@ impl Tool for WikiSearch {
     }
 }
 
-fn words(text: &str) -> Vec<String> {
-    text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_lowercase).collect()
+/// The words of a query in lower case; more than a few dozen are no question any more.
+pub(super) fn words(text: &str) -> Vec<String> {
+    const MOST: usize = 32;
+    let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    words.take(MOST).map(str::to_lowercase).collect()
 }
 
 /// Sum over the words of the query: a word in the key weighs most, then summary and tags, then the body.

@@ -42,6 +42,8 @@ pub enum Purpose {
     Deny(CallId),
     /// To be carried out.
     Command,
+    /// What listed units contain.
+    FilterUnits,
 }
 
 impl Typing {

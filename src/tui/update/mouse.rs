@@ -8,7 +8,7 @@ use crate::{
     tui::{
         effect::Effect,
         layout,
-        model::{Model, Pane, View},
+        model::{Line, Model, Pane, View},
     },
 };
 
@@ -49,10 +49,11 @@ pub(super) fn click(model: &mut Model, story: &Story, x: u16, y: u16) -> Vec<Eff
         None => {
             if let Some(pane) = plan.units.filter(|pane| pane.contains(at)) {
                 model.deck.focus = Pane::Units;
-                if let Some(row) =
-                    clicked(layout::unit_list(pane)).filter(|row| model.deck.offset + row < model.listed(story))
+                let line = clicked(layout::unit_list(pane)).map(|line| model.deck.offset + line);
+                if let Some(Line::Unit { row, .. }) = line.and_then(|line| model.deck.listing.at(line))
+                    && row < model.listed(story)
                 {
-                    choose(model, story, model.deck.offset + row);
+                    choose(model, story, row);
                 }
             } else if let Some(pane) = plan.stream.filter(|pane| pane.contains(at)) {
                 model.deck.focus = Pane::Stream;

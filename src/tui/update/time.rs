@@ -2,6 +2,7 @@
 
 use ratatui::layout::Rect;
 
+use super::listing;
 use crate::{
     run::{
         Moment,
@@ -12,7 +13,7 @@ use crate::{
         breakpoint::Hit,
         command::SPEEDS,
         effect::{Effect, Step},
-        model::{Filter, List, Model, Pace, View},
+        model::{List, Model, Pace, View},
     },
 };
 
@@ -137,9 +138,8 @@ fn select(model: &mut Model, story: &Story, lane: LaneId, seq: Seq) -> Option<St
     model.deck.auto = false;
     model.deck.unit = place;
     model.deck.attempt = (attempt + 1 < unit.attempts.len()).then_some(attempt);
-    if model.deck.shown.as_ref().is_some_and(|shown| shown.binary_search(&place).is_err()) {
-        model.deck.filter = Filter::All;
-        model.refilter(&story.state);
+    if model.deck.listing.row(place).is_none() {
+        listing::clear(model, story);
     }
     let rows = story.rows(lane);
     let row = rows.iter().rposition(|row| row.first() == seq || row.last(story.state.entries) == Some(seq));

@@ -66,14 +66,21 @@ pub fn editor(scene: &Scene<'_>, editor: &Editor, body: Rect, buf: &mut Buffer) 
     }
 }
 
-/// Paints messages at the bottom of the body.
-pub fn toasts(scene: &Scene<'_>, body: Rect, buf: &mut Buffer) {
-    // Over the border first: what stands in the panes stays readable.
-    let rows = (body.y..body.bottom()).rev();
-    for (y, toast) in rows.zip(scene.model.toasts.iter().rev()) {
-        let text = text::one_row(&toast.text, 400);
-        let width = u16::try_from(text::width(&text) + 2).unwrap_or(u16::MAX).min(body.width.saturating_sub(4));
-        let area = Rect { x: body.right().saturating_sub(width + 2), y, width, height: 1 };
+/// Paints the newest messages: in the line of hints if that is free, then over the border above it. Rows of data are
+/// never covered, however many messages there are.
+pub fn toasts(scene: &Scene<'_>, body: Rect, footer: Option<Rect>, buf: &mut Buffer) {
+    let border = Rect { y: body.bottom().saturating_sub(1), height: body.height.min(1), ..body };
+    let mut places: Vec<_> = footer.into_iter().chain([border]).filter(|place| place.height > 0).collect();
+    let texts = scene.model.toasts.iter().rev().map(|toast| text::one_row(&toast.text, 400));
+    for (index, text) in texts.take(2).enumerate() {
+        // What is too long for the line of hints gets the wider place.
+        if index == 0 && places.first().is_some_and(|place| text::width(&text) + 4 > usize::from(place.width)) {
+            places.reverse();
+        }
+        let Some(place) = places.get(index).copied() else { break };
+        let most = place.width.saturating_sub(2);
+        let width = u16::try_from(text::width(&text) + 2).unwrap_or(u16::MAX).min(most);
+        let area = Rect { x: place.x + 1, width, ..place };
         Clear.render(area, buf);
         let mut pen = Pen::row(scene, buf, area);
         pen.put(Role::Badge, " ");

@@ -6,14 +6,14 @@ use super::{Pen, Scene, clock};
 use crate::tui::{
     action::Action,
     command,
-    model::{Filter, Model, Pace, Pane, Purpose, View, is_failure},
+    model::{Model, Pace, Pane, Purpose, View, is_failure},
     text,
     theme::Role,
     update::hold,
 };
 
-/// Paints the footer.
-pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) {
+/// Paints the footer. Gives the room of the hints if a message may cover them for a while.
+pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) -> Option<Rect> {
     let model = scene.model;
     let mut pen = Pen::row(scene, buf, area);
     pen.skip(1);
@@ -22,6 +22,7 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) {
             Purpose::Search => pen.put(Role::Key, "/"),
             Purpose::Deny(_) => pen.put(Role::Key, "deny because: "),
             Purpose::Command => pen.put(Role::Key, ":"),
+            Purpose::FilterUnits => pen.put(Role::Key, "only units with: "),
         }
         // The end of what is typed stays visible.
         let room = pen.room().saturating_sub(30).max(8);
@@ -34,29 +35,34 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) {
             if !offers.is_empty() {
                 let offers = text::safe(&offers.join(" "), pen.room().saturating_sub(1)).into_owned();
                 pen.put(Role::Dim, &offers);
-                return;
+                return None;
             }
         }
         let complete = (typed.purpose == Purpose::Command).then_some(Action::Complete);
         let hints: Vec<_> = [Action::Accept, Action::Dismiss].into_iter().chain(complete).collect();
         self::hints(model, &mut pen, &hints);
-        return;
+        return None;
     }
     if model.editor.is_some() {
         self::hints(model, &mut pen, &[Action::Send, Action::Discard]);
-        return;
+        return None;
     }
     // The bar says it where it takes two lines.
     let told = model.plan(scene.story).bar.height > 1;
     let position = if told { Vec::new() } else { position(scene) };
     let pieces: Vec<_> = position.iter().map(|(role, text)| (*role, text.as_str())).collect();
     pen.right(&pieces);
+    let free = u16::try_from(pen.room()).unwrap_or(area.width).saturating_add(1).min(area.width);
+    if !model.toasts.is_empty() {
+        return Some(Rect { width: free, ..area });
+    }
     if let Some(query) = &model.search {
         let state = if model.searching { "searching " } else { "/" };
         pen.put(Role::Match, &format!("{state}{}", text::safe(query, 24)));
         pen.skip(2);
     }
     hints(model, &mut pen, &actions(scene));
+    None
 }
 
 /// The actions worth a hint, the most useful first.
@@ -82,7 +88,7 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
         None => vec![Action::Open, Action::Stop, Action::NextPane],
     };
     if model.views.is_empty() {
-        if model.deck.filter != Filter::All || model.search.is_some() {
+        if model.deck.listing.is_filtered() || model.search.is_some() {
             actions.insert(0, Action::Back);
         }
         if model.looks_back() {

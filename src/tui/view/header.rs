@@ -4,7 +4,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{Pen, Scene, clock, count, dollars};
 use crate::{
-    run::state::{RunState, UnitStatus},
+    run::state::{Limit, RunState, UnitStatus},
     tape::Millis,
     tui::{
         model::Totals,
@@ -17,11 +17,29 @@ use crate::{
 struct Fact {
     pieces: Vec<(Role, String)>,
     rank: u8,
+    /// Columns to which it may be cut before anything of its rank goes.
+    least: Option<usize>,
 }
 
 impl Fact {
     fn new(rank: u8, role: Role, text: impl Into<String>) -> Self {
-        Self { pieces: vec![(role, text.into())], rank }
+        Self { pieces: vec![(role, text.into())], rank, least: None }
+    }
+
+    /// A name that may be shortened.
+    fn name(role: Role, text: &str) -> Self {
+        const LEAST: usize = 12;
+        Self { least: Some(LEAST), ..Self::new(1, role, text::safe(text, 1000)) }
+    }
+
+    /// Cuts the middle out of a name. False when there is nothing more to gain.
+    fn shrink(&mut self, by: usize, cut: &str) -> bool {
+        let Some(least) = self.least.take() else { return false };
+        let to = self.width().saturating_sub(by).max(least);
+        for (_, text) in &mut self.pieces {
+            *text = text::middle(text, to, cut).into_owned();
+        }
+        true
     }
 
     fn width(&self) -> usize {
@@ -47,9 +65,16 @@ fn line(scene: &Scene<'_>, area: Rect, mut facts: Vec<Fact>, buf: &mut Buffer) {
     let total = |facts: &[Fact]| facts.iter().map(|fact| fact.width() + GAP).sum::<usize>().saturating_sub(GAP);
     while total(&facts) > room
         && let Some(place) = (0..facts.len()).max_by_key(|place| facts[*place].rank)
-        && facts[place].rank > 0
     {
-        facts.remove(place);
+        let excess = total(&facts) - room;
+        let cut = scene.theme.glyphs.cut;
+        let shrunk = facts[place].rank <= 1 && facts.iter_mut().any(|fact| fact.shrink(excess, cut));
+        if !shrunk && facts[place].rank == 0 {
+            break;
+        }
+        if !shrunk {
+            facts.remove(place);
+        }
     }
     let mut pen = Pen::row(scene, buf, area);
     pen.skip(1);
@@ -68,14 +93,14 @@ fn identity(scene: &Scene<'_>) -> Vec<Fact> {
     let glyphs = scene.theme.glyphs;
     let mut facts = vec![Fact::new(5, Role::Dim, "ingestdeck")];
     let (name, detail) = match &source.origin.header {
-        Some(header) => (cut(header.project.as_deref().unwrap_or("run"), 24), format!("run {}", header.run.short())),
+        Some(header) => (header.project.as_deref().unwrap_or("run"), format!("run {}", header.run.short())),
         // Of a path, the end tells records apart.
         None => {
             let name = source.origin.name.rsplit('/').next().unwrap_or(&source.origin.name);
-            (cut(name, 40), source.origin.format.to_owned())
+            (name, source.origin.format.to_owned())
         }
     };
-    facts.push(Fact::new(1, Role::Strong, name));
+    facts.push(Fact::name(Role::Strong, name));
     facts.push(Fact::new(4, Role::Dim, detail));
     facts.push(state_word(scene));
     if let Some(fact) = limit_pause(state, scene.model.time) {
@@ -147,7 +172,7 @@ fn state_word(scene: &Scene<'_>) -> Fact {
     if scene.source.origin.has_times {
         pieces.push((Role::Text, format!(" {}", clock(scene.model.time))));
     }
-    Fact { pieces, rank: 0 }
+    Fact { pieces, rank: 0, least: None }
 }
 
 fn limit_pause(state: &RunState, now: Millis) -> Option<Fact> {
@@ -157,6 +182,13 @@ fn limit_pause(state: &RunState, now: Millis) -> Option<Fact> {
         None => String::new(),
     };
     Some(Fact::new(0, Role::Paused, format!("PAUSED for {}{until}", cut(&paused.limit, 40))))
+}
+
+/// Time until a usage window begins anew.
+fn resets_in(scene: &Scene<'_>, limit: &Limit) -> Option<Millis> {
+    let now = scene.model.time.after(scene.source.origin.started_at?)?;
+    let left = limit.resets_at?.checked_sub(now.as_second())?;
+    u64::try_from(left).ok().filter(|left| *left > 0).map(|left| Millis(left.saturating_mul(1000)))
 }
 
 fn numbers(scene: &Scene<'_>) -> Vec<Fact> {
@@ -187,6 +219,9 @@ fn numbers(scene: &Scene<'_>) -> Vec<Fact> {
         let word = if totals.turns == 1 { "turn" } else { "turns" };
         facts.push(Fact::new(6, Role::Text, format!("{} {word}", count(totals.turns))));
     }
+    if totals.tokens > 0 {
+        facts.push(Fact::new(7, Role::Text, format!("{} tokens", count(totals.tokens))));
+    }
     if totals.attempts > 0 {
         // A sum that leaves attempts out says so.
         let more = if totals.priced > 0 && totals.priced < totals.attempts { "+" } else { "" };
@@ -203,10 +238,11 @@ fn numbers(scene: &Scene<'_>) -> Vec<Fact> {
             name => name.replace('_', " "),
         };
         let role = if bad { Role::Warning } else { Role::Text };
+        let left = resets_in(scene, limit).filter(|_| bad).map(|left| format!(", {left} left")).unwrap_or_default();
         facts.push(Fact::new(
             if bad { 1 } else { 5 },
             role,
-            format!("{} limit{used}{}", cut(&name, 16), cut(&status, 16)),
+            format!("{} limit{used}{}{left}", cut(&name, 16), cut(&status, 16)),
         ));
     }
     let lost = state.lost;

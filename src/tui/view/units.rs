@@ -4,12 +4,15 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{Pen, Scene, dollars, pane};
 use crate::{
-    run::state::{Attempt, Row, RowKind, Story, Unit, UnitStatus},
+    run::{
+        spent::Spent,
+        state::{Attempt, Row, RowKind, Story, Unit, UnitStatus},
+    },
     tape::{Millis, note::Outcome},
     tui::{
         cache::RowId,
         layout,
-        model::{Filter, Pane},
+        model::{Filter, Group, Line, Listing, Pane, Sort, Totals},
         text,
         theme::{Role, status_role},
     },
@@ -17,7 +20,7 @@ use crate::{
 
 /// Columns of the pane from which on the last action of a unit is shown.
 const ROOMY: u16 = 90;
-/// Silence of a running unit that is worth telling.
+/// Silence of a running unit that is worth a warning.
 const SILENCE: u64 = 10_000;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -25,17 +28,20 @@ enum Column {
     Word,
     Try,
     Failures,
-    Turns,
     Calls,
+    Turns,
     Cost,
     Age,
+    Idle,
 }
 
 impl Column {
     /// In the order of the screen.
-    const ALL: [Self; 7] = [Self::Word, Self::Try, Self::Failures, Self::Calls, Self::Turns, Self::Cost, Self::Age];
+    const ALL: [Self; 8] =
+        [Self::Word, Self::Try, Self::Failures, Self::Calls, Self::Turns, Self::Cost, Self::Age, Self::Idle];
     /// The most telling first.
-    const RANKED: [Self; 7] = [Self::Age, Self::Failures, Self::Try, Self::Word, Self::Turns, Self::Cost, Self::Calls];
+    const RANKED: [Self; 8] =
+        [Self::Age, Self::Failures, Self::Word, Self::Idle, Self::Turns, Self::Cost, Self::Calls, Self::Try];
 
     fn heading(self) -> &'static str {
         match self {
@@ -46,6 +52,7 @@ impl Column {
             Self::Turns => "TURNS",
             Self::Cost => "COST",
             Self::Age => "TIME",
+            Self::Idle => "IDLE",
         }
     }
 
@@ -55,10 +62,20 @@ impl Column {
             Self::Word => 12,
             Self::Try => 4,
             Self::Failures => 5,
-            Self::Calls | Self::Turns => 7,
+            Self::Calls | Self::Idle => 6,
+            Self::Turns | Self::Age => 7,
             Self::Cost => 8,
-            Self::Age => 8,
         }
+    }
+
+    fn orders_by(self, sort: Sort) -> bool {
+        matches!(
+            (self, sort),
+            (Self::Word, Sort::State)
+                | (Self::Cost, Sort::Cost)
+                | (Self::Age, Sort::Age)
+                | (Self::Failures, Sort::Failures)
+        )
     }
 }
 
@@ -68,24 +85,35 @@ struct Columns {
     last: usize,
 }
 
-/// Widths for a pane whose keys are at most `key` wide. Where room is short, tries are shown only if `again`: if some
-/// unit had more than one.
-fn columns(width: usize, key: usize, again: bool, roomy: bool) -> Columns {
-    const AMPLE: usize = 70;
+/// What the units on screen have in common, as far as columns depend on it.
+#[derive(Default)]
+struct Seen {
+    /// Columns of the longest key.
+    key: usize,
+    /// Some unit had more than one attempt.
+    again: bool,
+    /// Some unit runs.
+    running: bool,
+}
+
+/// Widths for a pane. The key has the first call on the room, up to three fifths of it. Attempts move to the front when
+/// there are several, and silence is only told of what runs.
+fn columns(width: usize, seen: &Seen, roomy: bool) -> Columns {
     const GLYPH: usize = 2;
+    let (key, again) = (seen.key, seen.again);
     let key = key.clamp(8, 48);
-    let mut room = width.saturating_sub(GLYPH + key.min(24));
+    let mut room = width.saturating_sub(GLYPH + key.min((width * 3 / 5).max(8)));
     let mut shown = Vec::new();
-    for column in Column::RANKED {
-        if column == Column::Try && !again && width < AMPLE {
-            continue;
-        }
-        if column.width() <= room {
-            room -= column.width();
-            shown.push(column);
-        } else {
+    let first = again.then_some(Column::Try);
+    let ranked = Column::RANKED.into_iter().filter(|column| Some(*column) != first);
+    let ranked = ranked.filter(|column| *column != Column::Idle || seen.running);
+    let (front, rest): (Vec<_>, Vec<_>) = ranked.enumerate().partition(|(place, _)| *place < 3);
+    for (_, column) in front.into_iter().chain(first.map(|column| (0, column))).chain(rest) {
+        if column.width() > room {
             break;
         }
+        room -= column.width();
+        shown.push(column);
     }
     let fixed: usize = shown.iter().map(|column| column.width()).sum();
     let free = width.saturating_sub(GLYPH + fixed);
@@ -115,61 +143,123 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) {
     let (model, story) = (scene.model, scene.story);
     let focus = model.deck.focus == Pane::Units;
     let listed = model.listed(story);
-    let filter = match model.deck.filter {
-        Filter::All => String::new(),
-        filter => format!(" {} only: {listed} of {} ", filter.word(), story.state.units.len()),
+    let of = if model.deck.listing.is_filtered() && area.width >= 60 {
+        format!(" of {}", story.state.units.len())
+    } else {
+        String::new()
     };
-    let place = if listed > 0 { format!(" {}/{listed} ", model.unit_row() + 1) } else { String::new() };
-    let title = if focus { Role::Strong } else { Role::Dim };
-    let inside = pane(scene, area, focus, &[(title, "units"), (Role::Paused, &filter)], &[(Role::Dim, &place)], buf);
+    let row = if listed > 0 { model.unit_row() + 1 } else { 0 };
+    let place = if story.state.units.is_empty() { String::new() } else { format!(" {row}/{listed}{of} ") };
+    let title = title(&model.deck.listing);
+    let name = if focus { Role::Strong } else { Role::Dim };
+    let title: Vec<_> =
+        [(name, "units")].into_iter().chain(title.iter().map(|(role, text)| (*role, text.as_str()))).collect();
+    let inside = pane(scene, area, focus, &title, &[(Role::Dim, &place)], buf);
     let rows = layout::unit_list(area);
     if rows.is_empty() {
         return;
     }
-    let visible = (0..usize::from(rows.height)).map(|row| model.deck.offset + row);
-    let visible: Vec<_> =
-        visible.filter_map(|row| story.state.units.get(model.listed_unit(row)?).map(|unit| (row, unit))).collect();
+    let visible: Vec<_> = model.visible_lines(story, usize::from(rows.height)).collect();
     if visible.is_empty() {
-        let empty = match model.deck.filter {
-            _ if story.state.units.is_empty() && !scene.source.at_end => "reading…",
-            _ if story.state.units.is_empty() => "no unit yet",
-            Filter::All => "",
-            Filter::Failed => "no unit has failed; Esc shows all",
-            Filter::Running => "no unit is running; Esc shows all",
-        };
-        Pen::row(scene, buf, inside).put(Role::Dim, empty);
+        Pen::row(scene, buf, inside).put(Role::Dim, &nothing(scene));
         return;
     }
-    let longest = visible.iter().map(|(_, unit)| text::width(&unit.key)).max().unwrap_or(0);
-    let again = visible.iter().any(|(_, unit)| unit.attempts.len() > 1);
-    let columns = columns(usize::from(rows.width), longest, again, shows_last_action(area.width));
+    let units = visible.iter().filter_map(|(_, line)| match line {
+        Line::Unit { unit, .. } => story.state.units.get(*unit),
+        Line::Group(_) => None,
+    });
+    let mut seen = Seen::default();
+    for unit in units {
+        seen.key = seen.key.max(text::width(&unit.key));
+        seen.again |= unit.attempts.len() > 1;
+        seen.running |= unit.status == UnitStatus::Running;
+    }
+    let columns = columns(usize::from(rows.width), &seen, shows_last_action(area.width));
     if rows.y > inside.y {
         headings(scene, &columns, inside, buf);
     }
-    for (y, (row, unit)) in (rows.y..rows.bottom()).zip(&visible) {
-        let line = Rect { y, height: 1, ..rows };
-        self::row(scene, unit, &columns, line, buf);
-        if *row == model.unit_row() {
-            let role = if focus && model.views.is_empty() { Role::Selected } else { Role::Resting };
-            buf.set_style(line, scene.theme.style(role));
+    for (y, (_, line)) in (rows.y..rows.bottom()).zip(&visible) {
+        let area = Rect { y, height: 1, ..rows };
+        match line {
+            Line::Group(group) => self::group(scene, group, area, buf),
+            Line::Unit { row, unit } => {
+                let Some(unit) = story.state.units.get(*unit) else { continue };
+                self::row(scene, unit, &columns, area, buf);
+                if *row == model.unit_row() {
+                    let role = if focus && model.views.is_empty() { Role::Selected } else { Role::Resting };
+                    buf.set_style(area, scene.theme.style(role));
+                }
+            }
         }
     }
 }
 
+/// What is left out, and what orders the rest: always said, since a list that hides something looks like one that
+/// has nothing.
+fn title(listing: &Listing) -> Vec<(Role, String)> {
+    let mut title = Vec::new();
+    if listing.is_filtered() {
+        let state = if listing.filter == Filter::All { String::new() } else { format!(" {}", listing.filter.word()) };
+        let text =
+            if listing.text.is_empty() { String::new() } else { format!(" \"{}\"", text::safe(&listing.text, 20)) };
+        title.push((Role::Paused, format!("{state}{text} only")));
+    }
+    match (listing.sort, listing.reverse) {
+        (Sort::Plan, false) => {}
+        (sort, false) => title.push((Role::Focus, format!(" by {}", sort.word()))),
+        (sort, true) => title.push((Role::Focus, format!(" by {} reversed", sort.word()))),
+    }
+    if listing.grouped {
+        title.push((Role::Focus, " grouped".to_owned()));
+    }
+    title
+}
+
+fn nothing(scene: &Scene<'_>) -> String {
+    let listing = &scene.model.deck.listing;
+    match listing.filter {
+        _ if scene.story.state.units.is_empty() && !scene.source.at_end => "reading…".to_owned(),
+        _ if scene.story.state.units.is_empty() => "no unit yet".to_owned(),
+        Filter::All => format!("no unit contains \"{}\"; Esc shows all", listing.text),
+        filter if listing.text.is_empty() => format!("no unit is {}; Esc shows all", filter.word()),
+        filter => format!("no {} unit contains \"{}\"; Esc shows all", filter.word(), listing.text),
+    }
+}
+
 fn headings(scene: &Scene<'_>, columns: &Columns, area: Rect, buf: &mut Buffer) {
+    let sort = scene.model.deck.listing.sort;
+    let role = |orders: bool| if orders { Role::Focus } else { Role::Dim };
     let mut pen = Pen::row(scene, buf, area);
     pen.skip(2);
-    pen.cell(Role::Dim, "UNIT", columns.key);
+    pen.cell(role(sort == Sort::Key), "UNIT", columns.key);
     for column in &columns.shown {
+        let role = role(column.orders_by(sort));
         if *column == Column::Word {
             pen.skip(1);
-            pen.cell(Role::Dim, column.heading(), column.width() - 1);
+            pen.cell(role, column.heading(), column.width() - 1);
         } else {
-            pen.cell_right(Role::Dim, column.heading(), column.width());
+            pen.cell_right(role, column.heading(), column.width());
         }
     }
-    pen.skip(2);
-    pen.cell(Role::Dim, "LAST", columns.last);
+    if columns.last > 0 {
+        pen.skip(2);
+        pen.cell(Role::Dim, "LAST", columns.last);
+    }
+}
+
+/// A connection, and how its units stand.
+fn group(scene: &Scene<'_>, group: &Group, area: Rect, buf: &mut Buffer) {
+    let mut pen = Pen::row(scene, buf, area);
+    let name = if group.name.is_empty() { "no connection" } else { &group.name };
+    let units = if group.units == 1 { "1 unit".to_owned() } else { format!("{} units", group.units) };
+    pen.put_in(Role::Strong, name, usize::from(area.width) / 2);
+    pen.put(Role::Dim, &format!("  {units}"));
+    for (status, number) in Totals::ORDER.into_iter().zip(group.statuses).filter(|(_, number)| *number > 0) {
+        pen.put(status_role(status), &format!("  {}{number}", scene.theme.glyphs.status(status)));
+    }
+    if group.cost.is_some() {
+        pen.put(Role::Dim, &format!("  {}", dollars(group.cost)));
+    }
 }
 
 fn row(scene: &Scene<'_>, unit: &Unit, columns: &Columns, area: Rect, buf: &mut Buffer) {
@@ -178,7 +268,8 @@ fn row(scene: &Scene<'_>, unit: &Unit, columns: &Columns, area: Rect, buf: &mut 
     let mut pen = Pen::row(scene, buf, area);
     pen.cell(role, scene.theme.glyphs.status(unit.status), 2);
     let key = if matches!(unit.status, UnitStatus::Queued) { Role::Queued } else { Role::Text };
-    pen.cell(key, &unit.key, columns.key);
+    // The beginning of keys is what units share; their end tells them apart.
+    pen.cell(key, &text::middle(&unit.key, columns.key, scene.theme.glyphs.cut), columns.key);
     for column in &columns.shown {
         let width = column.width();
         let (role, text) = match (column, attempt) {
@@ -197,7 +288,8 @@ fn row(scene: &Scene<'_>, unit: &Unit, columns: &Columns, area: Rect, buf: &mut 
             },
             (Column::Calls, Some(attempt)) => (Role::Text, attempt.calls.to_string()),
             (Column::Turns, Some(attempt)) => (turns_role(attempt), turns(attempt)),
-            (Column::Cost, Some(attempt)) => (Role::Text, dollars(attempt.cost_usd)),
+            (Column::Cost, Some(_)) => (Role::Text, cost(unit, scene.model.time)),
+            (Column::Idle, Some(attempt)) => idle(unit, attempt, scene),
         };
         pen.cell_right(role, &text, width);
     }
@@ -206,6 +298,22 @@ fn row(scene: &Scene<'_>, unit: &Unit, columns: &Columns, area: Rect, buf: &mut 
         let (role, text) = last(scene, unit);
         pen.cell(role, &text, columns.last.saturating_sub(1));
     }
+}
+
+/// What all attempts cost; `+` where some did not say.
+fn cost(unit: &Unit, now: Millis) -> String {
+    let spent = Spent::of(unit, now);
+    let more = if spent.cost.is_some() && spent.partial { "+" } else { "" };
+    format!("{}{more}", dollars(spent.cost))
+}
+
+/// How long nothing has come from a unit that runs.
+fn idle(unit: &Unit, attempt: &Attempt, scene: &Scene<'_>) -> (Role, String) {
+    if unit.status != UnitStatus::Running || !scene.source.origin.has_times {
+        return (Role::Dim, String::new());
+    }
+    let silent = scene.model.time.since(attempt.last_at);
+    (if silent.0 >= SILENCE { Role::Warning } else { Role::Dim }, silent.to_string())
 }
 
 /// `9/40`, or `9` when the budget is not known.
@@ -229,7 +337,9 @@ fn age(unit: &Unit, attempt: Option<&Attempt>, now: Millis) -> (Role, String) {
     match (unit.status, attempt) {
         (UnitStatus::Waiting, _) => {
             let wait = unit.retry_at.map_or_else(|| "?".to_owned(), |at| at.since(now).to_string());
-            (Role::Waiting, format!("in {wait}"))
+            // Of a long wait, the larger unit is enough.
+            let short = if wait.len() > 3 { wait.split(' ').next().unwrap_or_default() } else { &wait };
+            (Role::Waiting, format!("in {short}"))
         }
         (_, None) => (Role::Dim, String::new()),
         (UnitStatus::Running | UnitStatus::Held, Some(attempt)) => {
@@ -259,9 +369,5 @@ fn last(scene: &Scene<'_>, unit: &Unit) -> (Role, String) {
     let line = last_action(scene.story, attempt)
         .and_then(|row| scene.cache.row(RowId::of(&row, scene.story.state.entries)))
         .map_or("", |line| line.label.as_str());
-    let silent = scene.model.time.since(attempt.last_at);
-    if unit.status == UnitStatus::Running && silent.0 >= SILENCE {
-        return (Role::Warning, format!("{silent} silent: {line}"));
-    }
     (Role::Dim, line.to_owned())
 }

@@ -1,4 +1,4 @@
-//! JSON schemas of tool arguments, and arguments held against them.
+//! JSON schemas of tool arguments and of semantic layer sources, and values held against them.
 //!
 //! The agent's program passes arguments on unchecked, so this is the only check there is. What the model was told and
 //! what is checked are one document. It must not know any tool.
@@ -6,13 +6,13 @@
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Map, Value};
 
-use crate::ingest::project::nearest;
+use super::project::nearest;
 
 /// A schema of type object.
-pub(super) type Schema = Map<String, Value>;
+pub(crate) type Schema = Map<String, Value>;
 
 /// The schema of `T`, with everything in place rather than by reference.
-pub(super) fn of<T: JsonSchema>() -> Schema {
+pub(crate) fn of<T: JsonSchema>() -> Schema {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
         settings.meta_schema = None;
@@ -38,6 +38,9 @@ fn tidy(schema: &mut Value) {
             if map.get("default").is_some_and(Value::is_null) {
                 map.remove("default");
             }
+            if let Some(Value::Array(choices)) = map.get_mut("enum") {
+                choices.retain(|choice| !choice.is_null());
+            }
             if let Some(Value::Array(types)) = map.get_mut("type") {
                 types.retain(|name| name != "null");
                 if let [only] = types.as_slice() {
@@ -59,7 +62,7 @@ fn tidy(schema: &mut Value) {
 }
 
 /// `value` as the tool may take it, or every way in which it breaks `schema`, each naming its field.
-pub(super) fn check(schema: &Schema, value: &Value) -> Result<Value, Vec<String>> {
+pub(crate) fn check(schema: &Schema, value: &Value) -> Result<Value, Vec<String>> {
     // Some programs send nothing at all for a tool without required fields, and null for fields that are left out.
     let mut value = if value.is_null() { Value::Object(Map::new()) } else { value.clone() };
     if let Value::Object(fields) = &mut value {
@@ -123,21 +126,27 @@ fn object(schema: &Schema, fields: &Map<String, Value>, at: &str, problems: &mut
     for name in required.iter().filter(|name| !fields.contains_key(**name)) {
         problems.push(format!("`{prefix}{name}` is missing"));
     }
-    for (name, value) in fields {
+    // Null stands for a field that is left out.
+    let given = fields.iter().filter(|(name, value)| !value.is_null() || required.contains(&name.as_str()));
+    for (name, value) in given {
         match properties.and_then(|properties| properties.get(name)) {
             Some(Value::Object(schema)) => walk(schema, value, &format!("`{prefix}{name}`"), problems),
             Some(_) => {}
             None if schema.get("additionalProperties") == Some(&Value::Bool(false)) => {
                 let hint = nearest(name, &known).map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"));
-                problems.push(format!("`{prefix}{}` is not a field{hint}", super::shown(name)));
+                problems.push(format!("`{prefix}{}` is not a field{hint}", shown(name)));
             }
-            None => {}
+            None => {
+                if let Some(Value::Object(schema)) = schema.get("additionalProperties") {
+                    walk(schema, value, &format!("`{prefix}{}`", shown(name)), problems);
+                }
+            }
         }
     }
 }
 
 /// The fields of a schema in words: `key (text, required), limit (whole number)`.
-pub(super) fn fields(schema: &Schema) -> String {
+pub(crate) fn fields(schema: &Schema) -> String {
     let required = required(schema);
     let properties = schema.get("properties").and_then(Value::as_object);
     let words = properties.into_iter().flatten().map(|(name, schema)| {
@@ -198,103 +207,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use serde_json::json;
-
-    use super::*;
-    use crate::ingest::tool::TOOLS;
-
-    /// Whatever schemars may write some day, a keyword that is not checked must not slip in unseen.
-    #[test]
-    fn every_keyword_in_use_is_one_that_is_checked() {
-        const CHECKED: &[&str] = &[
-            "type",
-            "properties",
-            "required",
-            "additionalProperties",
-            "items",
-            "enum",
-            "minLength",
-            "maxLength",
-            "minItems",
-            "maxItems",
-            "minimum",
-            "maximum",
-            "description",
-            "default",
-        ];
-        fn visit(schema: &Value, at: &str) {
-            let Value::Object(map) = schema else { return };
-            for (keyword, value) in map {
-                assert!(CHECKED.contains(&keyword.as_str()), "{at}: {keyword}");
-                match value {
-                    Value::Object(fields) if keyword == "properties" => {
-                        fields.iter().for_each(|(name, schema)| visit(schema, &format!("{at}.{name}")));
-                    }
-                    other => visit(other, at),
-                }
-            }
-        }
-        for tool in &TOOLS {
-            let schema = (tool.schema)();
-            assert_eq!(schema["type"], "object", "{}", tool.name);
-            assert_eq!(schema["additionalProperties"], false, "{}", tool.name);
-            visit(&Value::Object(schema), tool.name);
-        }
-    }
-
-    #[test]
-    fn every_problem_is_told_at_once_by_its_field() {
-        let schema = (TOOLS.iter().find(|tool| tool.name == "wiki_write").unwrap().schema)();
-        let arguments = json!({
-            "key": 3, "sumary": "x", "tags": ["a", 1], "replacements": [{"oldText": "a"}], "content": "x".repeat(4001),
-            "refs": null,
-        });
-        insta::assert_snapshot!(check(&schema, &arguments).unwrap_err().join("\n"));
-        assert!(check(&schema, &json!("text")).is_err());
-        assert!(check(&schema, &json!({"key": "a", "summary": "b", "tags": null})).is_ok());
-    }
-
-    #[test]
-    fn whole_numbers_are_whole() {
-        let schema = (TOOLS.iter().find(|tool| tool.name == "read_raw_span").unwrap().schema)();
-        assert!(check(&schema, &json!({"path": "a", "startLine": 1, "endLine": 2})).is_ok());
-        assert!(check(&schema, &json!({"path": "a", "startLine": 0, "endLine": 2})).is_err());
-        assert!(check(&schema, &json!({"path": "a", "startLine": 1.5, "endLine": 2})).is_err());
-        assert!(check(&schema, &json!({"path": "a", "startLine": "1", "endLine": 2})).is_err());
-    }
-
-    fn json() -> impl Strategy<Value = Value> {
-        let leaf = prop_oneof![
-            Just(Value::Null),
-            any::<bool>().prop_map(Value::from),
-            any::<i64>().prop_map(Value::from),
-            any::<f64>().prop_map(Value::from),
-            ".{0,6}".prop_map(Value::from)
-        ];
-        leaf.prop_recursive(3, 16, 4, |inner| {
-            prop_oneof![
-                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-                prop::collection::btree_map("key|path|summary|startLine|limit|tags|.{0,4}", inner, 0..4)
-                    .prop_map(Value::from_iter),
-            ]
-        })
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(32))]
-        /// What passes the check is understood by the tool: no second, vaguer refusal follows.
-        #[test]
-        fn what_passes_is_understood(value in json()) {
-            let (bench, _dir) = crate::ingest::tool::tests::bench();
-            for tool in &TOOLS {
-                if let Ok(value) = check(&(tool.schema)(), &value) {
-                    let reply = (tool.run)(&bench, value);
-                    prop_assert!(!reply.markdown.contains("was not called"), "{}: {}", tool.name, reply.markdown);
-                }
-            }
-        }
-    }
+/// Foreign text, short and on one line.
+pub(crate) fn shown(text: &str) -> String {
+    text.chars().take(80).collect::<String>().escape_debug().to_string()
 }

@@ -1,0 +1,169 @@
+//! `discover_data`: one look at the wiki, the semantic layer and the raw files.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    Bench, Tool, miss, raw,
+    sl_read::{self, Found},
+    wiki_read::{WikiSearch, words},
+};
+use crate::{ingest::schema::shown, units::ToolReply};
+
+/// Most bytes of raw files that one search reads.
+const READ: usize = 16 * 1024 * 1024;
+/// Longest line that is quoted, in characters.
+const QUOTE: usize = 200;
+
+#[derive(Debug)]
+pub(super) struct DiscoverData;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Input {
+    /// Words to look for; left out, it lists what there is.
+    #[serde(default)]
+    query: Option<String>,
+    /// Connection to look in; all of them if left out.
+    #[serde(default, rename = "connectionId")]
+    connection: Option<String>,
+    /// Most results of each kind.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 50))]
+    limit: Option<u32>,
+    /// One semantic layer source to describe in full.
+    #[serde(default, rename = "sourceName")]
+    source: Option<String>,
+}
+
+impl Tool for DiscoverData {
+    const NAME: &'static str = "discover_data";
+    const ABOUT: &'static str = "Find what exists before you write: wiki pages, semantic layer sources, and lines of the \
+        raw files of this work unit that hold the words of `query`. Gives at most `limit` (1 to 50, default 10) of each.";
+    const READ_ONLY: bool = true;
+    type Input = Input;
+
+    fn run(bench: &Bench, Input { query, connection, limit, source }: Input) -> ToolReply {
+        let connections = match sl_read::connections(bench, connection.as_deref()) {
+            Ok(connections) => connections,
+            Err(why) => return miss(why),
+        };
+        if let Some(name) = source {
+            let reply = sl_read::one(bench, &connections, &name);
+            let structured = json!({"wiki": null, "sl": reply.structured, "raw": null});
+            return ToolReply { structured: Some(structured), ..reply };
+        }
+        let query = query.unwrap_or_default();
+        let limit = limit.unwrap_or(10) as usize;
+        let sections = [
+            ("wiki", wiki(bench, &query, limit)),
+            ("sl", semantic_layer(bench, &connections, &query, limit)),
+            ("raw", files(bench, &query, limit)),
+        ];
+        let mut structured = serde_json::Map::new();
+        let mut parts = Vec::new();
+        for (key, section) in sections {
+            let (text, found) = section.map_or((None, Value::Null), |(text, found)| (Some(text), found));
+            parts.extend(text);
+            structured.insert(key.into(), found);
+        }
+        let markdown = match (parts.is_empty(), query.trim().is_empty()) {
+            (true, true) => "There are no semantic layer sources and no raw files yet.".to_owned(),
+            (true, false) => format!(
+                "No matches for \"{}\" across wiki, semantic layer and raw files. Try broader terms; this concept may \
+                 not exist yet.",
+                shown(&query)
+            ),
+            (false, _) => parts.join("\n\n"),
+        };
+        ToolReply { markdown, structured: Some(Value::Object(structured)), is_error: false }
+    }
+}
+
+/// A part of the answer, and what goes to the transcript for it.
+type Section = Option<(String, Value)>;
+
+fn wiki(bench: &Bench, query: &str, limit: usize) -> Section {
+    if words(query).is_empty() {
+        return None;
+    }
+    let reply = WikiSearch::find(bench, query, limit);
+    let found = reply.structured?;
+    (found["totalFound"].as_u64()? > 0)
+        .then(|| (format!("## Wiki Pages\n> wiki_read gives the content\n{}", reply.markdown), found))
+}
+
+fn semantic_layer(bench: &Bench, connections: &[&str], query: &str, limit: usize) -> Section {
+    let mut found = Found::search(bench, connections, Some(query));
+    let total = found.hits.len();
+    if total == 0 {
+        return None;
+    }
+    found.hits.truncate(limit);
+    let reply = found.reply(Some(query));
+    let mut text = format!("## Semantic Layer Sources\n> sl_read_source gives the YAML\n{}", reply.markdown);
+    if total > limit {
+        text.push_str(&format!("\n\n{} more sources match; raise limit or narrow the query.", total - limit));
+    }
+    Some((text, reply.structured?))
+}
+
+fn files(bench: &Bench, query: &str, limit: usize) -> Section {
+    let planned = &bench.unit.planned;
+    let words = words(query);
+    let mut hits: Vec<(usize, String, Value)> = Vec::new();
+    let mut read = 0;
+    let mut unread = 0;
+    for path in planned.raw_files.iter().chain(&planned.dependency_paths) {
+        if words.is_empty() {
+            hits.push((0, format!("- {}", shown(path)), json!({"path": path})));
+            continue;
+        }
+        let text = match raw::whole(bench, path) {
+            Some(text) if read + text.len() <= READ => text,
+            _ => {
+                unread += 1;
+                continue;
+            }
+        };
+        read += text.len();
+        if let Some((score, number, line)) = best_line(&words, path, &text) {
+            let quote: String = line.trim().chars().take(QUOTE).collect();
+            let entry = format!("- {}:{number}: {quote}", shown(path));
+            hits.push((score, entry, json!({"path": path, "line": number, "text": quote})));
+        }
+    }
+    hits.sort_by_key(|(score, ..)| std::cmp::Reverse(*score));
+    let total = hits.len();
+    if total == 0 {
+        return None;
+    }
+    hits.truncate(limit);
+    let lines: Vec<&str> = hits.iter().map(|(_, line, _)| line.as_str()).collect();
+    let mut text = format!("## Raw Files\n> read_raw_span gives the lines around it\n{}", lines.join("\n"));
+    if total > limit {
+        text.push_str(&format!("\n{} more files match; raise limit or narrow the query.", total - limit));
+    }
+    if unread > 0 {
+        text.push_str(&format!("\n{unread} files are too large or cannot be searched."));
+    }
+    let hits: Vec<Value> = hits.into_iter().map(|(_, _, hit)| hit).collect();
+    Some((text, json!({"hits": hits, "totalFound": total, "notSearched": unread})))
+}
+
+/// The line of `text` that holds most of `words`, with the number of words in the file and the line's own.
+fn best_line<'a>(words: &[String], path: &str, text: &'a str) -> Option<(usize, usize, &'a str)> {
+    let held = |text: &str| {
+        let text = text.to_lowercase();
+        words.iter().filter(|word| text.contains(word.as_str())).count()
+    };
+    let mut best = (held(path), 1, text.lines().next().unwrap_or_default());
+    for (index, line) in text.lines().enumerate() {
+        let count = held(line);
+        if count > best.0 {
+            best = (count, index + 1, line);
+        }
+    }
+    (best.0 > 0).then_some(best)
+}

@@ -1,0 +1,131 @@
+//! What the tools of the semantic layer share: which connection is meant, and how they decline.
+
+use serde_json::{Value, json};
+
+use super::{Bench, miss, refusal};
+use crate::{
+    ingest::{
+        layer::{Doc, FindError, Layer},
+        project::nearest,
+        reach::Reached,
+        schema::shown,
+        workspace::WriteError,
+    },
+    units::ToolReply,
+};
+
+impl Bench {
+    /// The semantic layer as this attempt sees it.
+    pub(super) fn layer(&self) -> Layer<'_> {
+        Layer(&self.workspace)
+    }
+
+    /// The connection `id`, or a sentence that names those there are.
+    pub(super) fn connection(&self, id: &str) -> Result<&Reached, String> {
+        self.reach.get(id).ok_or_else(|| {
+            let ids: Vec<&str> = self.reach.connections.iter().map(|connection| connection.id.as_str()).collect();
+            let hint = nearest(id, &ids).map_or_else(String::new, |id| format!(" (did you mean `{id}`?)"));
+            let ids = if ids.is_empty() { "none".to_owned() } else { ids.join(", ") };
+            format!("there is no connection `{}`{hint}; there are {ids}", shown(id))
+        })
+    }
+}
+
+/// Why a source is not changed.
+pub(super) struct No {
+    reason: &'static str,
+    errors: Vec<String>,
+}
+
+impl No {
+    pub(super) fn new(reason: &'static str, text: impl Into<String>) -> Self {
+        Self { reason, errors: vec![text.into()] }
+    }
+
+    pub(super) fn invalid(errors: Vec<String>) -> Self {
+        Self { reason: "validation_failed", errors }
+    }
+
+    pub(super) fn reply(self, tool: &str, connection: &str, source: &str) -> ToolReply {
+        let lines: Vec<String> = self.errors.iter().map(|error| format!("- {error}")).collect();
+        let text = format!(
+            "Source **{}** was NOT saved, {} error(s):\n{}",
+            shown(source),
+            self.errors.len(),
+            lines.join("\n")
+        );
+        let detail = json!({
+            "reason": self.reason, "connectionId": connection, "sourceName": source, "errors": self.errors,
+        });
+        refusal(tool, text, detail)
+    }
+}
+
+impl From<WriteError> for No {
+    fn from(error: WriteError) -> Self {
+        let reason = match &error {
+            WriteError::Forbidden(_) => "path_not_allowed",
+            WriteError::Stale(_) => super::CHANGED,
+            WriteError::Sealed => "attempt_over",
+            WriteError::Io { .. } => "write_failed",
+        };
+        Self::new(reason, error.to_string())
+    }
+}
+
+impl From<FindError> for No {
+    fn from(error: FindError) -> Self {
+        Self::new("source_unreadable", error.to_string())
+    }
+}
+
+impl From<std::io::Error> for No {
+    fn from(error: std::io::Error) -> Self {
+        Self::new("source_unreadable", format!("the semantic layer cannot be read: {error}"))
+    }
+}
+
+/// What every change of a source needs: a connection that may be written, and raw files of the unit.
+pub(super) fn admit(bench: &Bench, connection: &str, raw_paths: Option<&[String]>) -> Result<(), No> {
+    let reached = bench.connection(connection).map_err(|why| No::new("connection_not_allowed", why))?;
+    if !reached.is_target {
+        let targets: Vec<&str> =
+            bench.reach.connections.iter().filter(|reached| reached.is_target).map(|reached| &*reached.id).collect();
+        let text = format!(
+            "Connection \"{connection}\" is not available to this ingest stage; sources may be written for {}",
+            targets.join(", ")
+        );
+        return Err(No::new("connection_not_allowed", text));
+    }
+    let foreign = bench.foreign(raw_paths.unwrap_or_default());
+    if !foreign.is_empty() {
+        let foreign: Vec<_> = foreign.iter().map(|path| format!("`{}`", shown(path))).collect();
+        let text = format!("rawPaths may name only rawFiles of this work unit, not {}", foreign.join(", "));
+        return Err(No::new("raw_paths_not_allowed", text));
+    }
+    Ok(())
+}
+
+/// Judges `doc` as the source `name` of `connection`; the warnings, if nothing speaks against it.
+pub(super) fn proved(bench: &Bench, connection: &str, name: &str, doc: &Doc) -> Result<Vec<String>, No> {
+    if doc.get("name").and_then(Value::as_str) != Some(name) {
+        let found = doc.get("name").map_or_else(|| "nothing".to_owned(), |found| format!("`{}`", shown(&words(found))));
+        return Err(No::new("name_mismatch", format!("the source says name: {found}, it must be `{}`", shown(name))));
+    }
+    let mut sources = bench.layer().sources(connection)?;
+    sources.put(name, doc.clone());
+    let found = crate::ingest::layer::judge(name, doc, &sources);
+    if found.errors.is_empty() { Ok(found.warnings) } else { Err(No::invalid(found.errors)) }
+}
+
+/// Answers that a source is not there, with the one that was likely meant.
+pub(super) fn no_source(bench: &Bench, connection: &str, name: &str) -> ToolReply {
+    let sources = bench.layer().sources(connection).unwrap_or_default();
+    let names: Vec<&str> = sources.all.keys().map(String::as_str).collect();
+    let hint = nearest(name, &names).map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
+    miss(format_args!("Source **{}** not found for connection {}{hint}", shown(name), shown(connection)))
+}
+
+fn words(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}

@@ -1,0 +1,315 @@
+//! `sl_write_source`, `sl_edit_source` and `sl_rollback`: sources made, changed, removed and put back in the attempt's
+//! own workspace.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{
+    Bench, Tool,
+    semantic::{No, admit, proved},
+};
+use crate::{
+    ingest::{
+        layer::{self, Definition, Doc, SourceFile},
+        schema::shown,
+        workspace::Reverted,
+    },
+    units::ToolReply,
+};
+
+#[derive(Debug)]
+pub(super) struct SlWriteSource;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WriteInput {
+    /// Connection that the source belongs to.
+    #[serde(rename = "connectionId")]
+    #[schemars(length(min = 1))]
+    connection: String,
+    /// Name of the source; the same as source.name.
+    #[serde(rename = "sourceName")]
+    #[schemars(length(min = 1, max = 200))]
+    name: String,
+    /// The whole definition: standalone (table or sql, grain, columns) or overlay (additions to a scanned table).
+    #[serde(default)]
+    #[schemars(with = "Option<Definition>")]
+    source: Option<Map<String, Value>>,
+    /// True removes the source.
+    #[serde(default)]
+    delete: Option<bool>,
+    /// Raw files of this work unit that the source rests on.
+    #[serde(default, rename = "rawPaths")]
+    raw_paths: Option<Vec<String>>,
+}
+
+impl Tool for SlWriteSource {
+    const NAME: &'static str = "sl_write_source";
+    const ABOUT: &'static str = "Create a semantic layer source, or rewrite one as a whole; `delete: true` removes it. A \
+        standalone source has either `table` or `sql`, a `grain` and all its `columns` with types; an overlay has \
+        neither, and adds measures, segments, joins, computed columns or column_overrides to the scanned table of its \
+        name. Joins name sources of the same connection: look with discover_data first. For small changes use \
+        sl_edit_source. It is checked before it is saved. Needs the verification ledger.";
+    const READ_ONLY: bool = false;
+    const GUARDED: bool = true;
+    type Input = WriteInput;
+
+    fn run(bench: &Bench, input: WriteInput) -> ToolReply {
+        let (connection, name) = (input.connection.clone(), input.name.clone());
+        write(bench, input).unwrap_or_else(|no| no.reply(Self::NAME, &connection, &name))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct SlEditSource;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EditInput {
+    /// Connection that the source belongs to.
+    #[serde(rename = "connectionId")]
+    #[schemars(length(min = 1))]
+    connection: String,
+    /// Name of the source.
+    #[serde(rename = "sourceName")]
+    #[schemars(length(min = 1, max = 200))]
+    name: String,
+    /// Edits of the YAML text, applied in order.
+    #[serde(default)]
+    yaml_edits: Option<Vec<YamlEdit>>,
+    /// True removes the source.
+    #[serde(default)]
+    delete: Option<bool>,
+    /// Raw files of this work unit that the change rests on.
+    #[serde(default, rename = "rawPaths")]
+    raw_paths: Option<Vec<String>>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct YamlEdit {
+    /// Text that stands exactly once in the YAML, byte for byte.
+    #[schemars(length(min = 1))]
+    old_text: String,
+    /// Text to put there; empty to delete.
+    new_text: String,
+    /// Why.
+    #[serde(default)]
+    #[expect(dead_code, reason = "for the reader of the transcript, where the arguments stand")]
+    reason: Option<String>,
+}
+
+impl Tool for SlEditSource {
+    const NAME: &'static str = "sl_edit_source";
+    const ABOUT: &'static str = "Change a semantic layer source by exact replacements in its YAML; read it with \
+        sl_read_source first and copy the text from there. `delete: true` removes it. The result is checked before it \
+        is saved; comments stay. Needs the verification ledger.";
+    const READ_ONLY: bool = false;
+    const GUARDED: bool = true;
+    type Input = EditInput;
+
+    fn run(bench: &Bench, input: EditInput) -> ToolReply {
+        let (connection, name) = (input.connection.clone(), input.name.clone());
+        edit(bench, input).unwrap_or_else(|no| no.reply(Self::NAME, &connection, &name))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct SlRollback;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RollbackInput {
+    /// Name of the source.
+    #[serde(rename = "sourceName")]
+    #[schemars(length(min = 1, max = 200))]
+    name: String,
+}
+
+impl Tool for SlRollback {
+    const NAME: &'static str = "sl_rollback";
+    const ABOUT: &'static str = "Give up what this session changed in a semantic layer source and put it back as it was \
+        before. For changes that cannot be made valid.";
+    const READ_ONLY: bool = false;
+    type Input = RollbackInput;
+
+    fn run(bench: &Bench, RollbackInput { name }: RollbackInput) -> ToolReply {
+        match rollback(bench, &name) {
+            Ok(outcome) => ToolReply {
+                markdown: format!("Source \"{}\" rolled back: {outcome}.", shown(&name)),
+                structured: Some(json!({"success": true, "sourceName": name, "outcome": outcome})),
+                is_error: false,
+            },
+            Err(no) => no.reply(Self::NAME, "", &name),
+        }
+    }
+}
+
+fn write(bench: &Bench, input: WriteInput) -> Result<ToolReply, No> {
+    let WriteInput { connection, name, source, delete, raw_paths } = input;
+    admit(bench, &connection, raw_paths.as_deref())?;
+    if delete == Some(true) {
+        return if source.is_none() {
+            remove(bench, &connection, &name)
+        } else {
+            Err(No::new("source_and_delete", "give either source or delete, not both"))
+        };
+    }
+    let Some(doc) = source.map(given) else {
+        return Err(No::new(
+            "source_required",
+            "give `source` to create or rewrite it; for targeted edits use sl_edit_source",
+        ));
+    };
+    let found = bench.layer().find(&connection, &name)?;
+    let path = place(bench, &connection, &name, found.as_ref())?;
+    let warnings = proved(bench, &connection, &name, &doc)?;
+    let text = layer::render(&doc).map_err(|why| No::new("not_writable", why))?;
+    bench.workspace.write(&path, text.as_bytes())?;
+    let action = if found.is_some() { "updated" } else { "created" };
+    Ok(saved(&connection, &name, &path, "saved", json!({"action": action}), warnings))
+}
+
+/// `doc` without the fields that are left out by being null.
+fn given(doc: Doc) -> Doc {
+    let inner = |value: Value| match value {
+        Value::Object(map) => Value::Object(given(map)),
+        Value::Array(list) => list
+            .into_iter()
+            .map(|item| match item {
+                Value::Object(map) => Value::Object(given(map)),
+                other => other,
+            })
+            .collect(),
+        other => other,
+    };
+    doc.into_iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| (key, inner(value))).collect()
+}
+
+fn edit(bench: &Bench, input: EditInput) -> Result<ToolReply, No> {
+    let EditInput { connection, name, yaml_edits, delete, raw_paths } = input;
+    admit(bench, &connection, raw_paths.as_deref())?;
+    if delete == Some(true) {
+        return if yaml_edits.is_none() {
+            remove(bench, &connection, &name)
+        } else {
+            Err(No::new("edits_and_delete", "give either yaml_edits or delete, not both"))
+        };
+    }
+    let edits = yaml_edits.unwrap_or_default();
+    if edits.is_empty() {
+        return Err(No::new("edits_required", "give yaml_edits with at least one edit, or delete: true"));
+    }
+    let Some(file) = bench.layer().find(&connection, &name)? else {
+        return Err(absent(bench, &connection, &name));
+    };
+    // Edits merge into the newest text, so they need no second look.
+    let bytes = bench.workspace.read(&file.path)?.unwrap_or_default();
+    let text = String::from_utf8(bytes)
+        .map_err(|_| No::new("source_unreadable", "it is not UTF-8 text; rewrite it with sl_write_source"))?;
+    let text = replaced(text, &edits)?;
+    let doc = layer::parse(&text)
+        .map_err(|why| No::new("invalid_yaml", format!("YAML parse error after the edits: {why}")))?;
+    let warnings = proved(bench, &connection, &name, &doc)?;
+    bench.workspace.write(&file.path, text.as_bytes())?;
+    let verb = format!("changed by {} edit(s)", edits.len());
+    let more = json!({"action": "updated", "editCount": edits.len()});
+    Ok(saved(&connection, &name, &file.path, &verb, more, warnings))
+}
+
+/// Where the source is to be written: over its own file, else at a path that no other source has.
+fn place(bench: &Bench, connection: &str, name: &str, found: Option<&SourceFile>) -> Result<String, No> {
+    if let Some(file) = found {
+        return Ok(file.path.clone());
+    }
+    if name.chars().any(char::is_control) {
+        return Err(No::new("invalid_name", "the name holds control characters"));
+    }
+    let path = layer::path_of(connection, name);
+    match bench.layer().files(connection)?.into_iter().find(|file| file.path == path) {
+        Some(other) if other.doc.is_ok() => {
+            Err(No::new("path_taken", format!("{path} holds source `{}` already", shown(&other.name))))
+        }
+        // What is left of a broken file is repaired by writing it anew.
+        Some(_) | None => Ok(path),
+    }
+}
+
+fn remove(bench: &Bench, connection: &str, name: &str) -> Result<ToolReply, No> {
+    let Some(file) = bench.layer().find(connection, name)? else {
+        return Err(absent(bench, connection, name));
+    };
+    bench.workspace.remove(&file.path)?;
+    let sources = bench.layer().sources(connection)?;
+    let others = sources.files.iter().filter_map(|file| Some((file, file.doc.as_ref().ok()?)));
+    let lost = others.flat_map(|(file, doc)| layer::dangling(&file.name, doc, &sources));
+    let warnings = lost.filter(|(target, _)| target == name).map(|(_, text)| text).collect();
+    Ok(saved(connection, name, &file.path, "removed", json!({"action": "removed"}), warnings))
+}
+
+fn absent(bench: &Bench, connection: &str, name: &str) -> No {
+    let sources = bench.layer().sources(connection).unwrap_or_default();
+    if sources.scanned.contains_key(name) {
+        return No::new(
+            "no_overlay_yet",
+            "it is a scanned table without a file; add to it with sl_write_source: `name` plus any of measures, \
+             segments, joins, descriptions, column_overrides or computed columns, without table, sql and grain",
+        );
+    }
+    No::new("source_not_found", "Source not found. Use sl_write_source to create it.")
+}
+
+fn replaced(mut text: String, edits: &[YamlEdit]) -> Result<String, No> {
+    for (index, YamlEdit { old_text, new_text, .. }) in edits.iter().enumerate() {
+        let count = text.matches(old_text.as_str()).count();
+        if count != 1 {
+            let times = if count == 0 { "does not occur".to_owned() } else { format!("occurs {count} times") };
+            let why = format!(
+                "oldText of yaml_edits[{index}] {times} in the YAML, it must occur exactly once; read the source with \
+                 sl_read_source and quote more of it"
+            );
+            return Err(No::new("edit_not_unique", why));
+        }
+        text = text.replacen(old_text.as_str(), new_text, 1);
+    }
+    Ok(text)
+}
+
+fn rollback(bench: &Bench, name: &str) -> Result<&'static str, No> {
+    let mut touched = Vec::new();
+    for path in bench.workspace.changes().into_keys() {
+        let Some((connection, _)) = layer::place_of(&path) else { continue };
+        let versions = bench.workspace.versions(&path)?;
+        let is_named = versions.iter().any(|bytes| layer::name_in(&String::from_utf8_lossy(bytes), &path) == name);
+        if is_named {
+            touched.push((connection == bench.unit.planned.connection, path.clone()));
+        }
+    }
+    // A name may stand in several connections: the unit's own is meant, unless it has none of that name.
+    let has_own = touched.iter().any(|(is_own, _)| *is_own);
+    let mut outcome = "no-op (this session did not change it)";
+    for (_, path) in touched.iter().filter(|(is_own, _)| *is_own == has_own) {
+        outcome = match bench.workspace.revert(path)? {
+            Reverted::Restored => "restored to pre-session content",
+            Reverted::Removed => "deleted (did not exist at session start)",
+        };
+    }
+    Ok(outcome)
+}
+
+fn saved(connection: &str, name: &str, path: &str, verb: &str, more: Value, warnings: Vec<String>) -> ToolReply {
+    let mut markdown = format!("Source **{}** {verb} successfully ({path}).", shown(name));
+    let mut structured = json!({"success": true, "connectionId": connection, "sourceName": name, "path": path});
+    if let (Some(structured), Value::Object(more)) = (structured.as_object_mut(), more) {
+        structured.extend(more);
+        if !warnings.is_empty() {
+            structured.insert("validationWarnings".into(), json!(warnings));
+        }
+    }
+    if !warnings.is_empty() {
+        let lines: Vec<String> = warnings.iter().map(|warning| format!("- {warning}")).collect();
+        markdown.push_str(&format!("\n\n**Validation warnings:**\n{}", lines.join("\n")));
+    }
+    ToolReply { markdown, structured: Some(structured), is_error: false }
+}

@@ -1,0 +1,392 @@
+//! `sl_discover`, `sl_read_source` and `sl_validate`: the semantic layer as this attempt sees it.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Bench, LONGEST, Tool, miss, page, semantic::no_source, wiki_read::words};
+use crate::{
+    ingest::{
+        check::{self, LayerReport},
+        layer::{self, Doc, Kind, Source, Sources, description, maps, texts},
+        schema::shown,
+    },
+    units::ToolReply,
+};
+
+/// Most sources that a search describes in full.
+const DETAILED: usize = 5;
+/// Most sources that one answer names.
+const LISTED: usize = 200;
+/// Longest description in a list, in characters.
+const BRIEF: usize = 160;
+
+#[derive(Debug)]
+pub(super) struct SlDiscover;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DiscoverInput {
+    /// Connection to look in; all of them if left out.
+    #[serde(default, rename = "connectionId")]
+    connection: Option<String>,
+    /// Words to look for in names and descriptions of sources, columns and measures.
+    #[serde(default)]
+    query: Option<String>,
+    /// One source to describe in full.
+    #[serde(default, rename = "sourceName")]
+    source: Option<String>,
+}
+
+impl Tool for SlDiscover {
+    const NAME: &'static str = "sl_discover";
+    const ABOUT: &'static str = "Find semantic layer sources, or describe one: its columns, measures, joins and grain. \
+        Without connectionId it looks in all connections. sl_read_source shows the YAML.";
+    const READ_ONLY: bool = true;
+    type Input = DiscoverInput;
+
+    fn run(bench: &Bench, DiscoverInput { connection, query, source }: DiscoverInput) -> ToolReply {
+        let connections = match connections(bench, connection.as_deref()) {
+            Ok(connections) => connections,
+            Err(why) => return miss(why),
+        };
+        match source {
+            Some(name) => one(bench, &connections, &name),
+            None => Found::search(bench, &connections, query.as_deref()).reply(query.as_deref()),
+        }
+    }
+}
+
+/// A source, where it is, and how well it fits.
+pub(super) struct Hit {
+    pub(super) connection: String,
+    pub(super) source: Source,
+    score: u32,
+}
+
+/// What a search found.
+pub(super) struct Found {
+    /// Best first; by connection and name where nothing was asked for.
+    pub(super) hits: Vec<Hit>,
+    broken: Vec<String>,
+}
+
+impl Found {
+    /// Sources of `connections` that hold a word of `query`; all of them without one.
+    pub(super) fn search(bench: &Bench, connections: &[&str], query: Option<&str>) -> Self {
+        let words = words(query.unwrap_or_default());
+        let mut found = Self { hits: Vec::new(), broken: Vec::new() };
+        for connection in connections {
+            match bench.layer().sources(connection) {
+                Ok(Sources { all, broken, .. }) => {
+                    found.broken.extend(broken.into_iter().map(|(path, why)| format!("{path}: {why}")));
+                    let hits = all.into_values().map(|source| Hit {
+                        connection: (*connection).to_owned(),
+                        score: score(&words, &source),
+                        source,
+                    });
+                    found.hits.extend(hits.filter(|hit| words.is_empty() || hit.score > 0));
+                }
+                Err(error) => found.broken.push(format!("semantic-layer/{connection}: {error}")),
+            }
+        }
+        // The sort is stable: among equals the order of connections and names stays.
+        found.hits.sort_by_key(|hit| std::cmp::Reverse(hit.score));
+        found
+    }
+
+    pub(super) fn reply(&self, query: Option<&str>) -> ToolReply {
+        let matching = query.filter(|query| !query.trim().is_empty());
+        let suffix = matching.map_or_else(String::new, |query| format!(" matching \"{}\"", shown(query)));
+        let total = self.hits.len();
+        let mut text = match (total, matching) {
+            (0, Some(_)) => format!("No semantic layer sources found{suffix}."),
+            (0, None) => "No semantic layer sources found. Create sources with sl_write_source.".to_owned(),
+            (_, _) => format!("**{total} source(s) found**{suffix}:\n"),
+        };
+        let detailed = if matching.is_some() { DETAILED } else { 0 };
+        let mut shown_hits = 0;
+        for hit in self.hits.iter().take(LISTED) {
+            let entry = if shown_hits < detailed { detail(hit) } else { brief(hit) };
+            if text.chars().count() + entry.chars().count() > LONGEST - 2_000 {
+                break;
+            }
+            text.push_str(if shown_hits < detailed && shown_hits > 0 { "\n\n" } else { "\n" });
+            text.push_str(&entry);
+            shown_hits += 1;
+        }
+        if shown_hits < total {
+            text.push_str(&format!("\n\n{} more sources; narrow the query or give connectionId.", total - shown_hits));
+        }
+        if !self.broken.is_empty() {
+            let broken: Vec<String> = self.broken.iter().take(20).map(|why| format!("- {why}")).collect();
+            text.push_str(&format!("\n\nCannot be read:\n{}", broken.join("\n")));
+        }
+        let sources: Vec<Value> = self.hits.iter().take(shown_hits).map(summary).collect();
+        ToolReply {
+            markdown: text,
+            structured: Some(json!({"sources": sources, "totalSources": total})),
+            is_error: false,
+        }
+    }
+}
+
+/// The ids that are meant.
+pub(super) fn connections<'a>(bench: &'a Bench, id: Option<&'a str>) -> Result<Vec<&'a str>, String> {
+    match id {
+        Some(id) => bench.connection(id).map(|connection| vec![connection.id.as_str()]),
+        None => Ok(bench.reach.connections.iter().map(|connection| connection.id.as_str()).collect()),
+    }
+}
+
+/// Describes the source `name`.
+pub(super) fn one(bench: &Bench, connections: &[&str], name: &str) -> ToolReply {
+    let mut hits: Vec<Hit> = Vec::new();
+    for connection in connections {
+        match bench.layer().sources(connection) {
+            Ok(mut sources) => hits.extend(sources.all.remove(name).map(|source| Hit {
+                connection: (*connection).to_owned(),
+                source,
+                score: 0,
+            })),
+            Err(error) => return miss(format_args!("the semantic layer cannot be read: {error}")),
+        }
+    }
+    match hits.as_slice() {
+        [] => {
+            no_source(bench, connections.first().copied().filter(|_| connections.len() == 1).unwrap_or("(any)"), name)
+        }
+        [hit] => ToolReply {
+            markdown: detail(hit),
+            structured: Some(json!({"sources": [summary(hit)], "totalSources": 1})),
+            is_error: false,
+        },
+        hits => {
+            let ids: Vec<String> = hits.iter().map(|hit| format!("- `{}`", hit.connection)).collect();
+            ToolReply {
+                markdown: format!(
+                    "Several connections have a source \"{}\". Give connectionId:\n\n{}",
+                    shown(name),
+                    ids.join("\n")
+                ),
+                structured: Some(json!({"sources": [], "totalSources": 0})),
+                is_error: false,
+            }
+        }
+    }
+}
+
+fn score(words: &[String], source: &Source) -> u32 {
+    let doc = &source.doc;
+    let name = source.name.to_lowercase();
+    let about = description(doc).unwrap_or_default().to_lowercase();
+    let mut parts: Vec<&str> = Vec::new();
+    for key in ["columns", "measures", "segments"] {
+        parts.extend(texts(doc, key, "name"));
+        parts.extend(maps(doc, key).filter_map(description));
+    }
+    let parts = parts.join(" ").to_lowercase();
+    let weigh = |text: &str, word: &str, weight| if text.contains(word) { weight } else { 0 };
+    words.iter().map(|word| weigh(&name, word, 8) + weigh(&about, word, 4) + weigh(&parts, word, 1)).sum()
+}
+
+fn kind(doc: &Doc) -> &'static str {
+    match Kind::of(doc) {
+        Kind::Table => "table",
+        Kind::Sql => "sql",
+        Kind::Overlay => "overlay without a table",
+    }
+}
+
+fn count(doc: &Doc, key: &str) -> usize {
+    doc.get(key).and_then(Value::as_array).map_or(0, Vec::len)
+}
+
+fn brief(hit: &Hit) -> String {
+    let doc = &hit.source.doc;
+    let about = description(doc).map_or_else(String::new, |text| format!(" — {}", short(text, BRIEF)));
+    format!(
+        "- **{}** [{}]{about} ({} measures, {} cols)",
+        shown(&hit.source.name),
+        hit.connection,
+        count(doc, "measures"),
+        count(doc, "columns")
+    )
+}
+
+fn detail(hit: &Hit) -> String {
+    let doc = &hit.source.doc;
+    let about = description(doc).map_or_else(String::new, |text| format!(" — {}", short(text, 2_000)));
+    let mut lines = vec![
+        format!("### {} [{}]{about}", shown(&hit.source.name), hit.connection),
+        format!(
+            "Type: {} | Columns: {} | Measures: {} | Joins: {}",
+            kind(doc),
+            count(doc, "columns"),
+            count(doc, "measures"),
+            count(doc, "joins")
+        ),
+    ];
+    let text = |map: &Doc, key: &str| short(map.get(key).and_then(Value::as_str).unwrap_or("?"), 200);
+    let list = |key: &str, line: &dyn Fn(&Doc) -> String| maps(doc, key).map(line).collect::<Vec<_>>().join(", ");
+    let parts = [
+        ("Measures", list("measures", &|map| format!("`{}` ({})", text(map, "name"), text(map, "expr")))),
+        ("Segments", list("segments", &|map| format!("`{}` ({})", text(map, "name"), text(map, "expr")))),
+        ("Joins", list("joins", &|map| format!("→ {} ({})", text(map, "to"), text(map, "relationship")))),
+        ("Columns", columns(doc)),
+        ("Grain", texts(doc, "grain", "").join(", ")),
+    ];
+    let filled = parts.into_iter().filter(|(_, line)| !line.is_empty());
+    lines.extend(filled.map(|(title, line)| format!("{title}: {}", short(&line, 12_000))));
+    lines.join("\n")
+}
+
+fn columns(doc: &Doc) -> String {
+    let public = maps(doc, "columns").filter(|column| column.get("visibility").is_none_or(|seen| seen != "hidden"));
+    let text = |column: &Doc, key: &str| short(column.get(key).and_then(Value::as_str).unwrap_or("?"), 200);
+    public.map(|column| format!("`{}` ({})", text(column, "name"), text(column, "type"))).collect::<Vec<_>>().join(", ")
+}
+
+fn summary(hit: &Hit) -> Value {
+    let doc = &hit.source.doc;
+    json!({
+        "connectionId": hit.connection, "name": hit.source.name, "description": description(doc),
+        "columnCount": count(doc, "columns"), "measureCount": count(doc, "measures"), "joinCount": count(doc, "joins"),
+    })
+}
+
+/// The first `most` characters, on one line.
+fn short(text: &str, most: usize) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(most) {
+        Some((cut, _)) => format!("{}…", line.get(..cut).unwrap_or_default()),
+        None => line,
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct SlReadSource;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReadInput {
+    /// Connection that the source belongs to.
+    #[serde(rename = "connectionId")]
+    connection: String,
+    /// Name of the source.
+    #[serde(rename = "sourceName")]
+    name: String,
+    /// First line to show of a long source, counted from 1.
+    #[serde(default, rename = "startLine")]
+    #[schemars(range(min = 1, max = 100_000_000))]
+    start_line: Option<u32>,
+}
+
+impl Tool for SlReadSource {
+    const NAME: &'static str = "sl_read_source";
+    const ABOUT: &'static str = "Read the YAML of one semantic layer source, as it must be quoted in sl_edit_source. To \
+        find out which sources there are, use sl_discover.";
+    const READ_ONLY: bool = true;
+    type Input = ReadInput;
+
+    fn run(bench: &Bench, ReadInput { connection, name, start_line }: ReadInput) -> ToolReply {
+        if let Err(why) = bench.connection(&connection) {
+            return miss(why);
+        }
+        let (text, path) = match bench.layer().find(&connection, &name) {
+            Err(error) => return miss(format_args!("Source **{}**: {error}", shown(&name))),
+            Ok(Some(file)) => match bench.workspace.read(&file.path) {
+                Ok(Some(bytes)) => (String::from_utf8_lossy(&bytes).into_owned(), Some(file.path)),
+                Ok(None) => return no_source(bench, &connection, &name),
+                Err(error) => return miss(format_args!("{} cannot be read: {error}", file.path)),
+            },
+            // A scanned table without a file of its own is shown as the scan has it.
+            Ok(None) => match scanned(bench, &connection, &name) {
+                Some(text) => (text, None),
+                None => return no_source(bench, &connection, &name),
+            },
+        };
+        let lines: Vec<&str> = text.lines().collect();
+        let start = start_line.unwrap_or(1) as usize;
+        if start > lines.len() && start > 1 {
+            return miss(format_args!("source `{}` has {} lines, startLine is {start}", shown(&name), lines.len()));
+        }
+        let page = page::of(&lines, start, lines.len());
+        let mut markdown = format!("## Source: {}\n\n```yaml\n{}```", shown(&name), page.text);
+        if path.is_none() {
+            markdown.push_str("\n\n[a scanned table without a file; sl_write_source adds an overlay]");
+        }
+        let next = |next| json!({"connectionId": connection, "sourceName": name, "startLine": next});
+        if let Some(note) = page.note(start, lines.len(), lines.len(), "sl_read_source", next) {
+            markdown.push_str(&format!("\n\n[{note}]"));
+        }
+        let structured = json!({
+            "connectionId": connection, "sourceName": name, "path": path, "startLine": start, "endLine": page.last,
+            "totalLines": lines.len(),
+        });
+        ToolReply { markdown, structured: Some(structured), is_error: false }
+    }
+}
+
+fn scanned(bench: &Bench, connection: &str, name: &str) -> Option<String> {
+    let sources = bench.layer().sources(connection).ok()?;
+    layer::render(sources.scanned.get(name)?).ok()
+}
+
+#[derive(Debug)]
+pub(super) struct SlValidate;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ValidateInput {
+    /// Connection whose sources are checked.
+    #[serde(rename = "connectionId")]
+    connection: String,
+}
+
+impl Tool for SlValidate {
+    const NAME: &'static str = "sl_validate";
+    const ABOUT: &'static str = "Check that the semantic layer sources of a connection are whole and fit together: \
+        fields, grain, join targets, segments, duplicates. Once this session has changed sources of the connection, it \
+        reports on those and on sources that join to them.";
+    const READ_ONLY: bool = true;
+    type Input = ValidateInput;
+
+    fn run(bench: &Bench, ValidateInput { connection }: ValidateInput) -> ToolReply {
+        if let Err(why) = bench.connection(&connection) {
+            return miss(why);
+        }
+        match check::layer(&bench.workspace, &connection) {
+            Ok(report) => validation(&connection, report),
+            Err(error) => miss(format_args!("the semantic layer cannot be read: {error}")),
+        }
+    }
+}
+
+fn validation(connection: &str, report: LayerReport) -> ToolReply {
+    const MOST: usize = 100;
+    let LayerReport { sources, findings } = report;
+    if sources == 0 && findings.errors.is_empty() {
+        let text = format!("No sources found for connection {}.", shown(connection));
+        let structured = json!({"success": true, "sourceName": "(all)", "validationErrors": [text]});
+        return ToolReply { markdown: text, structured: Some(structured), is_error: false };
+    }
+    let mut lines = vec![format!("**Semantic layer validation** for {sources} source(s):")];
+    if findings.errors.is_empty() && findings.warnings.is_empty() {
+        lines.push("All sources are valid. Join graph is consistent.".into());
+    }
+    for (title, found) in [("Errors", &findings.errors), ("Warnings", &findings.warnings)] {
+        if !found.is_empty() {
+            lines.push(format!("\n**{title}** ({}):", found.len()));
+            lines.extend(found.iter().take(MOST).map(|text| format!("- {}", short(text, 400))));
+            if found.len() > MOST {
+                lines.push(format!("{} more are not shown", found.len() - MOST));
+            }
+        }
+    }
+    let structured = json!({
+        "success": findings.errors.is_empty(), "sourceName": "(all)", "validationErrors": findings.errors,
+        "validationWarnings": findings.warnings,
+    });
+    ToolReply { markdown: lines.join("\n"), structured: Some(structured), is_error: false }
+}

@@ -1,0 +1,98 @@
+//! Arguments as they come, held against the schemas of the tools.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::ingest::schema::check;
+
+/// Whatever schemars may write some day, a keyword that is not checked must not slip in unseen.
+#[test]
+fn every_keyword_in_use_is_one_that_is_checked() {
+    const CHECKED: &[&str] = &[
+        "type",
+        "properties",
+        "required",
+        "additionalProperties",
+        "items",
+        "enum",
+        "minLength",
+        "maxLength",
+        "minItems",
+        "maxItems",
+        "minimum",
+        "maximum",
+        "description",
+        "default",
+    ];
+    fn visit(schema: &Value, at: &str) {
+        let Value::Object(map) = schema else { return };
+        for (keyword, value) in map {
+            assert!(CHECKED.contains(&keyword.as_str()), "{at}: {keyword}");
+            match value {
+                Value::Object(fields) if keyword == "properties" => {
+                    fields.iter().for_each(|(name, schema)| visit(schema, &format!("{at}.{name}")));
+                }
+                other => visit(other, at),
+            }
+        }
+    }
+    for tool in &TOOLS {
+        let schema = (tool.schema)();
+        assert_eq!(schema["type"], "object", "{}", tool.name);
+        assert_eq!(schema["additionalProperties"], false, "{}", tool.name);
+        visit(&Value::Object(schema), tool.name);
+    }
+}
+
+#[test]
+fn every_problem_is_told_at_once_by_its_field() {
+    let schema = (TOOLS.iter().find(|tool| tool.name == "wiki_write").unwrap().schema)();
+    let arguments = json!({
+        "key": 3, "sumary": "x", "tags": ["a", 1], "replacements": [{"oldText": "a"}], "content": "x".repeat(4001),
+        "refs": null,
+    });
+    insta::assert_snapshot!(check(&schema, &arguments).unwrap_err().join("\n"));
+    assert!(check(&schema, &json!("text")).is_err());
+    assert!(check(&schema, &json!({"key": "a", "summary": "b", "tags": null})).is_ok());
+}
+
+#[test]
+fn whole_numbers_are_whole() {
+    let schema = (TOOLS.iter().find(|tool| tool.name == "read_raw_span").unwrap().schema)();
+    assert!(check(&schema, &json!({"path": "a", "startLine": 1, "endLine": 2})).is_ok());
+    assert!(check(&schema, &json!({"path": "a", "startLine": 0, "endLine": 2})).is_err());
+    assert!(check(&schema, &json!({"path": "a", "startLine": 1.5, "endLine": 2})).is_err());
+    assert!(check(&schema, &json!({"path": "a", "startLine": "1", "endLine": 2})).is_err());
+}
+
+fn json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        ".{0,6}".prop_map(Value::from)
+    ];
+    leaf.prop_recursive(3, 16, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map("key|path|summary|startLine|limit|tags|.{0,4}", inner, 0..4)
+                .prop_map(Value::from_iter),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+    /// What passes the check is understood by the tool: no second, vaguer refusal follows.
+    #[test]
+    fn what_passes_is_understood(value in json()) {
+        let (bench, _dir) = bench();
+        for tool in &TOOLS {
+            if let Ok(value) = check(&(tool.schema)(), &value) {
+                let reply = (tool.run)(&bench, value);
+                prop_assert!(!reply.markdown.contains("was not called"), "{}: {}", tool.name, reply.markdown);
+            }
+        }
+    }
+}

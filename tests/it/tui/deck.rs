@@ -1,0 +1,163 @@
+//! The table of units: order, groups and filters, by keys and by the mouse.
+
+use ingestdeck::{
+    tape::note::{PlannedUnit, RunPlanned},
+    tui::world::Input,
+};
+
+use super::{
+    script::{Script, options, play},
+    tape::{self, Tape},
+};
+
+const SIZE: (u16, u16) = (120, 36);
+const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), SIZE];
+
+/// Units of two connections, so many of each, of which some ran.
+fn two_connections(each: usize) -> Tape {
+    let mut tape = Tape::new("orbit", false);
+    let unit = |connection: &str, index: usize| PlannedUnit {
+        unit: format!("{connection}-page-{index}").as_str().into(),
+        connection: connection.into(),
+        adapter: "docs".into(),
+        ..PlannedUnit::default()
+    };
+    let units: Vec<_> = (0..each).flat_map(|index| [unit("notes", index), unit("warehouse", index)]).collect();
+    let plan = RunPlanned { job: "job-1".into(), units, concurrency: 4, step_budget: 40, ..RunPlanned::default() };
+    tape.note(None, &ingestdeck::tape::Note::RunPlanned(plan));
+    for index in 0..each.min(300) {
+        let unit = format!("warehouse-page-{index}");
+        tape.start(&unit, 1).wait(10 * u64::try_from(index % 7).unwrap());
+        tape.end(&unit, 1, u32::from(index % 4 == 1));
+    }
+    tape
+}
+
+fn shown(tape: &Tape, keys: &str) -> String {
+    shown_at(tape, keys, SIZE)
+}
+
+fn shown_at(tape: &Tape, keys: &str, size: (u16, u16)) -> String {
+    play(tape.timeline(), None, options(), Script::new(keys, size)).0.text()
+}
+
+/// Keys of the units that the table shows, from the top.
+fn listed(text: &str) -> Vec<String> {
+    let row = |line: &str| {
+        let mut words = line.strip_prefix('│')?.split_whitespace();
+        let sign = words.next()?;
+        let signs = ["○", "▶", "◐", "✓", "◆", "✗", "■", "◌", "‖"];
+        signs.contains(&sign).then(|| words.next().unwrap_or_default().to_owned())
+    };
+    text.lines().filter_map(row).collect()
+}
+
+#[test]
+fn the_table_sorts_groups_and_filters_at_every_size() {
+    for (width, height) in SIZES {
+        let text = shown_at(&two_connections(5_000), "otFpage-1<enter>", (width, height));
+        insta::assert_snapshot!(format!("sorted_{width}x{height}"), text);
+    }
+}
+
+#[test]
+fn orders_go_round_and_turn_round() {
+    let by = |keys: &str| listed(&shown(&tape::running(), keys));
+    let plan = ["notion-revenue-policy", "dbt-all", "lookml-orphans", "lookml-dashboard-exec"];
+    assert_eq!(by(""), plan);
+    assert_eq!(by("O"), plan.iter().rev().copied().collect::<Vec<_>>());
+    assert_eq!(by("o")[..2], ["notion-revenue-policy", "dbt-all"], "failed, then interrupted");
+    assert_eq!(by("oo")[2..], ["dbt-all", "lookml-dashboard-exec"], "no cost is known of these");
+    assert_eq!(by("ooO")[2..], ["dbt-all", "lookml-dashboard-exec"], "nor the other way round");
+    assert_eq!(by("ooo")[0], "dbt-all", "it ran longest");
+    assert_eq!(by("ooooo"), ["dbt-all", "lookml-dashboard-exec", "lookml-orphans", "notion-revenue-policy"]);
+    assert_eq!(by("oooooo"), plan);
+    assert!(shown(&tape::running(), "oooooO").contains("units by key reversed"));
+}
+
+#[test]
+fn the_selection_stays_with_its_unit() {
+    let selected = |keys: &str| {
+        let text = shown(&tape::running(), keys);
+        // The pane of actions names the selected unit.
+        text.lines().nth(2).unwrap_or_default().split('┌').nth(2).unwrap_or_default().to_owned()
+    };
+    for keys in
+        ["jj", "jjo", "jjoooooO", "jjt", "jjf<esc>", "jjForph<enter>", "jjf<esc>o", "jj0$", "jjFdbt<enter><esc>"]
+    {
+        assert!(
+            selected(&format!("gg{keys}")).contains("lookml-orphans"),
+            "{keys}: {}",
+            selected(&format!("gg{keys}"))
+        );
+    }
+    assert!(selected("ggjjf").contains("dbt-all"), "what is hidden gives way to its neighbour");
+    assert!(selected("ggjjfgg<esc>").contains("notion-revenue-policy"), "unless somebody moved meanwhile");
+}
+
+#[test]
+fn a_text_filters_while_it_is_typed() {
+    let text = shown(&tape::running(), "Florph");
+    assert_eq!(listed(&text), [""; 0]);
+    assert!(text.contains("no unit contains \"lorph\"; Esc shows all"), "{text}");
+    let text = shown(&tape::running(), "Flook");
+    assert_eq!(listed(&text), ["lookml-orphans", "lookml-dashboard-exec"]);
+    assert!(text.contains("\"look\" only ") && text.contains("only units with: look"), "{text}");
+    assert_eq!(listed(&shown(&tape::running(), "Flook<enter>ffff")), ["lookml-orphans"]);
+    assert!(shown(&tape::running(), "Flook<enter>ffff").contains("done \"look\" only "));
+    assert_eq!(listed(&shown(&tape::running(), "Flook<enter>ffff<esc>")).len(), 4);
+    assert_eq!(listed(&shown(&tape::running(), "Flook<esc>")).len(), 4);
+    // By connection, too.
+    assert_eq!(listed(&shown(&tape::running(), "Fwareh<enter>")).len(), 4);
+}
+
+#[test]
+fn groups_have_counts_and_keys_skip_them() {
+    let tape = two_connections(3);
+    let text = shown(&tape, "gg");
+    assert!(text.contains("1/6"));
+    let text = shown(&tape, "ggt");
+    assert!(text.contains("│notes  3 units  ○3"), "{text}");
+    assert!(text.contains("│warehouse  3 units  ✗1  ✓2  $0.12"), "{text}");
+    assert!(shown(&tape, "ggtjjj").contains("4/6"));
+    assert!(shown(&tape, "ggtjjjk").contains("3/6"));
+}
+
+#[test]
+fn the_mouse_finds_the_unit_under_it_in_any_order() {
+    let tape = two_connections(3);
+    // Under the second heading: line 5 of the list.
+    let script = Script::new("ggt", SIZE).input(Input::Click(5, 9)).keys("Y");
+    let (script, _) = play(tape.timeline(), None, options(), script);
+    assert_eq!(script.copied, ["warehouse-page-0"]);
+    // On a heading, nothing is selected.
+    let script = Script::new("ggt", SIZE).input(Input::Click(5, 8)).keys("Y");
+    let (script, _) = play(tape.timeline(), None, options(), script);
+    assert_eq!(script.copied, ["notes-page-0"]);
+    let script = Script::new("ggt", SIZE).input(Input::Wheel(5, 8, true)).keys("Y");
+    let (script, _) = play(tape.timeline(), None, options(), script);
+    assert_eq!(script.copied, ["warehouse-page-0"]);
+}
+
+#[test]
+fn messages_leave_the_rows_alone() {
+    let tape = two_connections(40);
+    let before = shown(&tape, "gg");
+    let after = shown(&tape, "ggrxnr");
+    let rows = |text: &str| text.lines().take(33).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(rows(&before)[..32], rows(&after)[..32]);
+    let after = shown(&tape, "ggn");
+    assert_eq!(rows(&before), rows(&after));
+    assert!(after.lines().last().is_some_and(|line| line.contains("nothing searched yet")), "{after}");
+}
+
+#[test]
+fn long_names_keep_their_end() {
+    let mut tape = Tape::new("customer-analytics-platform-production-europe-west", false);
+    tape.plan(&["models/marts/finance/revenue/recognised/daily", "models/marts/finance/revenue/recognised/hourly"]);
+    let text = shown_at(&tape, "", (80, 24));
+    assert!(text.lines().next().is_some_and(|line| line.contains("production-europe-west")), "{text}");
+    let text = shown_at(&tape, "", (40, 12));
+    assert!(text.lines().next().is_some_and(|line| line.contains("-west")), "{text}");
+    assert!(text.contains("cognised/daily") && text.contains("cognised/hourly"), "{text}");
+}
