@@ -20,7 +20,7 @@ use self::{
     value::FromValue,
 };
 pub use self::{
-    schema::{Mismatch, ToolFailures},
+    schema::{Mismatch, Notify, ToolFailures, When},
     value::Value,
 };
 
@@ -197,8 +197,14 @@ pub struct Ui {
     pub mouse: Setting<bool>,
     /// Draw with ASCII only.
     pub ascii: Setting<bool>,
-    /// Most frames a second.
+    /// Most frames a second that no key asked for.
     pub fps: Setting<u32>,
+    /// How somebody is told who looks at another window.
+    pub notify: Setting<Notify>,
+    /// Program and arguments that tell somebody; title and text are added.
+    pub notify_command: Setting<Vec<String>>,
+    /// Show progress in the terminal's own way.
+    pub progress: Setting<When>,
 }
 
 /// Settings that cannot be used: one sentence that names the place, the key and what is expected.
@@ -429,6 +435,9 @@ impl Config {
                 mouse: get(&merged, "ui.mouse"),
                 ascii: get(&merged, "ui.ascii"),
                 fps: get(&merged, "ui.fps"),
+                notify: get(&merged, "ui.notify"),
+                notify_command: get(&merged, "ui.notify_command"),
+                progress: get(&merged, "ui.progress"),
             },
             keys,
             warnings,

@@ -14,12 +14,14 @@ pub mod command;
 pub mod document;
 pub mod effect;
 pub mod frame;
+pub mod handout;
 pub mod key;
 pub mod keymap;
 pub mod layout;
 pub mod load;
 pub mod model;
 pub mod msg;
+pub mod outside;
 pub mod play;
 pub mod seek;
 pub mod still;
@@ -38,6 +40,7 @@ use tokio::sync::{mpsc, watch};
 
 pub use effect::Command;
 pub use keymap::{Keymap, KeymapError, Overrides};
+pub use terminal::{Manners, Notify, Programs};
 pub use theme::{ColorChoice, ColorLevel, Theme, ThemeError};
 
 use app::{Act, App};
@@ -46,6 +49,9 @@ use msg::Msg;
 use world::{Input, World};
 
 use crate::run::Timeline;
+
+/// Frames a second that suit any terminal.
+pub const FPS: u32 = 30;
 
 /// Inputs that are taken before the next frame.
 const BATCH: usize = 256;
@@ -66,8 +72,10 @@ pub struct Options {
     pub theme: Theme,
     /// Keys.
     pub keymap: Keymap,
-    /// Take the mouse.
-    pub mouse: bool,
+    /// What surrounds the screen.
+    pub manners: Manners,
+    /// Most frames a second that no key asked for.
+    pub fps: u32,
     /// Start at entry 0 and stand there.
     pub paused: bool,
     /// Play by the record's own times, so many times as fast; infinity for as fast as possible.
@@ -116,7 +124,14 @@ impl Options {
         Ok(Self {
             theme: Theme::new(look.theme.unwrap_or("dark"), look.color.resolve(&variable), ascii)?,
             keymap: Keymap::new(&look.keys).map_err(LookError::Keys)?,
-            mouse: true,
+            manners: Manners {
+                mouse: true,
+                notify: Notify::Off,
+                progress: false,
+                tmux: false,
+                programs: Programs::of(&variable),
+            },
+            fps: FPS,
             paused: false,
             speed: None,
             passed: Vec::new(),
@@ -172,7 +187,7 @@ pub enum TuiError {
 
 /// Shows `timeline` on the terminal until somebody leaves.
 pub async fn run(timeline: Timeline, live: Option<LiveHandle>, options: Options) -> Result<Exit, TuiError> {
-    let mut world = terminal::Terminal::enter(options.mouse)?;
+    let mut world = terminal::Terminal::enter(options.manners.clone())?;
     drive(timeline, live, options, &mut world).await
 }
 
@@ -193,15 +208,10 @@ pub async fn drive<W: World>(
     let until = options.until;
     let (commands, mut changed) = live.map_or((None, None), |live| (Some(live.commands), Some(live.changed)));
     let mut app = App::new(timeline, commands, options, world.moment());
-    let mut title = String::new();
     loop {
         app.tick(world.moment());
         if app.is_due() {
-            let new = app.title();
-            if new != title {
-                world.title(&new);
-                title = new;
-            }
+            tell(&mut app, world);
             world.draw(&mut |buf| app.paint(buf))?;
             app.drawn();
             let reached = match until {
@@ -237,13 +247,13 @@ pub async fn drive<W: World>(
                 let mut next = Some(first);
                 for _ in 0..BATCH {
                     let Some(input) = next else { break };
-                    if let Some(how) = take(&mut app, world, input)? {
+                    if let Some(how) = take(&mut app, world, input).await? {
                         return Ok(app.leave(how));
                     }
                     next = world.input().now_or_never();
                 }
                 if let Some(input) = next
-                    && let Some(how) = take(&mut app, world, input)?
+                    && let Some(how) = take(&mut app, world, input).await?
                 {
                     return Ok(app.leave(how));
                 }
@@ -260,7 +270,23 @@ async fn grew(changed: &mut Option<watch::Receiver<u64>>) -> bool {
     }
 }
 
-fn take<W: World>(app: &mut App, world: &mut W, input: Input) -> Result<Option<Left>, TuiError> {
+/// What is told outside of the screen goes out with the frame.
+fn tell<W: World>(app: &mut App, world: &mut W) {
+    let outside = app.outside();
+    if let Some(title) = outside.title {
+        world.title(&title);
+    }
+    if let Some(gauge) = outside.gauge {
+        world.progress(gauge);
+    }
+    for news in outside.news {
+        if let Err(why) = world.notify(&news) {
+            app.say(why);
+        }
+    }
+}
+
+async fn take<W: World>(app: &mut App, world: &mut W, input: Input) -> Result<Option<Left>, TuiError> {
     app.tick(world.moment());
     let msg = match input {
         Input::Key(key) => Msg::Key(key),
@@ -269,6 +295,10 @@ fn take<W: World>(app: &mut App, world: &mut W, input: Input) -> Result<Option<L
         Input::Drag(x) => Msg::Drag { x },
         Input::Wheel(x, y, down) => Msg::Wheel { x, y, down },
         Input::Resize(width, height) => Msg::Resize { width, height },
+        Input::Focus(gained) => {
+            app.focus(gained);
+            return Ok(None);
+        }
         Input::Continued => {
             world.clear()?;
             app.redraw();
@@ -290,6 +320,16 @@ fn take<W: World>(app: &mut App, world: &mut W, input: Input) -> Result<Option<L
                 app.redraw();
             }
             Act::Copy(text) => world.copy(&text),
+            Act::HandOut(handout) => {
+                let end = world.open(&handout).await;
+                app.tick(world.moment());
+                app.redraw();
+                match end {
+                    Ok(Some(Input::Signal(signal))) => return Ok(Some(Left::Signal(signal))),
+                    Ok(_) => {}
+                    Err(why) => app.say(why),
+                }
+            }
             Act::Mouse(ours) => world.mouse(ours)?,
             Act::Clear => {
                 world.clear()?;

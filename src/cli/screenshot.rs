@@ -19,7 +19,9 @@ use crate::{
     run::Timeline,
     tui::{
         self, ColorLevel, Left, Theme,
+        handout::Handout,
         key::Key,
+        outside::{Gauge, News},
         world::{Input, Moment, World},
     },
 };
@@ -117,6 +119,12 @@ impl World for Picture {
 
     fn title(&mut self, _: &str) {}
 
+    fn progress(&mut self, _: Gauge) {}
+
+    fn notify(&mut self, _: &News) -> Result<(), String> {
+        Ok(())
+    }
+
     fn copy(&mut self, _: &str) {}
 
     fn mouse(&mut self, _: bool) -> io::Result<()> {
@@ -125,6 +133,10 @@ impl World for Picture {
 
     fn clear(&mut self) -> io::Result<()> {
         Ok(())
+    }
+
+    async fn open(&mut self, _: &Handout) -> Result<Option<Input>, String> {
+        Ok(None)
     }
 
     fn suspend(&mut self) -> io::Result<()> {

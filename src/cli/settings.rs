@@ -1,7 +1,7 @@
 //! The settings in force, and the screen's options that follow from them.
 
 use crate::{
-    config::{Config, Layers, Value, Vars, paths::UserDirs},
+    config::{Config, Layers, Notify, Value, Vars, When, paths::UserDirs},
     tui,
 };
 
@@ -66,12 +66,37 @@ pub fn screen(global: &Global, config: &Config) -> Result<tui::Options, Failure>
         zone: jiff::tz::TimeZone::system(),
         theme,
         keymap,
-        mouse: *config.ui.mouse,
+        manners: manners(config, variable)?,
+        fps: *config.ui.fps,
         paused: false,
         speed: None,
         passed: config.claude.pass_env.value.clone(),
         until: None,
     })
+}
+
+fn manners(config: &Config, variable: impl Fn(&str) -> Option<String>) -> Result<tui::Manners, Failure> {
+    let ui = &config.ui;
+    let notify = match *ui.notify {
+        Notify::Off => tui::Notify::Off,
+        Notify::Bell => tui::Notify::Bell,
+        Notify::Osc9 => tui::Notify::Osc9,
+        Notify::Osc777 => tui::Notify::Osc777,
+        Notify::Command if ui.notify_command.is_empty() => {
+            let place = &ui.notify.origin;
+            return Err(Failure::usage(format!(
+                "ui.notify is \"command\" ({place}), but no command is set; name a program in ui.notify_command"
+            )));
+        }
+        Notify::Command => tui::Notify::Command(ui.notify_command.value.clone()),
+    };
+    let progress = match *ui.progress {
+        When::Auto => tui::terminal::draws_progress(&variable),
+        When::Always => true,
+        When::Never => false,
+    };
+    let tmux = variable("TMUX").is_some_and(|value| !value.is_empty());
+    Ok(tui::Manners { mouse: *ui.mouse, notify, progress, tmux, programs: tui::Programs::of(variable) })
 }
 
 /// `auto` follows the background that some terminals announce as `foreground;background` colour numbers.

@@ -52,6 +52,34 @@ pub enum ToolFailures {
     Recoverable,
 }
 
+/// How somebody is told who looks at another window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Notify {
+    /// Not at all.
+    Off,
+    /// The terminal's bell.
+    #[default]
+    Bell,
+    /// `OSC 9`.
+    Osc9,
+    /// `OSC 777`.
+    Osc777,
+    /// The program that `ui.notify_command` names.
+    Command,
+}
+
+/// Whether something is shown that not every terminal understands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum When {
+    /// Where it is known to be understood.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
 /// Every key, in the order that they are shown in.
@@ -76,7 +104,10 @@ pub const KEYS: &[Key] = &[
     user("ui.theme", Kind::Text, Preset::Text("auto")),
     user("ui.mouse", Kind::Switch, Preset::Switch(true)),
     user("ui.ascii", Kind::Switch, Preset::Switch(false)),
-    user("ui.fps", Kind::Whole(1, 120), Preset::Whole(60)),
+    user("ui.fps", Kind::Whole(1, 120), Preset::Whole(30)),
+    user("ui.notify", Kind::Word(&["off", "bell", "osc9", "osc777", "command"]), Preset::Text("bell")),
+    user("ui.notify_command", Kind::List, Preset::List(&[])),
+    user("ui.progress", Kind::Word(&["auto", "always", "never"]), Preset::Text("auto")),
 ];
 
 /// The section whose keys are actions, not settings.
@@ -125,6 +156,32 @@ impl FromValue for Mismatch {
     fn from_value(value: &Value) -> Option<Self> {
         let Value::Text(text) = value else { return None };
         [Self::Error, Self::Warn].into_iter().find(|mismatch| mismatch.word() == text)
+    }
+}
+
+impl FromValue for Notify {
+    fn from_value(value: &Value) -> Option<Self> {
+        let Value::Text(text) = value else { return None };
+        Some(match text.as_str() {
+            "off" => Self::Off,
+            "bell" => Self::Bell,
+            "osc9" => Self::Osc9,
+            "osc777" => Self::Osc777,
+            "command" => Self::Command,
+            _ => return None,
+        })
+    }
+}
+
+impl FromValue for When {
+    fn from_value(value: &Value) -> Option<Self> {
+        let Value::Text(text) = value else { return None };
+        Some(match text.as_str() {
+            "auto" => Self::Auto,
+            "always" => Self::Always,
+            "never" => Self::Never,
+            _ => return None,
+        })
     }
 }
 

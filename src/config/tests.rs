@@ -48,7 +48,10 @@ fn the_defaults() {
     ui.theme = "auto"  # default
     ui.mouse = true  # default
     ui.ascii = false  # default
-    ui.fps = 60  # default
+    ui.fps = 30  # default
+    ui.notify = "bell"  # default
+    ui.notify_command = []  # default
+    ui.progress = "auto"  # default
     "#);
     assert_eq!(Config::default().warnings, [] as [&str; 0]);
 }
@@ -82,6 +85,9 @@ fn every_key_reaches_its_field() {
         mouse = false
         ascii = true
         fps = 10
+        notify = "osc9"
+        notify_command = ["notify-send", "-u", "low"]
+        progress = "never"
         [keys]
         retry = "r"
         quit = ["q", "ctrl-c"]
@@ -138,6 +144,7 @@ fn every_key_reaches_its_field() {
             (config.retry.factor.value, config.retry.max_delay_ms.value),
             (config.ingest.tool_failures.value, config.ingest.partial_messages.value),
             (&config.ui.theme.value, config.ui.mouse.value, config.ui.ascii.value, config.ui.fps.value),
+            (config.ui.notify.value, &config.ui.notify_command.value, config.ui.progress.value),
             config.chords(),
         ),
         @r#"
@@ -159,6 +166,15 @@ fn every_key_reaches_its_field() {
             false,
             true,
             10,
+        ),
+        (
+            Osc9,
+            [
+                "notify-send",
+                "-u",
+                "low",
+            ],
+            Never,
         ),
         {
             "mouse": [],

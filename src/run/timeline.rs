@@ -30,7 +30,7 @@ pub struct Timeline {
     finished: bool,
     checkpoints: Vec<Checkpoint>,
     spacing: u64,
-    /// Where reading goes on when it is ahead of the cursor.
+    /// The last moment that was read, where reading goes on, while the cursor stands before it.
     frontier: Option<Box<Frontier>>,
     stand: Stand,
 }
@@ -328,7 +328,7 @@ impl Timeline {
         {
             let state = std::mem::replace(&mut self.story.state, checkpoint.state.clone());
             let fold = std::mem::replace(&mut self.fold, checkpoint.fold.clone());
-            if state.entries == self.known && !self.ended {
+            if state.entries == self.known {
                 self.frontier = Some(Box::new(Frontier { state, fold }));
             }
             self.finished = false;

@@ -148,6 +148,8 @@ actions! {
     Log "log" Screen View "log" "the run's remarks";
     Copy "copy" Screen View "copy" "copy what is selected";
     CopyName "copy-name" Screen View "copy name" "copy the unit's key or resume line";
+    Editor "editor" Screen View "editor" "what is selected, in $EDITOR; a copy";
+    Pager "pager" Screen View "pager" "what is selected, in $PAGER";
     Mouse "mouse" Screen View "mouse" "mouse on; off to select text";
     Redraw "redraw" Screen View "redraw" "draw everything again";
     Suspend "suspend" Screen View "suspend" "suspend; fg brings it back";

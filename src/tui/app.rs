@@ -15,9 +15,11 @@ use super::{
     cache::{self, Cache},
     effect::{Command, Effect, Step},
     frame::{Dirty, Limiter},
+    handout::{self, Handout},
     load,
     model::{Model, Pace, View},
     msg::Msg,
+    outside::{Herald, Outside},
     play::Player,
     seek,
     theme::Theme,
@@ -50,6 +52,8 @@ pub enum Act {
     Suspend,
     /// Put text on the clipboard.
     Copy(String),
+    /// Give text to an editor or a pager.
+    HandOut(Handout),
     /// Take or leave the mouse.
     Mouse(bool),
     /// Paint everything again.
@@ -66,6 +70,7 @@ pub struct App {
     shown: Shown,
     commands: Option<mpsc::Sender<Command>>,
     limiter: Limiter,
+    herald: Herald,
     player: Option<Player>,
     /// When the next entry is due at the player's pace.
     next: Option<Millis>,
@@ -90,7 +95,7 @@ impl App {
     pub fn new(timeline: Timeline, commands: Option<mpsc::Sender<Command>>, options: Options, moment: Now) -> Self {
         let live = commands.is_some();
         let mut model = Model::new(options.keymap, live);
-        model.mouse = options.mouse;
+        model.mouse = options.manners.mouse;
         model.can_hold = live && options.can_hold;
         model.pace = match (options.paused, options.speed) {
             (true, _) => Pace::Hold,
@@ -118,7 +123,8 @@ impl App {
             theme: options.theme,
             shown,
             commands,
-            limiter: Limiter::default(),
+            limiter: Limiter::new(options.fps),
+            herald: Herald::default(),
             player: None,
             next: None,
             pace: Pace::Follow,
@@ -178,6 +184,9 @@ impl App {
 
     /// A message from outside.
     pub fn input(&mut self, msg: Msg) -> Vec<Act> {
+        if matches!(msg, Msg::Key(_) | Msg::Paste(_) | Msg::Click { .. } | Msg::Wheel { .. }) {
+            self.herald.touched(self.moment.now);
+        }
         self.limiter.mark(Dirty::Now);
         // Whoever drags over many moments wants to see the last one.
         if !matches!(msg, Msg::Drag { .. } | Msg::Click { .. }) {
@@ -209,6 +218,15 @@ impl App {
                     Err(error) => self.model.say(error),
                 }
             }
+            Effect::HandOut(wish) => match handout::collect(&mut self.timeline, &wish) {
+                Ok(handout) => {
+                    if handout.cut {
+                        self.model.say(format!("{} was too long; only its beginning was handed out", wish.what));
+                    }
+                    return Some(Act::HandOut(handout));
+                }
+                Err(error) => self.model.say(error),
+            },
             Effect::Command(command) => self.command(command),
             Effect::Go(moment) => self.go(moment),
             Effect::Scrub(moment) => self.scrub = Some(moment),
@@ -363,8 +381,9 @@ impl App {
         self.limiter.is_due(self.moment.now)
     }
 
-    /// Asks for a frame at once.
+    /// Asks for a whole frame at once, on a terminal that others have used meanwhile.
     pub fn redraw(&mut self) {
+        self.herald.forget();
         self.limiter.mark(Dirty::Now);
     }
 
@@ -408,17 +427,21 @@ impl App {
         }
     }
 
-    /// The title of the terminal: what a person wants to know from another window.
-    pub fn title(&self) -> String {
-        let totals = &self.model.extent.present;
-        let name = match &self.shown.origin.header {
-            Some(header) => header.project.as_deref().unwrap_or("run"),
-            None => self.shown.origin.name.rsplit('/').next().unwrap_or("record"),
-        };
-        let units = self.timeline.present().units.len();
-        let failed = totals.count(UnitStatus::Failed) + totals.count(UnitStatus::Interrupted);
-        let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
-        let name = super::text::safe(name, 40);
-        format!("ingestdeck {name}: {}/{units} done{failed}", totals.over())
+    /// What is to be told outside of the screen, with the frame that is due.
+    pub fn outside(&mut self) -> Outside {
+        let caught_up = self.progress != Progress::More;
+        let state = if self.model.live { self.timeline.present() } else { &self.timeline.story().state };
+        self.herald.tell(&self.model, &self.shown.origin, state, caught_up)
+    }
+
+    /// The terminal got or lost the focus.
+    pub fn focus(&mut self, gained: bool) {
+        self.herald.focus(gained);
+    }
+
+    /// Tells something for a while.
+    pub fn say(&mut self, text: String) {
+        self.model.say(text);
+        self.limiter.mark(Dirty::Now);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{breakpoint::Condition, model::Pace};
+use super::{breakpoint::Condition, handout::Wish, model::Pace};
 use crate::{
     run::{Moment, state::LaneId},
     tape::{Seq, UnitKey},
@@ -107,6 +107,8 @@ pub enum Effect {
     Until(Condition),
     /// Show another moment, relative to this one.
     Step(Step),
+    /// Give text to an editor or a pager.
+    HandOut(Wish),
     /// Change how time passes.
     SetPace(Pace),
     /// Look for text in what is not loaded.

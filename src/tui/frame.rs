@@ -4,9 +4,6 @@
 
 use std::time::Duration;
 
-/// Shortest time between two frames that no key asked for.
-pub const MIN_GAP: Duration = Duration::from_millis(33);
-
 /// Whether the screen still shows the truth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Dirty {
@@ -20,13 +17,20 @@ pub enum Dirty {
 }
 
 /// Decides when the next frame is drawn.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Limiter {
+    /// Shortest time between two frames that no key asked for.
+    gap: Duration,
     dirty: Dirty,
     last: Option<Duration>,
 }
 
 impl Limiter {
+    /// At most so many frames a second, those that a key asked for apart.
+    pub fn new(fps: u32) -> Self {
+        Self { gap: Duration::from_millis(1000 / u64::from(fps.max(1))), dirty: Dirty::Clean, last: None }
+    }
+
     /// Marks the screen. The strongest mark since the last frame counts.
     pub fn mark(&mut self, dirty: Dirty) {
         self.dirty = self.dirty.max(dirty);
@@ -37,7 +41,7 @@ impl Limiter {
         match (self.dirty, self.last) {
             (Dirty::Clean, _) => None,
             (Dirty::Now, _) | (Dirty::Soon, None) => Some(Duration::ZERO),
-            (Dirty::Soon, Some(last)) => Some(last + MIN_GAP),
+            (Dirty::Soon, Some(last)) => Some(last + self.gap),
         }
     }
 
@@ -63,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_clean_screen_is_never_drawn() {
-        let mut limiter = Limiter::default();
+        let mut limiter = Limiter::new(30);
         assert_eq!(limiter.due(), None);
         limiter.mark(Dirty::Now);
         limiter.drawn(ms(5));
@@ -72,7 +76,7 @@ mod tests {
 
     #[test]
     fn changes_wait_for_the_gap_and_input_does_not() {
-        let mut limiter = Limiter::default();
+        let mut limiter = Limiter::new(30);
         limiter.mark(Dirty::Soon);
         assert!(limiter.is_due(ms(0)));
         limiter.drawn(ms(0));
@@ -86,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_flood_of_changes_is_thirty_frames_a_second() {
-        let mut limiter = Limiter::default();
+        let mut limiter = Limiter::new(30);
         let mut frames = 0;
         for now in 0..1000 {
             limiter.mark(Dirty::Soon);

@@ -194,6 +194,12 @@ fn unreadable(error: String) -> EntryLine {
 
 fn document(timeline: &mut Timeline, parts: &[Part], width: u16) -> Document {
     let mut writer = Writer::new(width);
+    lay(timeline, &mut writer, parts);
+    writer.finish()
+}
+
+/// Lays parts out one below the other.
+pub fn lay(timeline: &mut Timeline, writer: &mut Writer, parts: &[Part]) {
     let mut call = None;
     for (index, part) in parts.iter().enumerate() {
         let laid = read(timeline, part.seq, |arrived| {
@@ -208,21 +214,20 @@ fn document(timeline: &mut Timeline, parts: &[Part], width: u16) -> Document {
                     let size = text::size(raw.len() as u64);
                     let title = format!("line {} · {} · +{at} · {size}", part.seq, stream(&arrived.body));
                     writer.line(Role::Strong, &title);
-                    whole(&mut writer, &arrived.body);
+                    whole(writer, &arrived.body);
                 }
                 Of::Block(_) | Of::Result if raw.len() > SHOWN => {
                     writer.line(Role::Strong, &heading(&text::size(raw.len() as u64)));
                     writer.line(Role::Warning, "too large to be laid out; the line below shows its beginning");
                 }
-                Of::Block(block) => call = lay_block(&mut writer, raw, block, &heading),
-                Of::Result => lay_result(&mut writer, raw, call.as_deref(), &heading),
+                Of::Block(block) => call = lay_block(writer, raw, block, &heading),
+                Of::Result => lay_result(writer, raw, call.as_deref(), &heading),
             }
         });
         if let Err(error) = laid {
             writer.line(Role::Failed, &error);
         }
     }
-    writer.finish()
 }
 
 fn stream(body: &Body<'_>) -> &'static str {

@@ -14,6 +14,7 @@ pub use extent::Extent;
 pub use hold::{CallId, Editor, Purpose, Typing};
 pub use list::{List, scrolled};
 pub use listing::{Filter, Group, Line, Listing, Sort};
+pub(super) use views::row_parts;
 pub use views::{EntryView, Of, Part, Subject, Transcript, View};
 
 use super::{

@@ -2,15 +2,18 @@
 //!
 //! Owns modes, escape sequences and signals. It must not know what is drawn.
 
+mod child;
+mod osc;
+
 use std::{
     io::{self, Write},
+    process::Stdio,
     sync::{
         Once,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
 };
 
-use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use crossterm::{
     event::{Event, EventStream, KeyEventKind, MouseButton, MouseEventKind},
     terminal as tty,
@@ -26,8 +29,13 @@ use tokio::{
     time::Instant,
 };
 
+pub use child::Programs;
+pub use osc::draws_progress;
+
 use super::{
+    handout::{Handout, Tool},
     key::Key,
+    outside::{Gauge, News},
     world::{Input, Moment, World},
 };
 
@@ -37,22 +45,64 @@ pub const INTERRUPT: i32 = Unix::SIGINT as i32;
 /// Events that may wait while a frame is drawn.
 const EVENTS: usize = 1024;
 
-// Alternate screen, title kept aside, bracketed paste. The cursor is hidden by the first frame.
-const ENTER: &str = "\x1b[22;2t\x1b[?1049h\x1b[2J\x1b[?2004h";
+// Alternate screen, title kept aside, bracketed paste, focus told. The cursor is hidden by the first frame.
+const ENTER: &str = "\x1b[22;2t\x1b[?1049h\x1b[2J\x1b[?2004h\x1b[?1004h";
 // Ends a torn synchronised update too.
-const LEAVE: &str = "\x1b[?2026l\x1b[?1006l\x1b[?1002l\x1b[?1000l\x1b[?2004l\x1b[0m\x1b[?25h\x1b[?1049l\x1b[23;2t";
-// Buttons and the wheel, no motion.
+const LEAVE: &str =
+    "\x1b[?2026l\x1b[?1006l\x1b[?1002l\x1b[?1000l\x1b[?1004l\x1b[?2004l\x1b[0m\x1b[?25h\x1b[?1049l\x1b[23;2t";
+// Buttons, the wheel, and motion while a button is held down.
 const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1002h\x1b[?1006h";
 const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1002l\x1b[?1000l";
 
 /// True while the terminal is ours.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
+/// The progress mark that the terminal shows for us.
+static MARK: AtomicU8 = AtomicU8::new(NO_MARK);
+const NO_MARK: u8 = 0;
+const PLAIN_MARK: u8 = 1;
+const TMUX_MARK: u8 = 2;
+
+/// Who is told what besides the screen, and by which programs and sequences.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manners {
+    /// Take the mouse.
+    pub mouse: bool,
+    /// How somebody is told who looks elsewhere.
+    pub notify: Notify,
+    /// Show progress outside of the screen.
+    pub progress: bool,
+    /// The terminal is tmux: what is meant for the terminal around it has to be handed through.
+    pub tmux: bool,
+    /// Editor and pager.
+    pub programs: Programs,
+}
+
+/// A way to tell somebody who looks elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notify {
+    /// Nobody is told.
+    Off,
+    /// The terminal's bell.
+    Bell,
+    /// `OSC 9`: iTerm2, WezTerm, Ghostty, Windows Terminal.
+    Osc9,
+    /// `OSC 777`: urxvt, foot, Ghostty, WezTerm.
+    Osc777,
+    /// A program with arguments; title and text are added.
+    Command(Vec<String>),
+}
+
 /// Gives the terminal back. Safe to call at any time, from a panic too.
 pub fn restore() {
     if TAKEN.swap(false, Ordering::SeqCst) {
         let mut out = io::stdout();
         // Nothing can be done about a terminal that is gone.
+        let _ = match MARK.swap(NO_MARK, Ordering::SeqCst) {
+            PLAIN_MARK => out.write_all(osc::NO_GAUGE.as_bytes()),
+            TMUX_MARK => out.write_all(osc::through_tmux(osc::NO_GAUGE).as_bytes()),
+            _ => Ok(()),
+        };
         let _ = out.write_all(LEAVE.as_bytes());
         let _ = out.flush();
         let _ = tty::disable_raw_mode();
@@ -146,25 +196,28 @@ impl Signals {
 /// The terminal of this process.
 pub struct Terminal {
     screen: Screen<CrosstermBackend<OneWrite>>,
-    events: Events,
+    /// Nothing while another program has the terminal.
+    events: Option<Events>,
     signals: Signals,
-    mouse: bool,
+    manners: Manners,
+    /// The terminal changed its size, and what it shows with it, even if it is back at the size of the last frame.
+    resized: bool,
     started: Instant,
 }
 
 impl std::fmt::Debug for Terminal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Terminal").field("mouse", &self.mouse).finish_non_exhaustive()
+        f.debug_struct("Terminal").field("manners", &self.manners).finish_non_exhaustive()
     }
 }
 
 impl Terminal {
     /// Takes the terminal. Must be called inside a tokio runtime.
-    pub fn enter(mouse: bool) -> io::Result<Self> {
+    pub fn enter(manners: Manners) -> io::Result<Self> {
         let signals = Signals::new()?;
-        take(mouse).inspect_err(|_| restore())?;
+        take(manners.mouse).inspect_err(|_| restore())?;
         let screen = Screen::new(CrosstermBackend::new(OneWrite::default())).inspect_err(|_| restore())?;
-        Ok(Self { screen, events: Events::new(), signals, mouse, started: Instant::now() })
+        Ok(Self { screen, events: Some(Events::new()), signals, manners, resized: false, started: Instant::now() })
     }
 
     /// Starts over with an empty screen. Not `Terminal::clear`: that asks the terminal where its cursor is, and the
@@ -177,6 +230,32 @@ impl Terminal {
 
     fn send(&mut self, sequence: &str) -> io::Result<()> {
         self.screen.backend_mut().write_all(sequence.as_bytes())
+    }
+
+    /// Sends what is meant for the terminal that a person sees.
+    fn send_out(&mut self, sequence: &str) {
+        // Into the frame that follows; a Vec takes everything.
+        let _ = if self.manners.tmux { self.send(&osc::through_tmux(sequence)) } else { self.send(sequence) };
+    }
+
+    async fn hand_over(&mut self, handout: &Handout) -> Result<Option<Input>, String> {
+        let file = child::keep(handout).map_err(|error| format!("cannot write a temporary file: {error}"))?;
+        let command = child::command(&self.manners.programs, handout, &file)?;
+        let program = command.get_program().to_string_lossy().into_owned();
+        let names = match handout.tool {
+            Tool::Editor => "VISUAL or EDITOR",
+            Tool::Pager => "PAGER",
+        };
+        match child::foreground(command, &mut self.signals).await {
+            Ok(child::End::Told(input)) => Ok(Some(input)),
+            Ok(child::End::Exited(0)) => Ok(None),
+            Ok(child::End::Exited(code)) => Err(format!("`{program}` ended with code {code}")),
+            Ok(child::End::Killed(signal)) => Err(format!("`{program}` was ended by {signal}")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(format!("there is no program `{program}`; set {names} to one that is installed"))
+            }
+            Err(error) => Err(format!("cannot start `{program}`: {error}; set {names} to another program")),
+        }
     }
 }
 
@@ -214,37 +293,83 @@ impl Drop for Events {
     }
 }
 
+impl Events {
+    /// Reads no more, from the moment that this returns.
+    async fn stop(mut self) {
+        self.reading.abort();
+        let _ = (&mut self.reading).await;
+    }
+
+    async fn next(events: &mut Option<Self>) -> Option<io::Result<Event>> {
+        match events {
+            Some(events) => events.received.recv().await,
+            None => None,
+        }
+    }
+}
+
 impl World for Terminal {
     fn moment(&self) -> Moment {
         Moment { now: self.started.elapsed(), wall: Timestamp::now() }
     }
 
     async fn input(&mut self) -> Input {
-        tokio::select! {
+        let input = tokio::select! {
             biased;
             signal = self.signals.next() => signal,
-            event = self.events.received.recv() => match event {
+            event = Events::next(&mut self.events) => match event {
                 Some(Ok(event)) => translate(event),
                 Some(Err(_)) | None => Input::Closed,
             },
-        }
+        };
+        self.resized |= matches!(input, Input::Resize(..));
+        input
     }
 
     fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer)) -> io::Result<()> {
+        if std::mem::take(&mut self.resized) {
+            self.blank()?;
+        }
         self.screen.draw(|frame| paint(frame.buffer_mut())).map(|_| ())
     }
 
     fn title(&mut self, title: &str) {
         // Into the frame that follows; a Vec takes everything.
-        let _ = self.send(&format!("\x1b]2;{title}\x1b\\"));
+        let _ = self.send(&osc::title(title));
+    }
+
+    fn progress(&mut self, gauge: Gauge) {
+        if self.manners.progress {
+            let mark = match (gauge, self.manners.tmux) {
+                (Gauge::None, _) => NO_MARK,
+                (Gauge::Share { .. }, false) => PLAIN_MARK,
+                (Gauge::Share { .. }, true) => TMUX_MARK,
+            };
+            MARK.store(mark, Ordering::SeqCst);
+            self.send_out(&osc::gauge(gauge));
+        }
+    }
+
+    fn notify(&mut self, news: &News) -> Result<(), String> {
+        match &self.manners.notify {
+            Notify::Off => {}
+            // tmux has a bell of its own, and hands it on by itself.
+            Notify::Bell => {
+                let _ = self.send("\x07");
+            }
+            Notify::Osc9 => self.send_out(&osc::osc9(&news.title, &news.text)),
+            Notify::Osc777 => self.send_out(&osc::osc777(&news.title, &news.text)),
+            Notify::Command(words) => return tell(words, news),
+        }
+        Ok(())
     }
 
     fn copy(&mut self, text: &str) {
-        let _ = self.send(&format!("\x1b]52;c;{}\x1b\\", BASE64.encode(text)));
+        let _ = self.send(&osc::clipboard(text));
     }
 
     fn mouse(&mut self, ours: bool) -> io::Result<()> {
-        self.mouse = ours;
+        self.manners.mouse = ours;
         self.send(if ours { MOUSE_ON } else { MOUSE_OFF })
     }
 
@@ -253,14 +378,41 @@ impl World for Terminal {
         self.blank()
     }
 
+    async fn open(&mut self, handout: &Handout) -> Result<Option<Input>, String> {
+        if let Some(events) = self.events.take() {
+            events.stop().await;
+        }
+        restore();
+        let end = self.hand_over(handout).await;
+        let taken = take(self.manners.mouse).and_then(|()| self.blank());
+        self.events = Some(Events::new());
+        taken.map_err(|error| format!("cannot take the terminal again: {error}"))?;
+        end
+    }
+
     fn suspend(&mut self) -> io::Result<()> {
         // The reader of keys stays: a stopped program reads nothing, and a new reader could miss the first key.
         restore();
         // The whole job stops, or the shell would not get its prompt back.
         signal::kill(nix::unistd::Pid::from_raw(0), Unix::SIGTSTP).map_err(io::Error::from)?;
-        take(self.mouse)?;
+        take(self.manners.mouse)?;
         self.blank()
     }
+}
+
+/// Starts the program that tells somebody, and does not wait for it.
+fn tell(words: &[String], news: &News) -> Result<(), String> {
+    let Some((program, arguments)) = words.split_first() else { return Ok(()) };
+    let started = tokio::process::Command::new(program)
+        .args(arguments)
+        .args([&news.title, &news.text])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn();
+    // The runtime reaps it.
+    started.map(|_| ()).map_err(|error| format!("cannot run `{program}`: {error}; correct ui.notify_command"))
 }
 
 fn translate(event: Event) -> Input {
@@ -276,7 +428,8 @@ fn translate(event: Event) -> Input {
             MouseEventKind::ScrollUp => Input::Wheel(mouse.column, mouse.row, false),
             _ => Input::Nothing,
         },
-        Event::FocusGained | Event::FocusLost => Input::Nothing,
+        Event::FocusGained => Input::Focus(true),
+        Event::FocusLost => Input::Focus(false),
     }
 }
 
@@ -286,7 +439,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_is_given_back() {
-        for mode in ["1049", "2004", "1000", "1002", "1006"] {
+        for mode in ["1049", "2004", "1004", "1000", "1002", "1006"] {
             let on = format!("\x1b[?{mode}h");
             assert!(ENTER.contains(&on) || MOUSE_ON.contains(&on), "{mode} is never set");
             assert!(LEAVE.contains(&format!("\x1b[?{mode}l")), "{mode} is never reset");

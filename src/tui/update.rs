@@ -5,6 +5,7 @@
 use super::{
     action::{Action, Scope},
     effect::{Effect, Step},
+    handout::Tool,
     key::Key,
     keymap::Lookup,
     model::{EntryView, List, Model, Pane, Purpose, Subject, Transcript, Typing, View},
@@ -17,6 +18,7 @@ use crate::run::{
 
 pub(super) mod command;
 pub(super) mod find;
+mod handout;
 pub(super) mod hold;
 mod listing;
 mod mouse;
@@ -186,6 +188,8 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
         Action::Newer => command::recall(model, false),
         Action::Copy => return orders::copy(model, story),
         Action::CopyName => return orders::copy_name(model, story),
+        Action::Editor => return handout::hand_out(model, story, Tool::Editor),
+        Action::Pager => return handout::hand_out(model, story, Tool::Pager),
         Action::Mouse => {
             model.mouse = !model.mouse;
             model.say(if model.mouse { "mouse on" } else { "mouse off: the terminal selects text" });

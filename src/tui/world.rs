@@ -5,7 +5,11 @@ use std::{io, time::Duration};
 use jiff::Timestamp;
 use ratatui::buffer::Buffer;
 
-use super::key::Key;
+use super::{
+    handout::Handout,
+    key::Key,
+    outside::{Gauge, News},
+};
 
 /// What time it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +35,8 @@ pub enum Input {
     Wheel(u16, u16, bool),
     /// A new size.
     Resize(u16, u16),
+    /// The terminal got the focus, or lost it.
+    Focus(bool),
     /// The program goes on after it was stopped.
     Continued,
     /// A signal that ends programs.
@@ -55,6 +61,12 @@ pub trait World {
     /// Sets the title with the next frame.
     fn title(&mut self, title: &str);
 
+    /// Shows how far it is, outside of the screen, with the next frame.
+    fn progress(&mut self, gauge: Gauge);
+
+    /// Tells somebody who looks elsewhere. The error is a sentence.
+    fn notify(&mut self, news: &News) -> Result<(), String>;
+
     /// Puts text on the clipboard with the next frame.
     fn copy(&mut self, text: &str);
 
@@ -63,6 +75,10 @@ pub trait World {
 
     /// Forgets what is on the screen, so that the next frame is painted whole.
     fn clear(&mut self) -> io::Result<()>;
+
+    /// Hands the terminal to an editor or a pager until that ends. Gives the signal that came instead, if one did; the
+    /// error is a sentence.
+    fn open(&mut self, handout: &Handout) -> impl Future<Output = Result<Option<Input>, String>>;
 
     /// Hands the terminal back, stops the program, and takes the terminal again when it goes on.
     fn suspend(&mut self) -> io::Result<()>;

@@ -3,7 +3,10 @@
 mod deck;
 mod hold;
 mod keys;
+mod manners;
+mod outside;
 mod pty;
 mod screens;
 mod script;
+mod session;
 mod tape;

@@ -139,7 +139,7 @@ impl EntryView {
 }
 
 /// What it says first, the lines behind it below.
-fn row_parts(story: &Story, lane: LaneId, index: usize) -> Vec<Part> {
+pub(in crate::tui) fn row_parts(story: &Story, lane: LaneId, index: usize) -> Vec<Part> {
     let entries = story.state.entries;
     let Some(row) = story.rows(lane).get(index) else { return Vec::new() };
     let title = match row.kind {

@@ -16,7 +16,7 @@ use super::{
 
 const SIZE: (u16, u16) = (120, 36);
 
-fn running() -> Tape {
+pub(crate) fn running() -> Tape {
     let mut tape = Tape::new("orbit", false);
     tape.plan(&["dbt-all", "docs-juice"]).start("dbt-all", 1).wait(1000);
     tape.call("dbt-all", 1, "t1", "read_raw_file", &json!({"path": "models/schema.yml"})).wait(500);

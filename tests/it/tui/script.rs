@@ -1,26 +1,40 @@
 //! A world that plays a script of keys and keeps what is drawn.
 
-use std::{collections::VecDeque, io, time::Duration};
+use std::{
+    collections::VecDeque,
+    io::{self, Write as _},
+    time::Duration,
+};
 
 use ingestdeck::{
     run::Timeline,
     tui::{
-        self, ColorLevel, Keymap, LiveHandle, Options, Overrides, Theme,
+        self, ColorLevel, Keymap, LiveHandle, Manners, Notify, Options, Overrides, Programs, Theme,
+        handout::Handout,
         key::{self},
+        outside::{Gauge, News},
         world::{Input, Moment, World},
     },
 };
 use jiff::Timestamp;
 use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, style::Style};
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 
 /// When every script begins: the tapes of these tests start at the same moment.
 pub(crate) const EPOCH: &str = "2026-11-22T10:00:00Z";
+
+/// A record that grows once all inputs are dealt with.
+struct Growth {
+    file: std::fs::File,
+    bytes: Vec<u8>,
+    told: watch::Sender<u64>,
+}
 
 /// The world of a test.
 pub(crate) struct Script {
     pub(crate) terminal: Terminal<TestBackend>,
     inputs: VecDeque<Input>,
+    growth: Option<Growth>,
     last: Duration,
     started: Instant,
     epoch: Timestamp,
@@ -30,6 +44,12 @@ pub(crate) struct Script {
     pub(crate) frames: usize,
     pub(crate) suspended: usize,
     pub(crate) titles: Vec<String>,
+    pub(crate) gauges: Vec<Gauge>,
+    pub(crate) news: Vec<News>,
+    /// What went to an editor or a pager.
+    pub(crate) handouts: Vec<Handout>,
+    /// What became of it there.
+    pub(crate) opened: Result<Option<Input>, String>,
 }
 
 impl Script {
@@ -38,6 +58,7 @@ impl Script {
         Self {
             terminal: Terminal::new(TestBackend::new(width, height)).unwrap(),
             inputs: keys.into_iter().map(Input::Key).collect(),
+            growth: None,
             last: Duration::from_millis(200),
             started: Instant::now(),
             epoch: EPOCH.parse().unwrap(),
@@ -45,12 +66,22 @@ impl Script {
             frames: 0,
             suspended: 0,
             titles: Vec::new(),
+            gauges: Vec::new(),
+            news: Vec::new(),
+            handouts: Vec::new(),
+            opened: Ok(None),
         }
     }
 
     /// The run began so long ago.
     pub(crate) fn after(mut self, passed: Duration) -> Self {
         self.epoch = self.epoch.checked_add(jiff::SignedDuration::try_from(passed).unwrap()).unwrap();
+        self
+    }
+
+    /// After the last input, `bytes` are appended to `file`.
+    pub(crate) fn grows(mut self, (file, bytes): (std::fs::File, Vec<u8>), told: watch::Sender<u64>) -> Self {
+        self.growth = Some(Growth { file, bytes, told });
         self
     }
 
@@ -119,6 +150,13 @@ impl World for Script {
     async fn input(&mut self) -> Input {
         // Time passes only when the loop has nothing left to do, so a key comes when the last one is dealt with.
         if self.inputs.is_empty() {
+            if let Some(growth) = &mut self.growth
+                && !growth.bytes.is_empty()
+            {
+                tokio::time::sleep_until(self.started + Duration::from_millis(50)).await;
+                growth.file.write_all(&std::mem::take(&mut growth.bytes)).unwrap();
+                growth.told.send_modify(|grown| *grown += 1);
+            }
             // Every call begins anew, so the end is counted from the beginning.
             tokio::time::sleep_until(self.started + self.last).await;
             return Input::Closed;
@@ -140,6 +178,15 @@ impl World for Script {
         self.titles.push(title.to_owned());
     }
 
+    fn progress(&mut self, gauge: Gauge) {
+        self.gauges.push(gauge);
+    }
+
+    fn notify(&mut self, news: &News) -> Result<(), String> {
+        self.news.push(news.clone());
+        Ok(())
+    }
+
     fn copy(&mut self, text: &str) {
         self.copied.push(text.to_owned());
     }
@@ -152,6 +199,11 @@ impl World for Script {
         self.terminal.clear().map_err(io::Error::other)
     }
 
+    async fn open(&mut self, handout: &Handout) -> Result<Option<Input>, String> {
+        self.handouts.push(handout.clone());
+        self.opened.clone()
+    }
+
     fn suspend(&mut self) -> io::Result<()> {
         self.suspended += 1;
         Ok(())
@@ -162,7 +214,14 @@ pub(crate) fn options() -> Options {
     Options {
         theme: Theme::new("dark", ColorLevel::Full, false).unwrap(),
         keymap: Keymap::new(&Overrides::new()).unwrap(),
-        mouse: true,
+        manners: Manners {
+            mouse: true,
+            notify: Notify::Bell,
+            progress: true,
+            tmux: false,
+            programs: Programs::of(|_| None),
+        },
+        fps: tui::FPS,
         paused: false,
         speed: None,
         passed: Vec::new(),

@@ -195,7 +195,7 @@ impl Tape {
     pub(crate) fn growing(&self) -> Growing {
         let file = self.file();
         let (source, finish) = FileSource::follow(file.path()).unwrap();
-        Growing { timeline: Timeline::new(Box::new(source)), _finish: finish, _file: file }
+        Growing { timeline: Timeline::new(Box::new(source)), _finish: finish, file }
     }
 
     fn file(&self) -> tempfile::NamedTempFile {
@@ -209,7 +209,15 @@ impl Tape {
 pub(crate) struct Growing {
     pub(crate) timeline: Timeline,
     _finish: ingestdeck::replay::file::Finish,
-    _file: tempfile::NamedTempFile,
+    file: tempfile::NamedTempFile,
+}
+
+impl Growing {
+    /// The file, and what `whole` has more than `before`.
+    pub(crate) fn more(&self, before: &Tape, whole: &Tape) -> (std::fs::File, Vec<u8>) {
+        let file = std::fs::OpenOptions::new().append(true).open(self.file.path()).unwrap();
+        (file, whole.bytes.strip_prefix(before.bytes.as_slice()).expect("a tape that goes on").to_vec())
+    }
 }
 
 /// A run in the middle: one unit failed, one works, one is done, one waits for its turn.
