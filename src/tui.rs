@@ -230,7 +230,7 @@ pub async fn drive<W: World>(
         let event = tokio::select! {
             biased;
             input = world.input() => Event::Input(input),
-            grew = grew(&mut changed), if changed.is_some() => {
+            grew = grew(&mut changed), if changed.is_some() && app.takes_growth() => {
                 if !grew {
                     changed = None;
                 }

@@ -82,6 +82,8 @@ pub(super) struct Course {
     allowed: Allowed,
     sources: Option<Vec<String>>,
     prompt: String,
+    /// The session that goes on.
+    resume: Option<String>,
     with_tools: bool,
     /// Calls that the gate decides over: request id, tool, call id.
     held: Vec<(String, String, Option<String>)>,
@@ -94,14 +96,21 @@ pub(super) struct Course {
 }
 
 impl Course {
-    /// An attempt that may use what is `allowed` and is given `prompt`.
-    pub(super) fn new(facts: Facts, allowed: Allowed, with_tools: bool, prompt: String) -> Self {
+    /// An attempt that may use what is `allowed` and is given `prompt`, in the session `resume` if there is one.
+    pub(super) fn new(
+        facts: Facts,
+        allowed: Allowed,
+        with_tools: bool,
+        prompt: String,
+        resume: Option<String>,
+    ) -> Self {
         Self {
             gather: Gather::new(facts),
             control: Control::default(),
             allowed,
             sources: None,
             prompt,
+            resume,
             with_tools,
             held: Vec::new(),
             phase: Phase::Opening,
@@ -130,7 +139,13 @@ impl Course {
                 let effects = self.control.frame(kind, request_id, body);
                 effects.into_iter().flat_map(|effect| self.effect(effect)).collect()
             }
-            Body::Init(init) => self.announced(init),
+            Body::Init(init) => match self.strayed(line.session_id.as_deref()) {
+                Some(sentence) => {
+                    self.gather.facts.session_mismatch.get_or_insert(sentence);
+                    self.stop(Rung::Interrupt)
+                }
+                None => self.announced(init),
+            },
             Body::Result(_) => self.over(),
             _ => Vec::new(),
         }
@@ -272,6 +287,13 @@ impl Course {
         }
         self.phase = Phase::Working;
         vec![Step::Write(user_message(&self.prompt))]
+    }
+
+    /// The sentence about an agent that goes on with another session than it was asked to: whatever the person answered
+    /// to is not there.
+    fn strayed(&self, session: Option<&str>) -> Option<String> {
+        let (expected, found) = (self.resume.as_deref()?, session?);
+        (expected != found).then(|| format!("Claude Code resumed session {found} instead of {expected}"))
     }
 
     /// A turn begins, and the agent said what it offers.

@@ -27,7 +27,7 @@ use crate::{
     tape::{
         Body, Note, UnitKey,
         entry::stdout_body,
-        note::{AttemptStarted, Cause, Level, Outcome, StopHow, StopReason, Verdict},
+        note::{Amendment, AttemptStarted, Cause, Level, Outcome, StopHow, StopReason, Verdict},
     },
     units::{
         tally::{FailureRule, Tally},
@@ -67,6 +67,8 @@ pub struct SessionLaunch {
     pub locks: Locks,
     /// The tape.
     pub recorder: Arc<dyn Recorder>,
+    /// What a person wanted otherwise than asked for at first, for the tape: the fields above have it already.
+    pub amendment: Option<Amendment>,
 }
 
 /// What is known of a session when it is over.
@@ -150,7 +152,9 @@ pub async fn run_session_from(
         model: launch.args.model.clone(),
         prompt: prompt.clone(),
         tools: launch.args.allowed_tools.clone(),
+        step_budget: launch.args.max_turns.unwrap_or_default(),
         scripted: launch.program.scripted,
+        amendment: launch.amendment.clone(),
         ..AttemptStarted::default()
     };
     let begun = begin(&launch, environment, &prompt, &mut started).await;

@@ -28,7 +28,7 @@ use crate::{
     tape::{
         Note, UnitKey,
         entry::{Body, stdout_body},
-        note::{AttemptStarted, Level},
+        note::{Amendment, AttemptStarted, Level},
     },
     units::{Toolset, verdict::Facts},
 };
@@ -92,8 +92,16 @@ pub struct UnitLaunch {
     pub recorder: Arc<dyn Recorder>,
     /// Who decides over each call.
     pub gate: Arc<dyn Gate>,
+    /// What a person wanted otherwise than planned, for the tape. Prompt, model and budget above have it already; its
+    /// session is gone on with.
+    pub amendment: Option<Amendment>,
+}
+
+impl UnitLaunch {
     /// Session to go on with, instead of a new one.
-    pub resume: Option<String>,
+    pub fn resume(&self) -> Option<&str> {
+        self.amendment.as_ref()?.resume.as_deref()
+    }
 }
 
 /// What may be asked of a running attempt.
@@ -151,6 +159,7 @@ pub async fn run_unit_from(
         system_prompt: launch.system_prompt.clone(),
         prompt: launch.prompt.clone(),
         scripted: launch.program.scripted,
+        amendment: launch.amendment.clone(),
         ..AttemptStarted::default()
     };
     let begun = begin(&launch, environment, facts.prompt_chars, &mut started).await;
@@ -211,7 +220,7 @@ async fn conduct(
     let writer = Writer(tokio::spawn(write_frames(stdin, frames)));
     let with_tools = !tool_ids.is_empty();
     let allowed = Allowed::new(tool_ids, with_tools.then_some(mcp::SERVER));
-    let mut course = Course::new(facts, allowed, with_tools, launch.prompt.clone());
+    let mut course = Course::new(facts, allowed, with_tools, launch.prompt.clone(), launch.resume().map(str::to_owned));
     let mut shell = Shell {
         tape,
         child,

@@ -13,19 +13,20 @@ use crate::{
     run::{Item, Recorder, source::RecordError},
     tape::{
         Body, Note, UnitKey,
-        note::{Cause, Outcome, RunEnded, StopHow, StopReason, Verdict},
+        note::{Amendment, Cause, Outcome, RunEnded, StopHow, StopReason, Verdict},
     },
     units::schedule::{Input, Order, Schedule, TimerId},
 };
 
 /// Runs attempts. One process each in the program; a script in tests.
 pub trait Executor: Send + Sync + 'static {
-    /// Runs an attempt to its verdict, which it has put on the tape. Fires `ready` when start-up is over, and ends
-    /// soon after `stop` says so.
+    /// Runs an attempt to its verdict, which it has put on the tape: as planned but for the `amendment`. Fires `ready`
+    /// when start-up is over, and ends soon after `stop` says so.
     fn run(
         &self,
         unit: UnitKey,
         attempt: u32,
+        amendment: Option<Arc<Amendment>>,
         stop: mpsc::Receiver<StopHow>,
         ready: oneshot::Sender<()>,
     ) -> impl Future<Output = Verdict> + Send;
@@ -111,7 +112,7 @@ impl<E: Executor> Drive<E> {
 
     fn carry_out(&mut self, order: Order) -> Result<(), RecordError> {
         match order {
-            Order::Start { unit, attempt } => self.start(unit, attempt),
+            Order::Start { unit, attempt, amendment } => self.start(unit, attempt, amendment),
             Order::Stop { unit, attempt, how } => {
                 if let Some(stop) = self.running.get(&(unit, attempt)) {
                     // Full means that stops are waiting already; closed, that it is over.
@@ -136,14 +137,14 @@ impl<E: Executor> Drive<E> {
         Ok(())
     }
 
-    fn start(&mut self, unit: UnitKey, attempt: u32) {
+    fn start(&mut self, unit: UnitKey, attempt: u32, amendment: Option<Arc<Amendment>>) {
         self.ended = None;
         let (stop, stops) = mpsc::channel(4);
         let (ready, is_ready) = oneshot::channel();
         self.running.insert((unit.clone(), attempt), stop);
         let (executor, key) = (Arc::clone(&self.executor), unit.clone());
         self.attempts.spawn(async move {
-            let verdict = executor.run(key.clone(), attempt, stops, ready).await;
+            let verdict = executor.run(key.clone(), attempt, amendment, stops, ready).await;
             Input::Ended { unit: key, attempt, verdict }
         });
         self.ready.spawn(async move { is_ready.await.ok().map(|()| Input::Ready { unit, attempt }) });
@@ -196,6 +197,7 @@ mod tests {
             &self,
             unit: UnitKey,
             attempt: u32,
+            _amendment: Option<Arc<Amendment>>,
             mut stop: mpsc::Receiver<StopHow>,
             ready: oneshot::Sender<()>,
         ) -> Verdict {
@@ -236,7 +238,7 @@ mod tests {
         while !matches!(notes.0.lock().unwrap().last(), Some(Note::RunEnded(_))) {
             tokio::task::yield_now().await;
         }
-        person.send(Input::RetryRequested { unit: "b-fails".into() }).await.unwrap();
+        person.send(Input::RetryRequested { unit: "b-fails".into(), amendment: None }).await.unwrap();
         drop(person);
         let ended = run.await.unwrap().unwrap();
         assert_eq!((ended.succeeded, ended.failed), (2, 0));

@@ -1,11 +1,11 @@
 //! One attempt, from its workspace to its verdict: the place where the ingest stage and the Claude backend meet.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     ffi::OsString,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use tokio::{
@@ -18,17 +18,21 @@ use super::{
     gate::Holds,
 };
 use crate::{
-    claude::unit::{self, Command, Program, UnitLaunch},
+    claude::{
+        lock::{Locks, SessionLock, Tried},
+        unit::{self, Command, Program, UnitLaunch},
+    },
     ingest::{
         attempt::{Attempt, Job},
         plan::WorkUnit,
         project::Project,
+        prompt::Amended,
         transcript::RejectedCall,
     },
     run::{Item, Recorder},
     tape::{
         Body, Note, UnitKey,
-        note::{AttemptEnded, Outcome, StopHow, Verdict},
+        note::{Amendment, AttemptEnded, Outcome, StopHow, Verdict},
     },
     units::{
         tally::FailureRule,
@@ -100,6 +104,8 @@ pub struct Attempts {
     terms: Terms,
     recorder: Arc<dyn Recorder>,
     holds: Arc<Holds>,
+    locks: Locks,
+    published: Mutex<HashSet<UnitKey>>,
 }
 
 impl Attempts {
@@ -114,23 +120,26 @@ impl Attempts {
         terms: Terms,
         recorder: Arc<dyn Recorder>,
         holds: Arc<Holds>,
+        locks: Locks,
     ) -> Self {
         let units = units.iter().map(|unit| (unit.planned.unit.clone(), unit.clone())).collect();
-        Self { project, units, job, work: work.to_owned(), agent, terms, recorder, holds }
+        let work = work.to_owned();
+        Self { project, units, job, work, agent, terms, recorder, holds, locks, published: Mutex::default() }
     }
 
     async fn attempt(
         &self,
         unit: &UnitKey,
         attempt: u32,
+        amendment: &Amendment,
         stop: mpsc::Receiver<StopHow>,
         ready: oneshot::Sender<()>,
     ) -> (Verdict, Facts) {
-        let opened = match self.open(unit, attempt).await {
-            Ok(opened) => Arc::new(opened),
+        let (_session, opened) = match self.prepare(unit, attempt, amendment).await {
+            Ok((lock, opened)) => (lock, Arc::new(opened)),
             Err(reason) => return (unprepared(reason), Facts::default()),
         };
-        let launch = self.launch(unit, attempt, &opened);
+        let launch = self.launch(unit, attempt, amendment, &opened);
         let (forward, commands) = mpsc::channel(4);
         let forwarding = task::spawn(pass_on(stop, forward));
         let mut facts = unit::run_unit(launch, commands, ready).await;
@@ -154,19 +163,50 @@ impl Attempts {
         (verdict, facts)
     }
 
-    async fn open(&self, unit: &UnitKey, attempt: u32) -> Result<Attempt, String> {
+    async fn prepare(
+        &self,
+        unit: &UnitKey,
+        attempt: u32,
+        amendment: &Amendment,
+    ) -> Result<(Option<SessionLock>, Attempt), String> {
+        let lock = self.lock(amendment)?;
+        Ok((lock, self.open(unit, attempt, amendment).await?))
+    }
+
+    /// A session that goes on is ours alone: two writers would split its history.
+    fn lock(&self, amendment: &Amendment) -> Result<Option<SessionLock>, String> {
+        let Some(session) = &amendment.resume else { return Ok(None) };
+        match self.locks.try_lock(session).map_err(|error| error.to_string())? {
+            Tried::Ours(lock) => Ok(Some(lock)),
+            Tried::Taken(holder) => {
+                let holder = holder.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
+                Err(format!("session {session} is in use by {holder}: end that, or retry in a new session"))
+            }
+        }
+    }
+
+    async fn open(&self, unit: &UnitKey, attempt: u32, amendment: &Amendment) -> Result<Attempt, String> {
         let Some(work_unit) = self.units.get(unit).cloned() else {
             return Err(format!("unit {unit} is not part of the plan"));
         };
         let (project, job) = (Arc::clone(&self.project), self.job.clone());
         let dir = self.work.join(format!("{attempt:02}-{}", folder_name(unit)));
-        task::spawn_blocking(move || Attempt::open(&project, &work_unit, &job, attempt, &dir))
-            .await
-            .map_err(|error| error.to_string())?
-            .map_err(|error| error.to_string())
+        let (amendment, files_kept) = (amendment.clone(), self.published().contains(unit));
+        task::spawn_blocking(move || {
+            let amended = amended(&amendment, files_kept);
+            Attempt::open(&project, &work_unit, &job, attempt, amended, &dir)
+        })
+        .await
+        .map_err(|error| error.to_string())?
+        .map_err(|error| error.to_string())
     }
 
-    fn launch(&self, unit: &UnitKey, attempt: u32, opened: &Attempt) -> UnitLaunch {
+    /// Units whose last attempt was moved into the project. A thread that panicked left a set that is still a set.
+    fn published(&self) -> MutexGuard<'_, HashSet<UnitKey>> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn launch(&self, unit: &UnitKey, attempt: u32, amendment: &Amendment, opened: &Attempt) -> UnitLaunch {
         UnitLaunch {
             program: self.agent.program(unit, attempt),
             cwd: self.project.root.clone(),
@@ -174,15 +214,15 @@ impl Attempts {
             attempt,
             system_prompt: opened.prompt().system.clone(),
             prompt: opened.prompt().user.clone(),
-            model: self.terms.model.clone(),
-            step_budget: self.terms.step_budget,
+            model: amendment.model.clone().or_else(|| self.terms.model.clone()),
+            step_budget: amendment.step_budget.unwrap_or(self.terms.step_budget),
             max_budget_usd: self.terms.max_budget_usd,
             partial_messages: self.terms.partial_messages,
             pass_env: self.terms.pass_env.clone(),
             tools: opened.tools(),
             recorder: Arc::clone(&self.recorder),
             gate: self.holds.gate(unit, attempt),
-            resume: None,
+            amendment: (!amendment.is_empty()).then(|| amendment.clone()),
         }
     }
 
@@ -201,10 +241,17 @@ impl Executor for Attempts {
         &self,
         unit: UnitKey,
         attempt: u32,
+        amendment: Option<Arc<Amendment>>,
         stop: mpsc::Receiver<StopHow>,
         ready: oneshot::Sender<()>,
     ) -> Verdict {
-        let (verdict, facts) = self.attempt(&unit, attempt, stop, ready).await;
+        let amendment = amendment.as_deref().cloned().unwrap_or_default();
+        let (verdict, facts) = self.attempt(&unit, attempt, &amendment, stop, ready).await;
+        if verdict.outcome == Outcome::Succeeded {
+            self.published().insert(unit.clone());
+        } else {
+            self.published().remove(&unit);
+        }
         let ended = AttemptEnded {
             verdict: verdict.clone(),
             tool_failures: u32::try_from(facts.tally.calls().len()).unwrap_or(u32::MAX),
@@ -216,6 +263,15 @@ impl Executor for Attempts {
         };
         self.note(&unit, attempt, &Note::AttemptEnded(Box::new(ended)));
         verdict
+    }
+}
+
+/// What a person adds to the prompt.
+fn amended(amendment: &Amendment, files_kept: bool) -> Amended<'_> {
+    match (&amendment.resume, amendment.feedback.as_deref()) {
+        (Some(_), feedback) => Amended::Resumed { feedback, files_kept },
+        (None, Some(feedback)) => Amended::Told(feedback),
+        (None, None) => Amended::No,
     }
 }
 

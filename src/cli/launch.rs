@@ -23,7 +23,7 @@ use super::{
     tap::Tap,
 };
 use crate::{
-    claude::process,
+    claude::{lock::Locks, process},
     config::Config,
     ingest::{attempt::Job, plan::Planned, project::Project, workspace},
     replay::{FileSource, file::Finish},
@@ -124,7 +124,6 @@ pub fn launch(global: &Global, launch: Launch) -> Result<Outcome, Failure> {
         runs: Runs::of_project(&launch.project.root),
         name: launch.project.root.file_name().map(|name| name.to_string_lossy().into_owned()),
         scripted: launch.agent.is_scripted(),
-        step_budget: launch.terms.step_budget,
         fate: launch.fate.clone(),
         held: Some(launch.held.clone()),
     };
@@ -133,8 +132,9 @@ pub fn launch(global: &Global, launch: Launch) -> Result<Outcome, Failure> {
     let (schedule, plan) = (launch.schedule(), launch.plan_note(&job));
     let project = Arc::new(launch.project);
     let (units, agent, terms) = (launch.planned.units, launch.agent, launch.terms);
+    let locks = Locks::new(stage.runs.root().join("locks"));
     stage.perform(now, schedule, &plan, |recorder, holds, directory| {
-        Attempts::new(project, &units, job, &directory.join("work"), agent, terms, recorder, holds)
+        Attempts::new(project, &units, job, &directory.join("work"), agent, terms, recorder, holds, locks)
     })
 }
 
@@ -165,8 +165,6 @@ pub struct Stage<'a> {
     pub name: Option<String>,
     /// A script plays the model.
     pub scripted: bool,
-    /// Turns of an attempt; 0 for no limit of ours.
-    pub step_budget: u32,
     /// What becomes of the record.
     pub fate: Fate,
     /// Units that are held from the beginning; `None` where calls cannot be held.
@@ -185,7 +183,7 @@ impl Stage<'_> {
         plan: &Note,
         make: impl FnOnce(Arc<dyn Recorder>, Arc<Holds>, &Path) -> E,
     ) -> Result<Outcome, Failure> {
-        let runtime = screen::runtime(2)?;
+        let runtime = screen::runtime(1)?;
         let result = runtime.block_on(self.run(now, schedule, plan, make));
         // Nobody may outlive us, whatever went wrong. A tool that never returns would hold the runtime for ever.
         process::kill_all();
@@ -227,7 +225,7 @@ impl Stage<'_> {
 
         let (inputs, received) = mpsc::channel(INPUTS);
         let recorder: Arc<dyn Recorder> = Arc::clone(&tape) as _;
-        let tap = Arc::new(Tap::new(Arc::clone(&recorder), inputs.downgrade(), self.step_budget));
+        let tap = Arc::new(Tap::new(Arc::clone(&recorder), inputs.downgrade()));
         let holds = Arc::new(Holds::new(Arc::clone(&recorder)));
         self.held.iter().flatten().for_each(|unit| holds.hold(unit));
         let executor = Arc::new(make(tap, Arc::clone(&holds), &directory));

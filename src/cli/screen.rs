@@ -77,8 +77,10 @@ fn passed_on(command: Command, holds: &Holds) -> Vec<Input> {
         Vec::new()
     };
     match command {
-        Command::Retry { unit } => vec![Input::RetryRequested { unit }],
-        Command::RetryFailed { units } => units.into_iter().map(|unit| Input::RetryRequested { unit }).collect(),
+        Command::Retry { unit, amendment } => vec![Input::RetryRequested { unit, amendment }],
+        Command::RetryFailed { units } => {
+            units.into_iter().map(|unit| Input::RetryRequested { unit, amendment: None }).collect()
+        }
         Command::Stop { unit } => vec![Input::StopRequested { unit }],
         Command::Drain => vec![Input::Drain],
         Command::Slots { by } => vec![Input::SlotsChanged { by }],

@@ -23,7 +23,7 @@ use crate::{
     run::{Item, Recorder},
     tape::{
         Body, Note, UnitKey,
-        note::{AttemptEnded, PlannedUnit, RunPlanned, StopHow, Verdict},
+        note::{Amendment, AttemptEnded, PlannedUnit, RunPlanned, StopHow, Verdict},
     },
     units::schedule::{Schedule, Settings},
 };
@@ -46,7 +46,6 @@ pub fn session(global: &Global, args: &SessionArgs) -> Result<Exit, Failure> {
         runs: runs::place(global)?,
         name: Some(UNIT.into()),
         scripted: false,
-        step_budget: 0,
         // A plain session asks nobody before its calls.
         held: None,
         fate: Fate::Path,
@@ -68,6 +67,7 @@ pub fn session(global: &Global, args: &SessionArgs) -> Result<Exit, Failure> {
         mismatch: *config.claude.session_mismatch,
         locks: Locks::new(stage.runs.root().join("locks")),
         recorder: Arc::new(Nowhere),
+        amendment: None,
     };
     let schedule = Schedule::new(vec![UNIT.into()], Settings::new(1, 1));
     let outcome = stage.perform(Timestamp::now(), schedule, &plan, |recorder, _, _| Sessions {
@@ -122,11 +122,35 @@ struct Sessions {
     launch: SessionLaunch,
 }
 
+impl Sessions {
+    /// The session as it was asked for, but for what a person wants otherwise.
+    fn amended(&self, amendment: Option<&Amendment>) -> SessionLaunch {
+        let mut launch = self.launch.clone();
+        let Some(amendment) = amendment else { return launch };
+        let feedback = amendment.feedback.as_deref();
+        if amendment.resume.is_some() {
+            launch.args.resume.clone_from(&amendment.resume);
+            launch.args.fork = false;
+            launch.prompt = feedback.map_or_else(
+                || "Continue with the task".to_owned(),
+                |feedback| format!("Continue with the following feedback: {feedback}"),
+            );
+        } else if let Some(feedback) = feedback {
+            launch.prompt = format!("{}\n\n{feedback}", launch.prompt);
+        }
+        launch.args.model = amendment.model.clone().or(launch.args.model);
+        launch.args.max_turns = amendment.step_budget.or(launch.args.max_turns);
+        launch.amendment = Some(amendment.clone());
+        launch
+    }
+}
+
 impl Executor for Sessions {
     async fn run(
         &self,
         unit: UnitKey,
         attempt: u32,
+        amendment: Option<Arc<Amendment>>,
         stop: mpsc::Receiver<StopHow>,
         ready: oneshot::Sender<()>,
     ) -> Verdict {
@@ -134,7 +158,7 @@ impl Executor for Sessions {
         let _ = ready.send(());
         let (send, commands) = mpsc::channel(4);
         let forwarding = tokio::spawn(pass_on(stop, send));
-        let end = session::run_session(SessionLaunch { attempt, ..self.launch.clone() }, commands).await;
+        let end = session::run_session(SessionLaunch { attempt, ..self.amended(amendment.as_deref()) }, commands).await;
         forwarding.abort();
         let verdict = end.verdict(&unit);
         let ended = AttemptEnded {

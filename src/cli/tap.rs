@@ -3,7 +3,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
 
@@ -24,20 +24,37 @@ use crate::{
 /// Bytes of a line in which its type stands, when it is a line of the model.
 const HEAD: usize = 128;
 
+/// How the note about the start of an attempt begins.
+const ATTEMPT_STARTED: &[u8] = br#"{"kind":"attempt_started""#;
+
 /// Records, then tells.
 #[derive(Debug)]
 pub struct Tap {
     inner: Arc<dyn Recorder>,
     heard: mpsc::WeakSender<Input>,
     began: Instant,
-    step_budget: u32,
     turns: Mutex<HashMap<(UnitKey, u32), TurnLimiter>>,
 }
 
 impl Tap {
     /// Listens to what goes to `inner`. Hearing does not keep a run open: only people do.
-    pub fn new(inner: Arc<dyn Recorder>, heard: mpsc::WeakSender<Input>, step_budget: u32) -> Self {
-        Self { inner, heard, began: Instant::now(), step_budget, turns: Mutex::default() }
+    pub fn new(inner: Arc<dyn Recorder>, heard: mpsc::WeakSender<Input>) -> Self {
+        Self { inner, heard, began: Instant::now(), turns: Mutex::default() }
+    }
+
+    /// Learns how many turns an attempt has, which a person may have changed.
+    fn begins(&self, lane: (&UnitKey, u32), note: &[u8]) {
+        if !note.starts_with(ATTEMPT_STARTED) {
+            return;
+        }
+        if let Note::AttemptStarted(started) = Note::parse(note) {
+            let limiter = TurnLimiter::new(started.step_budget);
+            self.limiters().insert((lane.0.clone(), lane.1), limiter);
+        }
+    }
+
+    fn limiters(&self) -> MutexGuard<'_, HashMap<(UnitKey, u32), TurnLimiter>> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The warning that this line of the model makes due.
@@ -50,9 +67,7 @@ impl Tap {
         if line.parent_tool_use_id.is_some() || chat.model.as_deref() == Some("<synthetic>") {
             return None;
         }
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        let limiter = turns.entry((lane.0.clone(), lane.1)).or_insert_with(|| TurnLimiter::new(self.step_budget));
-        match limiter.saw(chat.message_id.as_deref())? {
+        match self.limiters().get_mut(&(lane.0.clone(), lane.1))?.saw(chat.message_id.as_deref())? {
             event @ TurnEvent::Approaching { .. } => {
                 Some(Note::Said { level: Level::Warning, text: event.to_string() })
             }
@@ -79,6 +94,9 @@ impl Recorder for Tap {
     fn record(&self, items: &[Item<'_>]) -> Result<(), RecordError> {
         self.inner.record(items)?;
         for item in items {
+            if let (Body::Note(note), Some(lane)) = (&item.body, item.lane) {
+                self.begins(lane, note);
+            }
             let Body::Out(line) = item.body else { continue };
             if let Some(observed) = self.observed(line)
                 && let Some(heard) = self.heard.upgrade()
@@ -102,6 +120,7 @@ impl Recorder for Tap {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tape::note::AttemptStarted;
 
     #[derive(Debug, Default)]
     struct Kept(Mutex<Vec<Note>>);
@@ -121,20 +140,22 @@ mod tests {
     fn four_fifths_of_the_turns_are_warned_about_once() {
         let kept = Arc::new(Kept::default());
         let (inputs, _received) = mpsc::channel(1);
-        let tap = Tap::new(Arc::clone(&kept) as _, inputs.downgrade(), 5);
+        let tap = Tap::new(Arc::clone(&kept) as _, inputs.downgrade());
         let unit = UnitKey::from("u");
+        let started = Note::AttemptStarted(Box::new(AttemptStarted { step_budget: 5, ..AttemptStarted::default() }));
+        tap.record(&[Item { lane: Some((&unit, 1)), body: Body::Note(&started.to_json()) }]).unwrap();
         for turn in [1, 1, 2, 3, 4, 4, 5] {
             let line = format!(r#"{{"type":"assistant","message":{{"id":"m{turn}","content":[]}}}}"#);
             tap.record(&[Item { lane: Some((&unit, 1)), body: Body::Out(line.as_bytes()) }]).unwrap();
         }
         let expected = Note::Said { level: Level::Warning, text: "Approaching turn limit: 4/5".into() };
-        assert_eq!(*kept.0.lock().unwrap(), [expected]);
+        assert_eq!(*kept.0.lock().unwrap(), [started, expected]);
     }
 
     #[test]
     fn a_usage_window_reaches_the_schedule() {
         let (inputs, mut received) = mpsc::channel(1);
-        let tap = Tap::new(Arc::new(Kept::default()), inputs.downgrade(), 5);
+        let tap = Tap::new(Arc::new(Kept::default()), inputs.downgrade());
         let line =
             br#"{"type":"rate_limit_event","rate_limit_info":{"status":"rejected","rateLimitType":"five_hour"}}"#;
         tap.record(&[Item { lane: None, body: Body::Out(line) }]).unwrap();

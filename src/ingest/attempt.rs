@@ -11,7 +11,7 @@ use super::{
     layer::Layer,
     plan::WorkUnit,
     project::Project,
-    prompt::{self, Prompt, Surroundings},
+    prompt::{self, Amended, Prompt, Surroundings},
     reach::Reach,
     skill, source,
     tool::{Bench, Kept, Tools},
@@ -57,9 +57,16 @@ pub struct AttemptError {
 }
 
 impl Attempt {
-    /// Prepares try number `attempt` (from 1) at `unit`. It works in `dir`, which lies below the project and must not
-    /// exist yet.
-    pub fn open(project: &Project, unit: &WorkUnit, job: &Job, attempt: u32, dir: &Path) -> Result<Self, AttemptError> {
+    /// Prepares try number `attempt` (from 1) at `unit`, with what a person adds to its prompt. It works in `dir`, which
+    /// lies below the project and must not exist yet.
+    pub fn open(
+        project: &Project,
+        unit: &WorkUnit,
+        job: &Job,
+        attempt: u32,
+        amended: Amended<'_>,
+        dir: &Path,
+    ) -> Result<Self, AttemptError> {
         let failed = |what: &str| {
             let what = format!("{what} of {}", unit.planned.unit);
             move |cause| AttemptError { what, cause }
@@ -70,7 +77,7 @@ impl Attempt {
         let extra = source::adapter(&unit.planned.adapter).map_or(&[][..], |adapter| adapter.skills());
         let skills = skill::offered(extra);
         let around = surroundings(project, &workspace).map_err(failed("the prompt"))?;
-        let prompt = prompt::write(unit, job, &skills, &around);
+        let prompt = prompt::write(unit, job, &skills, &around, amended);
         let reach = Reach::of(project, Some(&unit.planned.connection));
         let bench = Arc::new(Bench { unit: unit.clone(), workspace, reach, skills, kept: Default::default() });
         let tools = Arc::new(Tools::new(Arc::clone(&bench), Arc::clone(&transcript)));

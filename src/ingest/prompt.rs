@@ -30,6 +30,23 @@ impl Prompt {
     }
 }
 
+/// What a person adds to the prompt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Amended<'a> {
+    /// Nothing.
+    #[default]
+    No,
+    /// Words for an attempt that begins anew.
+    Told(&'a str),
+    /// The session goes on: it has read the prompt already.
+    Resumed {
+        /// Words of the person, if any.
+        feedback: Option<&'a str>,
+        /// What the session wrote so far is in the project.
+        files_kept: bool,
+    },
+}
+
 /// What is known of the project when an attempt starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Surroundings {
@@ -39,9 +56,31 @@ pub(crate) struct Surroundings {
     pub(crate) semantic_layer: Vec<(String, Vec<String>)>,
 }
 
+/// What a session that goes on has to know about its files: its own writes are in its memory, not in the workspace.
+const FILES_START_OVER: &str = "Your files are back as they stand in the project: what you wrote before was not kept. Write again what should stand.";
+
 /// Writes the prompts for `unit`.
-pub(crate) fn write(unit: &WorkUnit, job: &Job, skills: &[&Skill], around: &Surroundings) -> Prompt {
-    Prompt { system: system(unit, job, skills), user: user(unit, around) }
+pub(crate) fn write(
+    unit: &WorkUnit,
+    job: &Job,
+    skills: &[&Skill],
+    around: &Surroundings,
+    amended: Amended<'_>,
+) -> Prompt {
+    let user = match amended {
+        Amended::No => user(unit, around),
+        Amended::Told(feedback) => format!("{}\n\n### feedback\n{}", user(unit, around), feedback.trim()),
+        Amended::Resumed { feedback, files_kept } => go_on(feedback, files_kept),
+    };
+    Prompt { system: system(unit, job, skills), user }
+}
+
+fn go_on(feedback: Option<&str>, files_kept: bool) -> String {
+    let text = match feedback.map(str::trim).filter(|feedback| !feedback.is_empty()) {
+        Some(feedback) => format!("Continue with the following feedback: {feedback}"),
+        None => "Continue with the task".to_owned(),
+    };
+    if files_kept { text } else { format!("{text}\n\n{FILES_START_OVER}") }
 }
 
 fn system(unit: &WorkUnit, job: &Job, skills: &[&Skill]) -> String {

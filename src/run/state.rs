@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::chronicle::{Mark, Marks};
 use crate::tape::{
     Millis, Seq, UnitKey,
-    note::{Level, PlannedUnit, RunEnded, RunPlanned, Verdict},
+    note::{Amendment, Level, PlannedUnit, RunEnded, RunPlanned, Verdict},
 };
 
 /// A moment of a run.
@@ -163,6 +163,10 @@ pub struct Attempt {
     pub session: Option<Arc<str>>,
     /// Resolved model.
     pub model: Option<Arc<str>>,
+    /// Model that was asked for.
+    pub asked_model: Option<Arc<str>>,
+    /// What a person wanted otherwise than planned.
+    pub amendment: Option<Arc<Amendment>>,
     /// Turns allowed.
     pub step_budget: Option<u32>,
     /// API messages of the main loop, by distinct id.

@@ -3,6 +3,8 @@
 //! A kind that this program does not know is kept as [`Note::Unknown`], so that a newer tape of the same major
 //! version still replays.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -33,6 +35,9 @@ pub enum Note {
     RetryRequested {
         /// Attempt that will start.
         next: u32,
+        /// What it does otherwise than planned.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        amendment: Option<Amendment>,
     },
     /// A person asked to stop this unit, or with no unit on the entry, the run.
     StopRequested {
@@ -225,6 +230,47 @@ pub struct AttemptStarted {
     pub pid: Option<u32>,
     /// True when a scripted agent plays the model.
     pub scripted: bool,
+    /// What a person wanted otherwise than planned. Model, budget and prompt above have it already.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub amendment: Option<Amendment>,
+}
+
+/// What a person wants of an attempt beyond the plan, or otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Amendment {
+    /// Words for the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub feedback: Option<String>,
+    /// Model, instead of the planned one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Turns, instead of the planned ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step_budget: Option<u32>,
+    /// Session to go on with, instead of a new one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resume: Option<String>,
+}
+
+impl Amendment {
+    /// True when everything is as planned.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// One sentence without its end: `same session, model opus, 60 turns, feedback: …`.
+impl fmt::Display for Amendment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            self.resume.as_ref().map(|_| "same session".to_owned()),
+            self.model.as_ref().map(|model| format!("model {model}")),
+            self.step_budget.map(|turns| format!("{turns} turns")),
+            self.feedback.as_ref().map(|feedback| format!("feedback: {feedback}")),
+        ];
+        f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
+    }
 }
 
 /// The isolation proof of one `system/init` line.
@@ -438,6 +484,17 @@ mod tests {
             wrote: vec![],
             more: serde_json::Map::default(),
         }));
+        assert_eq!(Note::parse(&note.to_json()), note);
+    }
+
+    #[test]
+    fn a_retry_as_planned_is_written_as_it_always_was() {
+        let note = Note::RetryRequested { next: 2, amendment: None };
+        assert_eq!(note.to_json(), br#"{"kind":"retry_requested","next":2}"#);
+        assert_eq!(Note::parse(&note.to_json()), note);
+        let amendment = Amendment { step_budget: Some(60), resume: Some("s".into()), ..Amendment::default() };
+        assert_eq!(amendment.to_string(), "same session, 60 turns");
+        let note = Note::RetryRequested { next: 2, amendment: Some(amendment) };
         assert_eq!(Note::parse(&note.to_json()), note);
     }
 

@@ -15,8 +15,10 @@ pub enum Scope {
     Question,
     /// While text is typed.
     Typing,
-    /// While the arguments of a call are edited.
+    /// While the arguments of a call, or the terms of an attempt, are edited.
     Editing,
+    /// While the terms of an attempt are edited.
+    Form,
 }
 
 /// Heading in the help.
@@ -110,6 +112,7 @@ actions! {
     Open "open" Move View "inspect" "open what is selected";
     Back "back" Move View "back" "one level back; never leaves";
     Retry "retry" Units View "retry" "new attempt at the unit";
+    RetryWith "retry-with" Units View "retry with" "retry with feedback, another model or budget";
     RetryFailed "retry-failed" Units View "retry failed" "new attempts at all failed units; asks";
     Stop "stop" Units View "stop" "stop the unit; asks";
     More "more-at-once" Units View "more" "one more unit at once";
@@ -164,6 +167,8 @@ actions! {
     Dismiss "dismiss" Dialogs Typing "dismiss" "drop the text";
     Erase "erase" Dialogs Typing "erase" "erase a character";
     EraseAll "erase-all" Dialogs Typing "clear" "erase everything";
-    Send "send" Dialogs Editing "send" "let the call pass with these arguments";
-    Discard "discard" Dialogs Editing "cancel" "leave the arguments as they are";
+    NextField "next-field" Dialogs Form "field" "next field of the form";
+    PreviousField "previous-field" Dialogs Form "field" "previous field of the form";
+    Send "send" Dialogs Editing "send" "send the arguments or the form";
+    Discard "discard" Dialogs Editing "cancel" "drop what was edited";
 }

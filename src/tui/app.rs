@@ -329,6 +329,12 @@ impl App {
         }
     }
 
+    /// False while no frame could show that the record grew: lines come one by one, and waking up for each costs more
+    /// than all of them do.
+    pub fn takes_growth(&self) -> bool {
+        self.limiter.rests_until(self.moment.now).is_none()
+    }
+
     /// The record grew.
     pub fn grew(&mut self) {
         self.progress = Progress::More;
@@ -366,7 +372,8 @@ impl App {
             now + wait
         });
         let grow = (self.progress == Progress::Waiting && !self.model.live).then_some(now + LOOK_AGAIN);
-        [toast, frame, play, second, grow].into_iter().flatten().min()
+        let rested = self.commands.is_some().then(|| self.limiter.rests_until(now)).flatten();
+        [toast, frame, play, second, grow, rested].into_iter().flatten().min()
     }
 
     /// A timer went off.

@@ -10,7 +10,7 @@ use super::{
     theme::Role,
 };
 use crate::{
-    run::state::{Row, Story},
+    run::state::{Row, RowKind, Story},
     tape::{Millis, Seq},
 };
 
@@ -32,6 +32,8 @@ pub struct RowId {
     pub first: Seq,
     /// Its block.
     pub block: u8,
+    /// What it is: where a record breaks off, an entry may have a row of its own and be the end of the session.
+    pub kind: RowKind,
     /// Entry that ended it.
     pub last: Option<Seq>,
 }
@@ -39,7 +41,7 @@ pub struct RowId {
 impl RowId {
     /// The id of a row at a moment.
     pub fn of(row: &Row, entries: u64) -> Self {
-        Self { first: row.first(), block: row.block, last: row.last(entries) }
+        Self { first: row.first(), block: row.block, kind: row.kind, last: row.last(entries) }
     }
 }
 
@@ -180,7 +182,7 @@ pub fn wants(model: &Model, story: &Story) -> Wants {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::state::{RowEnd, RowKind};
+    use crate::run::state::RowEnd;
 
     #[test]
     fn the_cache_stays_bounded_and_an_ended_row_is_another_row() {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::{breakpoint::Condition, handout::Wish, model::Pace};
 use crate::{
     run::{Moment, state::LaneId},
-    tape::{Seq, UnitKey},
+    tape::{Seq, UnitKey, note::Amendment},
 };
 
 /// An order of a person to the run.
@@ -17,6 +17,8 @@ pub enum Command {
     Retry {
         /// Unit.
         unit: UnitKey,
+        /// What is to be otherwise than planned; `None` for the same again.
+        amendment: Option<Amendment>,
     },
     /// New attempts at these units: all that had failed when the question was answered.
     RetryFailed {

@@ -195,17 +195,20 @@ impl Keymap {
     }
 }
 
-/// True for actions that one key press could mean. Playing and holding share a key by design: a unit that can be held
-/// is held, whatever else is shown plays.
+/// True for actions that one key press could mean. Some share a key by design: a unit that can be held is held, whatever
+/// else is shown plays; and a call that waits is edited, while a unit that is over is retried.
 fn compete(one: Action, other: Action) -> bool {
     let on_view = |scope: Scope| matches!(scope, Scope::View | Scope::Live | Scope::Held);
     match (one.scope(), other.scope()) {
         (a, b) if a == b => true,
         (Scope::Live, Scope::Held) | (Scope::Held, Scope::Live) => false,
         (a, b) if on_view(a) && on_view(b) => {
-            ![one, other].contains(&Action::Play)
-                || ![one, other].iter().any(|action| matches!(action, Action::Hold | Action::LetGo))
+            let share = |view: Action, own: &[Action]| {
+                [one, other].contains(&view) && [one, other].iter().any(|action| own.contains(action))
+            };
+            !share(Action::Play, &[Action::Hold, Action::LetGo]) && !share(Action::RetryWith, &[Action::EditCall])
         }
+        (Scope::Form, Scope::Editing) | (Scope::Editing, Scope::Form) => true,
         _ => false,
     }
 }

@@ -102,7 +102,12 @@ fn label(body: &Body<'_>, row: &Row) -> (String, Option<String>) {
         return ("the session ends here without a result line".to_owned(), None);
     }
     match body {
-        Body::Note(json) => (words::note(&Note::parse(json)), None),
+        Body::Note(json) => {
+            let note = Note::parse(json);
+            // The second row of a note that begins an attempt.
+            let wanted = (row.block > 0).then(|| words::wanted(&note)).flatten();
+            (wanted.unwrap_or_else(|| words::note(&note)), None)
+        }
         Body::Raw(_) | Body::Err(_) => (text::one_row(&head(raw, KEPT), KEPT), None),
         Body::Out(_) | Body::In(_) if raw.len() > DECODED => (words::huge(&head(raw, 4096), raw.len()), None),
         Body::Out(json) | Body::In(json) => {
@@ -154,7 +159,8 @@ fn entry_line(arrived: &Arrived<'_>) -> EntryLine {
     let (stream, kind, role, text) = match &arrived.body {
         Body::Note(json) => {
             let note = Note::parse(json);
-            ("note", words::note_kind(json), Role::Focus, words::note(&note))
+            let wanted = words::wanted(&note).map(|wanted| format!(" · {wanted}")).unwrap_or_default();
+            ("note", words::note_kind(json), Role::Focus, words::note(&note) + &wanted)
         }
         Body::Err(_) => ("err", "stderr".to_owned(), Role::Warning, text(String::new())),
         Body::Raw(_) => ("raw", "not JSON".to_owned(), Role::Warning, text(String::new())),

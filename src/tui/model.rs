@@ -2,6 +2,7 @@
 //!
 //! Knows no terminal, no clock and no file. It changes in [`super::update`] and in [`Model::settle`], nowhere else.
 
+mod amend;
 mod extent;
 mod hold;
 mod list;
@@ -10,6 +11,7 @@ mod views;
 
 use std::time::Duration;
 
+pub use amend::{Amending, Field};
 pub use extent::Extent;
 pub use hold::{CallId, Editor, Purpose, Typing};
 pub use list::{List, scrolled};
@@ -58,6 +60,8 @@ pub struct Model {
     pub typing: Option<Typing>,
     /// Arguments of a call that are being edited.
     pub editor: Option<Editor>,
+    /// What the next attempt at a unit is to do otherwise.
+    pub amending: Option<Amending>,
     /// The search that `n` repeats.
     pub search: Option<String>,
     /// True while the shell searches.
@@ -254,6 +258,7 @@ impl Model {
             question: None,
             typing: None,
             editor: None,
+            amending: None,
             search: None,
             searching: false,
             toasts: Vec::new(),

@@ -16,6 +16,7 @@ use crate::run::{
     state::{RowEnd, Story},
 };
 
+mod amend;
 pub(super) mod command;
 pub(super) mod find;
 mod handout;
@@ -33,7 +34,9 @@ pub fn update(model: &mut Model, story: &Story, msg: Msg) -> Vec<Effect> {
     let effects = match msg {
         Msg::Key(key) => press(model, story, key),
         Msg::Paste(text) => {
-            if let Some(editor) = &mut model.editor {
+            if let Some(form) = &mut model.amending {
+                form.paste(&text);
+            } else if let Some(editor) = &mut model.editor {
                 editor.paste(&text);
             } else if let Some(typed) = &mut model.typing {
                 typed.text.extend(text.chars().filter(|char| !char.is_control()).take(MOST_TYPED));
@@ -76,6 +79,8 @@ pub fn update(model: &mut Model, story: &Story, msg: Msg) -> Vec<Effect> {
 fn scopes(model: &Model, story: &Story) -> Vec<Scope> {
     if model.question.is_some() {
         vec![Scope::Question]
+    } else if model.amending.is_some() {
+        vec![Scope::Form, Scope::Editing]
     } else if model.editor.is_some() {
         vec![Scope::Editing]
     } else if model.typing.is_some() {
@@ -112,7 +117,9 @@ fn press(model: &mut Model, story: &Story, key: Key) -> Vec<Effect> {
             {
                 return act(model, story, action);
             }
-            if let Some(editor) = &mut model.editor {
+            if let Some(form) = &mut model.amending {
+                form.press(key);
+            } else if let Some(editor) = &mut model.editor {
                 editor.press(key);
             } else if let (Some(typed), Some(char)) = (&mut model.typing, key.typed())
                 && typed.text.len() < MOST_TYPED
@@ -156,6 +163,7 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
         Action::Help => toggle(model, View::Help(List::default()), |view| matches!(view, View::Help(_))),
         Action::Log => toggle(model, View::Log(List::following()), |view| matches!(view, View::Log(_))),
         Action::Retry => return orders::retry(model, story),
+        Action::RetryWith => amend::open(model, story),
         Action::RetryFailed => return orders::retry_failed(model, story),
         Action::Stop if matches!(model.views.last(), Some(View::Breakpoints(_))) => time::delete(model),
         Action::Stop => return orders::stop(model, story),
@@ -166,7 +174,14 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
         Action::AllowOnce => return hold::allow(model, story),
         Action::EditCall => hold::edit(model, story),
         Action::DenyCall => hold::ask_why(model, story),
+        Action::NextField | Action::PreviousField => {
+            if let Some(form) = &mut model.amending {
+                form.turn(action == Action::NextField);
+            }
+        }
+        Action::Send if model.amending.is_some() => return amend::send(model, story),
         Action::Send => return hold::send(model, story),
+        Action::Discard if model.amending.is_some() => model.amending = None,
         Action::Discard => model.editor = None,
         Action::Play => return time::play(model),
         Action::StepForward => return time::moved(model, Effect::Step(Step::Entry { forward: true })),

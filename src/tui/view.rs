@@ -3,6 +3,7 @@
 //! Views read and paint. They change nothing, know no clock and no terminal, and cost what is visible, never what there
 //! is. Every text goes through [`Pen`], which is the only way to a cell and makes it safe.
 
+pub mod amend;
 pub mod bar;
 pub mod breakpoints;
 pub mod dialog;
@@ -109,6 +110,9 @@ pub fn draw(scene: &Scene<'_>, buf: &mut Buffer) {
     dialog::toasts(scene, plan.body, hints, buf);
     if let Some(editor) = &scene.model.editor {
         dialog::editor(scene, editor, plan.body, buf);
+    }
+    if let Some(form) = &scene.model.amending {
+        amend::draw(scene, form, plan.body, buf);
     }
     if let Some(question) = &scene.model.question {
         dialog::question(scene, question, plan.body, buf);

@@ -6,9 +6,11 @@
 
 mod board;
 
+use std::sync::Arc;
+
 use crate::tape::{
     Note, UnitKey,
-    note::{Cause, Level, Outcome, RunEnded, StopHow, StopReason, Verdict},
+    note::{Amendment, Cause, Level, Outcome, RunEnded, StopHow, StopReason, Verdict},
 };
 
 use self::board::{Board, Phase, Timer};
@@ -108,6 +110,8 @@ pub enum Input {
     RetryRequested {
         /// Unit.
         unit: UnitKey,
+        /// What is to be otherwise than planned. `None` repeats what the last attempt was given, in a session of its own.
+        amendment: Option<Amendment>,
     },
     /// A person wants a new attempt of every failed unit.
     RetryFailed,
@@ -143,6 +147,8 @@ pub enum Order {
         unit: UnitKey,
         /// Attempt: 1 for the first, never reused.
         attempt: u32,
+        /// What is otherwise than planned.
+        amendment: Option<Arc<Amendment>>,
     },
     /// End a running attempt. May be followed by a firmer one.
     Stop {
@@ -220,7 +226,7 @@ impl Schedule {
             Input::Ready { unit, attempt } => self.board.ready(&unit, attempt),
             Input::Ended { unit, attempt, verdict } => self.ended(&unit, attempt, &verdict, &mut orders),
             Input::TimerFired(id) => self.timer_fired(id, &mut orders),
-            Input::RetryRequested { unit } => self.retry_requested(&unit, &mut orders),
+            Input::RetryRequested { unit, amendment } => self.retry_requested(&unit, amendment, &mut orders),
             Input::RetryFailed => self.retry_failed(&mut orders),
             Input::StopRequested { unit } => self.stop_requested(&unit, &mut orders),
             Input::Drain => self.stop_run(StopHow::Drain, &mut orders),
@@ -297,16 +303,17 @@ impl Schedule {
         }
     }
 
-    fn retry_requested(&mut self, key: &UnitKey, orders: &mut Vec<Order>) {
+    fn retry_requested(&mut self, key: &UnitKey, amendment: Option<Amendment>, orders: &mut Vec<Order>) {
         let Some(at) = self.board.find(key) else { return };
         let unit = &self.board.units()[at];
         match unit.phase {
-            Phase::Queued => {}
+            // It runs anyway; only what it is told may change.
+            Phase::Queued if amendment.is_none() => {}
             Phase::InFlight { .. } => {
                 say(Level::Warning, format!("{key} still runs: stop it before you retry it"), orders);
             }
-            Phase::Waiting(_) | Phase::Over if self.is_ending() => say_ending(orders),
-            Phase::Waiting(_) | Phase::Over => self.reopen_for(at, orders),
+            Phase::Queued | Phase::Waiting(_) | Phase::Over if self.is_ending() => say_ending(orders),
+            Phase::Queued | Phase::Waiting(_) | Phase::Over => self.reopen_for(at, amendment, orders),
         }
     }
 
@@ -316,18 +323,19 @@ impl Schedule {
             return say_ending(orders);
         }
         for at in failed {
-            self.reopen_for(at, orders);
+            self.reopen_for(at, None, orders);
         }
     }
 
-    fn reopen_for(&mut self, at: usize, orders: &mut Vec<Order>) {
+    fn reopen_for(&mut self, at: usize, amendment: Option<Amendment>, orders: &mut Vec<Order>) {
         if self.stage == Stage::Ended {
             self.stage = Stage::Open;
             self.halt = None;
         }
-        self.board.request(at);
+        self.board.request(at, amendment);
         let unit = &self.board.units()[at];
-        orders.push(unit.note(Note::RetryRequested { next: unit.attempts + 1 }));
+        let amendment = unit.amendment.as_deref().cloned();
+        orders.push(unit.note(Note::RetryRequested { next: unit.attempts + 1, amendment }));
     }
 
     /// Nothing new may start, and something still runs.
@@ -424,8 +432,8 @@ impl Schedule {
             && self.board.in_flight_count() < slots
             && self.board.starting_count() < self.settings.starting_at_once
         {
-            let Some((unit, attempt)) = self.board.start_next() else { return };
-            orders.push(Order::Start { unit, attempt });
+            let Some(start) = self.board.start_next() else { return };
+            orders.push(start);
         }
     }
 

@@ -29,6 +29,8 @@ pub struct Facts {
     pub spawn_error: Option<String>,
     /// The sentence of an isolation breach.
     pub isolation_breach: Option<String>,
+    /// The sentence about an agent that resumed another session than it was asked to.
+    pub session_mismatch: Option<String>,
     /// A person ended it.
     pub stopped: Option<StopHow>,
     /// The tape could not be written.
@@ -134,7 +136,16 @@ fn of_loop(facts: &Facts, stop: StopReason) -> Option<Verdict> {
             failure(StopReason::Error, Cause::Internal, format!("Claude Code could not be started: {}", quote(error)));
         return Some(Verdict { remedy: Some(remedy::SPAWN.to_owned()), ..verdict });
     }
-    (stop == StopReason::Error).then(|| failure(stop, cause::of_loop(facts), loop_reason(facts)))
+    if let Some(strayed) = &facts.session_mismatch {
+        let verdict = failure(StopReason::Error, Cause::LoopError, quote(strayed));
+        return Some(Verdict { remedy: Some(remedy::NEW_SESSION.to_owned()), ..verdict });
+    }
+    (stop == StopReason::Error).then(|| {
+        let verdict = failure(stop, cause::of_loop(facts), loop_reason(facts));
+        let gone = verdict.reason.contains("No conversation found with session ID");
+        let remedy = if gone { Some(remedy::NEW_SESSION.to_owned()) } else { verdict.remedy };
+        Verdict { remedy, ..verdict }
+    })
 }
 
 fn of_work(unit: &UnitKey, facts: &Facts, rule: FailureRule, stop: StopReason) -> Option<Verdict> {

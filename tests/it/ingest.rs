@@ -9,6 +9,7 @@ use ingestdeck::{
     ingest::{
         Attempt, Job, PlanError, Planned, Project, PublishError, RejectedCall, Selection, WorkUnit, plan,
         project::{FailureMode, Role},
+        prompt::Amended,
         recover,
     },
     units::ToolCall,
@@ -39,8 +40,12 @@ impl Harbour {
     }
 
     fn attempt(&self, key: &str, number: u32) -> Attempt {
+        self.amended(key, number, Amended::No)
+    }
+
+    fn amended(&self, key: &str, number: u32, amended: Amended<'_>) -> Attempt {
         let dir = self.work().join(format!("{key}-{number}"));
-        Attempt::open(&self.project, &self.unit(key), &job(), number, &dir).unwrap()
+        Attempt::open(&self.project, &self.unit(key), &job(), number, amended, &dir).unwrap()
     }
 
     fn work(&self) -> PathBuf {
@@ -164,6 +169,23 @@ fn prompts_have_the_structure_of_ktx() {
 }
 
 #[test]
+fn a_person_adds_to_the_prompt_or_answers_in_the_session() {
+    let harbour = Harbour::new();
+    let user = |number, amended| harbour.amended("docs-berth-hours", number, amended).prompt().user.clone();
+    let plain = user(1, Amended::No);
+    assert_eq!(
+        user(2, Amended::Told(" Two pages,\nnot one. ")),
+        format!("{plain}\n\n### feedback\nTwo pages,\nnot one.")
+    );
+    let feedback = Some("Two pages.");
+    let exact = "Continue with the following feedback: Two pages.";
+    assert_eq!(user(3, Amended::Resumed { feedback, files_kept: true }), exact);
+    assert_eq!(user(4, Amended::Resumed { feedback: Some(" "), files_kept: true }), "Continue with the task");
+    let dropped = user(5, Amended::Resumed { feedback, files_kept: false });
+    assert!(dropped.starts_with(exact) && dropped.contains("what you wrote before was not kept"), "{dropped}");
+}
+
+#[test]
 fn long_peer_lists_are_cut_and_hostile_pages_open_no_section() {
     let harbour = Harbour::new();
     fs::write(
@@ -173,7 +195,7 @@ fn long_peer_lists_are_cut_and_hostile_pages_open_no_section() {
     .unwrap();
     let mut unit = harbour.unit("docs-berth-hours");
     unit.peer_file_index = (0..130).map(|n| format!("peer{n}.md").into()).collect();
-    let attempt = Attempt::open(&harbour.project, &unit, &job(), 1, &harbour.work().join("x")).unwrap();
+    let attempt = Attempt::open(&harbour.project, &unit, &job(), 1, Amended::No, &harbour.work().join("x")).unwrap();
     let user = &attempt.prompt().user;
     assert!(user.contains("- peer99.md\n30 more peer files omitted\n"));
     assert!(!user.contains("peer100.md"));

@@ -121,6 +121,7 @@ impl Desk {
             mismatch: Mismatch::Error,
             locks: Locks::new(home.project().join(".locks")),
             recorder: Arc::clone(&tape) as Arc<dyn Recorder>,
+            amendment: None,
         };
         let env = env_of(home.env_offline());
         Self { home, tape, launch, env, patience: QUICK }

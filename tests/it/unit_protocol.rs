@@ -16,7 +16,7 @@ use ingestdeck::{
     run::source::{Item, RecordError, Recorder},
     tape::{
         Body, Note, UnitKey,
-        note::{AttemptStarted, IsolationChecked, StopHow, StopReason},
+        note::{Amendment, AttemptStarted, IsolationChecked, StopHow, StopReason},
     },
     units::{
         ToolCall, ToolReply, ToolSpec, Toolset,
@@ -178,7 +178,7 @@ impl Scene {
             tools: Arc::clone(&self.wiki) as Arc<dyn Toolset>,
             recorder: Arc::clone(&self.tape) as Arc<dyn Recorder>,
             gate: Arc::clone(&self.gate),
-            resume: None,
+            amendment: None,
         }
     }
 
@@ -428,13 +428,15 @@ async fn a_session_is_resumed_under_its_id() {
     let api = Api::start([Route::any([Turn::says("first answer"), Turn::says("second answer")])]);
     scene.run(scene.claude(), Some(&api)).await;
     let id = scene.tape.started().argv.iter().find_map(|word| word.strip_prefix("--session-id=").map(str::to_owned));
-    let launch = UnitLaunch { resume: id, prompt: "Continue.".into(), ..scene.claude() };
+    let resume = |resume| Some(Amendment { resume, ..Amendment::default() });
+    let launch = UnitLaunch { amendment: resume(id), prompt: "Continue.".into(), ..scene.claude() };
     let (facts, _) = scene.run(launch, Some(&api)).await;
     assert_eq!(facts.result.unwrap().text.as_deref(), Some("second answer"));
     let last = api.requests().pop().unwrap();
     assert!(last.body.contains("first answer") && last.body.contains("Continue."));
-    let (facts, ready) =
-        scene.run(UnitLaunch { resume: Some(uuid::Uuid::nil().to_string()), ..scene.claude() }, Some(&api)).await;
+    let (facts, ready) = scene
+        .run(UnitLaunch { amendment: resume(Some(uuid::Uuid::nil().to_string())), ..scene.claude() }, Some(&api))
+        .await;
     assert!(!ready);
     assert!(facts.result.unwrap().errors.unwrap().contains("No conversation found"));
 }

@@ -10,7 +10,7 @@ const INIT: &str = r#"{"type":"system","subtype":"init","session_id":"s","tools"
 const RESULT: &str = r#"{"type":"result","subtype":"success","is_error":false,"result":"done"}"#;
 
 fn course() -> Course {
-    Course::new(Facts::default(), Allowed::new(["mcp__ktx__a"], ["ktx"]), true, "the prompt".into())
+    Course::new(Facts::default(), Allowed::new(["mcp__ktx__a"], ["ktx"]), true, "the prompt".into(), None)
 }
 
 fn line(course: &mut Course, text: &str) -> Vec<Step> {
@@ -257,5 +257,19 @@ fn what_a_person_denies_is_no_failure_and_what_we_refuse_is() {
         );
         let tally = course.into_facts().tally;
         assert_eq!((tally.calls().len(), tally.refusals().len()), (failed, 1 - failed));
+    }
+}
+
+#[test]
+fn another_session_than_the_one_to_resume_ends_the_attempt() {
+    for (resume, strayed) in [("s", None), ("other", Some("Claude Code resumed session s instead of other"))] {
+        let allowed = Allowed::new(["mcp__ktx__a"], ["ktx"]);
+        let mut course = Course::new(Facts::default(), allowed, true, "the prompt".into(), Some(resume.into()));
+        course.open();
+        reply(&mut course, 1, json!({}));
+        reply(&mut course, 2, json!({"sources": []}));
+        let steps = line(&mut course, INIT);
+        assert_eq!(asks(&steps, "interrupt"), strayed.is_some(), "{steps:?}");
+        assert_eq!(course.into_facts().session_mismatch.as_deref(), strayed);
     }
 }

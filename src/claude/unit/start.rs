@@ -74,7 +74,7 @@ pub(super) async fn begin(
         max_turns: launch.step_budget,
         max_budget_usd: launch.max_budget_usd,
         partial_messages: launch.partial_messages,
-        session: launch.resume.as_deref().map_or(Session::New(&new_session), Session::Resume),
+        session: launch.resume().map_or(Session::New(&new_session), Session::Resume),
     }));
     let exe = launch.program.exe.as_os_str();
     started.argv = argv::shown(std::iter::once(exe).chain(args.iter().map(OsString::as_os_str)));

@@ -57,6 +57,8 @@ pub(super) struct LaneFold {
     /// Tokens of messages that are no longer remembered.
     settled: Tokens,
     api_error: ApiError,
+    /// What the session had cost before this attempt went on with it.
+    cost_before: f64,
 }
 
 /// What the last failed API call said, for the verdict of a capture.
@@ -87,7 +89,15 @@ impl LaneFold {
             messages: Vec::new(),
             settled: Tokens::default(),
             api_error: ApiError::default(),
+            cost_before: 0.0,
         }
+    }
+
+    /// The attempt goes on with a session that earlier attempts have paid for. Their bill comes again with its own.
+    pub(super) fn resumes(&mut self, story: &mut Story, session: Option<&str>) {
+        let earlier = self.unit(story).attempts.iter().take_while(|attempt| attempt.number < self.number);
+        let paid = earlier.filter(|attempt| session.is_some() && attempt.session.as_deref() == session);
+        self.cost_before = paid.filter_map(|attempt| attempt.cost_usd).sum();
     }
 
     pub(super) fn unit<'s>(&self, story: &'s mut Story) -> &'s mut Unit {
@@ -133,6 +143,9 @@ impl LaneFold {
         let depth = u8::from(line.parent_tool_use_id.is_some());
         match &line.body {
             Said::Init(init) => {
+                if !init.version.as_deref().is_some_and(bills_again) {
+                    self.cost_before = 0.0;
+                }
                 let attempt = self.attempt(story);
                 attempt.model = init.model.as_deref().map(Arc::from);
                 if attempt.session.is_none() {
@@ -199,6 +212,11 @@ impl LaneFold {
     /// A row for a note of ours.
     pub(super) fn note_row(&mut self, story: &mut Story, seq: Seq, end: RowEnd) {
         self.push_row(story, Row::new(seq, 0, RowKind::Note, end, 0));
+    }
+
+    /// A second row for the note that began the attempt: what a person wanted of it.
+    pub(super) fn amendment_row(&mut self, story: &mut Story, seq: Seq) {
+        self.push_row(story, Row::new(seq, 1, RowKind::Note, RowEnd::Ok, 0));
     }
 
     /// Brings the unit's status in line with whether a call waits for a person.
@@ -350,10 +368,11 @@ impl LaneFold {
 
     fn result(&mut self, story: &mut Story, result: &ResultLine<'_>) {
         let totals = result.usage.map(|usage| tokens(Usage::of(usage)));
+        let before = self.cost_before;
         let attempt = self.attempt(story);
         attempt.live_text.clear();
-        let cost = result.total_cost_usd.filter(|cost| cost.is_finite());
-        let before = attempt.cost_usd;
+        let cost = result.total_cost_usd.filter(|cost| cost.is_finite()).map(|cost| (cost - before).max(0.0));
+        let known = attempt.cost_usd;
         if cost.is_some() {
             attempt.cost_usd = cost;
         }
@@ -362,7 +381,7 @@ impl LaneFold {
             attempt.tokens = totals;
         }
         if let Some(cost) = cost {
-            story.state.spent_usd += cost - before.unwrap_or_default();
+            story.state.spent_usd += cost - known.unwrap_or_default();
         }
     }
 
@@ -499,6 +518,14 @@ fn facts_of(result: &ResultLine<'_>) -> ResultFacts {
         errors: owned(&result.error).or_else(|| (!result.errors.is_empty()).then(|| result.errors.join("; "))),
         api_status: result.api_error_status,
     }
+}
+
+/// True for releases whose total of a resumed session begins with what it had cost before.
+fn bills_again(version: &str) -> bool {
+    const SINCE: [u32; 3] = [2, 1, 277];
+    let number = version.split_whitespace().next().unwrap_or_default();
+    let parts: Vec<u32> = number.split('.').map_while(|part| part.parse().ok()).collect();
+    parts.len() == SINCE.len() && parts[..] >= SINCE[..]
 }
 
 fn is_blank(text: &str) -> bool {

@@ -44,12 +44,13 @@ impl Fold {
                 let wait = Millis(*delay_ms);
                 self.remark(story, arrived, Level::Info, format!("attempt {next} starts in {wait}"));
             }
-            Note::RetryRequested { next } => {
+            Note::RetryRequested { next, amendment } => {
                 story.touch.marks.add(Mark::Retry);
                 story.state.ended = None;
                 story.state.stopping = false;
                 self.waits(story, arrived, None, UnitStatus::Queued, emit);
-                self.remark(story, arrived, Level::Info, format!("retry asked for: attempt {next}"));
+                let amended = amendment.as_ref().map(|amendment| format!(", {amendment}")).unwrap_or_default();
+                self.remark(story, arrived, Level::Info, format!("retry asked for: attempt {next}{amended}"));
             }
             Note::StopRequested { how } => {
                 if arrived.lane == Address::Run {
@@ -173,8 +174,12 @@ impl Fold {
         let Some(lane) = self.address(story, arrived, None, emit) else { return };
         self.enter(story, lane, arrived);
         story.state.ended = None;
+        let resumed = started.amendment.as_ref().and_then(|amendment| amendment.resume.as_deref());
         let fold = self.lane(lane);
+        fold.resumes(story, resumed);
         let attempt = fold.attempt(story);
+        attempt.asked_model = started.model.as_deref().map(Arc::from);
+        attempt.amendment = started.amendment.clone().map(Arc::new);
         attempt.started_at = arrived.at;
         attempt.start_note = Some(arrived.seq);
         attempt.pid = started.pid;
@@ -184,6 +189,9 @@ impl Fold {
         unit.retry_at = None;
         unit.status = UnitStatus::Running;
         fold.note_row(story, arrived.seq, RowEnd::Ok);
+        if started.amendment.is_some() {
+            fold.amendment_row(story, arrived.seq);
+        }
         fold.tell(arrived.at, UnitStatus::Running, None, emit);
     }
 

@@ -150,7 +150,7 @@ fn a_run() -> Vec<Recorded> {
         out("a", 1, "garbage"),
         out("a", 1, RESULT),
         note(Some(("a", 1)), &ended(Outcome::Failed)),
-        note(Some(("a", 2)), &Note::RetryRequested { next: 2 }),
+        note(Some(("a", 2)), &Note::RetryRequested { next: 2, amendment: None }),
         note(Some(("a", 2)), &started),
         out("a", 2, INIT),
         out("a", 2, &call("t1")),

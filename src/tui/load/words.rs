@@ -7,7 +7,7 @@ use crate::{
     decode::{Block, Body, Kind, Raw, ToolResult, line::System},
     tape::{
         Note,
-        note::{CallDecision, Level, Outcome, StopHow, StopReason},
+        note::{Amendment, CallDecision, Level, Outcome, StopHow, StopReason},
     },
     tui::text::{one_row, size},
 };
@@ -160,6 +160,16 @@ pub(super) fn note_kind(json: &[u8]) -> String {
     value["kind"].as_str().map_or_else(|| "note".to_owned(), |kind| one_row(&kind.replace('_', " "), 24))
 }
 
+/// What a person wanted of the attempt that a note begins.
+pub(super) fn wanted(note: &Note) -> Option<String> {
+    let Note::AttemptStarted(start) = note else { return None };
+    start.amendment.as_ref().map(|amendment| format!("asked for: {}", one_row(&amendment.to_string(), 600)))
+}
+
+fn amended(amendment: Option<&Amendment>) -> String {
+    amendment.map(|amendment| format!(" · {}", one_row(&amendment.to_string(), 300))).unwrap_or_default()
+}
+
 /// A note of ours.
 pub(super) fn note(note: &Note) -> String {
     match note {
@@ -185,7 +195,7 @@ pub(super) fn note(note: &Note) -> String {
             format!("{outcome}: {}", end.verdict.reason)
         }
         Note::RetryScheduled { next, delay_ms, .. } => format!("attempt {next} starts in {} ms", delay_ms),
-        Note::RetryRequested { next } => format!("attempt {next} asked for"),
+        Note::RetryRequested { next, amendment } => format!("attempt {next} asked for{}", amended(amendment.as_ref())),
         Note::StopRequested { how } => match how {
             StopHow::Drain => "drain asked for",
             StopHow::Stop => "stop asked for",

@@ -56,7 +56,7 @@ fn carry_out(model: &mut Model, story: &Story, request: Request) -> Result<Vec<E
             let what = match action.scope() {
                 Scope::Held => "a unit that you hold",
                 Scope::Live => "a unit that runs and can be held",
-                Scope::View | Scope::Question | Scope::Typing | Scope::Editing => "something that is not on the screen",
+                _ => "something that is not on the screen",
             };
             return Err(format!("`{}` is for {what}; select one first", action.name()));
         }

@@ -18,7 +18,7 @@ const WHEEL: isize = 3;
 pub(super) fn click(model: &mut Model, story: &Story, x: u16, y: u16) -> Vec<Effect> {
     let plan = model.plan(story);
     let at = Position { x, y };
-    if model.question.is_some() || model.editor.is_some() || plan.too_small() {
+    if model.question.is_some() || model.editor.is_some() || model.amending.is_some() || plan.too_small() {
         return Vec::new();
     }
     model.pointing = plan.bar.contains(at);

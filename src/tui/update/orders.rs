@@ -7,7 +7,7 @@ use crate::{
         action::Action,
         effect::{Command, Effect},
         model::{EntryView, Model, Of, Pane, Question, Transcript, View, is_failure},
-        view::clock,
+        view::{clock, dollars},
     },
     units::schedule::SLOTS,
 };
@@ -40,23 +40,30 @@ pub(super) fn retry(model: &mut Model, story: &Story) -> Vec<Effect> {
         return Vec::new();
     }
     let Some(unit) = target(model, story) else { return Vec::new() };
-    let refusal = match unit.status {
-        _ if !model.live => RECORDED.to_owned(),
-        UnitStatus::Running | UnitStatus::Held => format!("{} is {}; stop it first", unit.key, unit.status.word()),
-        UnitStatus::Queued => format!("{} is queued; it runs by itself", unit.key),
+    if let Some(refusal) = refusal(model, unit) {
+        model.say(refusal);
+        return Vec::new();
+    }
+    let unit = unit.key.clone();
+    model.say(format!("new attempt at {unit}"));
+    vec![Effect::Command(Command::Retry { unit, amendment: None })]
+}
+
+/// Why there can be no new attempt at a unit now.
+pub(super) fn refusal(model: &Model, unit: &Unit) -> Option<String> {
+    match unit.status {
+        _ if !model.live => Some(RECORDED.to_owned()),
+        UnitStatus::Running | UnitStatus::Held => {
+            Some(format!("{} is {}; stop it first", unit.key, unit.status.word()))
+        }
+        UnitStatus::Queued => Some(format!("{} is queued; it runs by itself", unit.key)),
         UnitStatus::Waiting
         | UnitStatus::Succeeded
         | UnitStatus::Budget
         | UnitStatus::Failed
         | UnitStatus::Stopped
-        | UnitStatus::Interrupted => {
-            let unit = unit.key.clone();
-            model.say(format!("new attempt at {unit}"));
-            return vec![Effect::Command(Command::Retry { unit })];
-        }
-    };
-    model.say(refusal);
-    Vec::new()
+        | UnitStatus::Interrupted => None,
+    }
 }
 
 pub(super) fn retry_failed(model: &mut Model, story: &Story) -> Vec<Effect> {
@@ -70,13 +77,24 @@ pub(super) fn retry_failed(model: &mut Model, story: &Story) -> Vec<Effect> {
     } else if units.is_empty() {
         model.say("no unit has failed");
     } else {
+        let forecast = match forecast(model, units.len()) {
+            Some(cost) => format!("about {}, by the mean of the attempts so far", dollars(Some(cost))),
+            None => "$?: no attempt has said yet what it cost".to_owned(),
+        };
         model.question = Some(Question {
             text: format!("Retry {}?", counted(units.len(), "failed unit")),
-            details: listed(&units),
+            details: std::iter::once(forecast).chain(listed(&units)).collect(),
             then: vec![Effect::Command(Command::RetryFailed { units })],
         });
     }
     Vec::new()
+}
+
+/// What so many attempts will cost, by the mean of those whose cost is known.
+fn forecast(model: &Model, attempts: usize) -> Option<f64> {
+    let totals = &model.totals;
+    #[expect(clippy::cast_precision_loss, reason = "nobody runs 2^52 attempts")]
+    (totals.priced > 0).then(|| totals.cost / totals.priced as f64 * attempts as f64)
 }
 
 /// Another number of units at once. The run decides; the note that comes back shows in the header.

@@ -43,6 +43,10 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) -> Option<Rect> {
         self::hints(model, &mut pen, &hints);
         return None;
     }
+    if model.amending.is_some() {
+        self::hints(model, &mut pen, &[Action::Send, Action::NextField, Action::Discard]);
+        return None;
+    }
     if model.editor.is_some() {
         self::hints(model, &mut pen, &[Action::Send, Action::Discard]);
         return None;
@@ -83,8 +87,15 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
         }
         Some(View::Entry(_)) => vec![Action::Back, Action::Right, Action::Search, Action::Copy, Action::NextFailure],
         None if !model.live => vec![Action::Open, Action::Play, Action::StepForward, Action::NextPane],
-        None if failed => vec![Action::Retry, Action::RetryFailed, Action::Open, Action::NextPane, Action::NextFailure],
-        None if over => vec![Action::Open, Action::Retry, Action::NextPane],
+        None if failed => vec![
+            Action::Retry,
+            Action::RetryWith,
+            Action::RetryFailed,
+            Action::Open,
+            Action::NextPane,
+            Action::NextFailure,
+        ],
+        None if over => vec![Action::Open, Action::Retry, Action::RetryWith, Action::NextPane],
         None => vec![Action::Open, Action::Stop, Action::NextPane],
     };
     if model.views.is_empty() {

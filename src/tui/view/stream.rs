@@ -174,6 +174,9 @@ fn title(scene: &Scene<'_>, unit: &Unit, attempt: Option<(usize, &Attempt)>) -> 
     } else {
         facts.push((Role::Text, "try 1".to_owned()));
     }
+    if attempt.amendment.is_some() {
+        facts.push((Role::Text, "amended".to_owned()));
+    }
     let calls = if attempt.calls == 1 { "1 call".to_owned() } else { format!("{} calls", attempt.calls) };
     facts.push((Role::Text, calls));
     if attempt.failures > 0 {

@@ -1,10 +1,13 @@
 //! The units of a run with their phases, and the counts over them, kept in step by one function. Knows no policy.
 
-use std::collections::{BTreeSet, HashMap, hash_map::Entry};
+use std::{
+    collections::{BTreeSet, HashMap, hash_map::Entry},
+    sync::Arc,
+};
 
 use crate::tape::{
     Note, UnitKey,
-    note::{Outcome, RunEnded, StopHow, StopReason},
+    note::{Amendment, Outcome, RunEnded, StopHow, StopReason},
 };
 
 use super::{Order, TimerId};
@@ -47,6 +50,8 @@ pub(super) struct Unit {
     pub(super) retries: u32,
     /// Where it stands. Changed by [`Board::set`] only.
     pub(super) phase: Phase,
+    /// What its attempts do otherwise than planned. Retries that nobody asks for repeat it.
+    pub(super) amendment: Option<Arc<Amendment>>,
     last: Option<Outcome>,
     out_of_budget: bool,
 }
@@ -99,6 +104,7 @@ impl Board {
                     attempts: 0,
                     retries: 0,
                     phase: Phase::Queued,
+                    amendment: None,
                     last: None,
                     out_of_budget: false,
                 });
@@ -154,12 +160,12 @@ impl Board {
     }
 
     /// Starts the first queued unit.
-    pub(super) fn start_next(&mut self) -> Option<(UnitKey, u32)> {
+    pub(super) fn start_next(&mut self) -> Option<Order> {
         let at = *self.queue.first()?;
         self.set(at, Phase::InFlight { ready: false, stop: None });
         let unit = &mut self.units[at];
         unit.attempts += 1;
-        Some((unit.key.clone(), unit.attempts))
+        Some(Order::Start { unit: unit.key.clone(), attempt: unit.attempts, amendment: unit.amendment.clone() })
     }
 
     pub(super) fn ready(&mut self, key: &UnitKey, attempt: u32) {
@@ -179,9 +185,16 @@ impl Board {
         Some(self.units[at].attempts)
     }
 
-    /// Queues a unit because a person asked: its retries are its own again.
-    pub(super) fn request(&mut self, at: usize) {
-        self.units[at].retries = 0;
+    /// Queues a unit because a person asked: its retries are its own again. Without an amendment it is told what it was
+    /// told before, but not in the session of before: as it was, the session had not begun.
+    pub(super) fn request(&mut self, at: usize, amendment: Option<Amendment>) {
+        let unit = &mut self.units[at];
+        unit.retries = 0;
+        let amendment = amendment.or_else(|| {
+            let before = unit.amendment.as_deref()?;
+            Some(Amendment { resume: None, ..before.clone() })
+        });
+        unit.amendment = amendment.filter(|amendment| !amendment.is_empty()).map(Arc::new);
         self.set(at, Phase::Queued);
     }
 

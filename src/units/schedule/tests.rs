@@ -60,14 +60,18 @@ fn rejected(at: u64, resets_in_ms: Option<u64>) -> Input {
 /// Orders as short words, for tables.
 fn words(orders: &[Order]) -> String {
     let word = |order: &Order| match order {
-        Order::Start { unit, attempt } => format!("start {unit}/{attempt}"),
+        Order::Start { unit, attempt, amendment: None } => format!("start {unit}/{attempt}"),
+        Order::Start { unit, attempt, amendment: Some(amendment) } => format!("start {unit}/{attempt} ({amendment})"),
         Order::Stop { unit, attempt, how } => format!("{how:?} {unit}/{attempt}").to_lowercase(),
         Order::SetTimer { id, after_ms } => format!("timer {} {after_ms}ms", id.0),
         Order::Note { lane, note } => {
             let lane = lane.as_ref().map(|(unit, attempt)| format!(" {unit}/{attempt}")).unwrap_or_default();
             let kind = match note {
                 Note::RetryScheduled { next, delay_ms, .. } => format!("retry-scheduled {next} {delay_ms}ms"),
-                Note::RetryRequested { next } => format!("retry-requested {next}"),
+                Note::RetryRequested { next, amendment } => match amendment {
+                    Some(amendment) => format!("retry-requested {next} ({amendment})"),
+                    None => format!("retry-requested {next}"),
+                },
                 Note::StopRequested { how } => format!("stop-requested {how:?}").to_lowercase(),
                 Note::LimitPaused { until, limit } => format!("paused {limit} {:?}", until.map(|until| until.0)),
                 Note::LimitLifted => "lifted".into(),
@@ -143,9 +147,9 @@ fn what_passes_by_itself_is_retried_until_the_policy_is_spent() {
             ended(0, 2, busy()),
             Input::TimerFired(TimerId(1)),
             ended(0, 3, busy()),
-            Input::RetryRequested { unit: key(0) },
+            Input::RetryRequested { unit: key(0), amendment: None },
             ended(0, 4, busy()),
-            Input::RetryRequested { unit: key(0) },
+            Input::RetryRequested { unit: key(0), amendment: None },
             Input::TimerFired(TimerId(2)),
             ended(0, 5, ok()),
         ],
@@ -252,7 +256,7 @@ fn abort_stops_the_rest() {
             Input::RetryFailed,
             Input::TimerFired(TimerId(0)),
             ended(2, 1, stopped()),
-            Input::RetryRequested { unit: key(1) },
+            Input::RetryRequested { unit: key(1), amendment: None },
             ended(1, 2, ok()),
         ],
     );
@@ -282,9 +286,9 @@ fn people_stop_units_and_runs_more_and_more_firmly() {
             stop(0),
             stop(0),
             stop(4),
-            Input::RetryRequested { unit: key(0) },
+            Input::RetryRequested { unit: key(0), amendment: None },
             Input::Drain,
-            Input::RetryRequested { unit: key(4) },
+            Input::RetryRequested { unit: key(4), amendment: None },
             Input::StopAll,
             Input::KillAll,
             ended(0, 1, stopped()),
@@ -323,9 +327,9 @@ fn a_person_may_open_a_finished_run_again() {
             Input::RetryFailed,
             ended(1, 2, ok()),
             ended(0, 2, ok()),
-            Input::RetryRequested { unit: key(2) },
+            Input::RetryRequested { unit: key(2), amendment: None },
             ended(2, 2, bad()),
-            Input::RetryRequested { unit: "nobody".into() },
+            Input::RetryRequested { unit: "nobody".into(), amendment: None },
         ],
     );
     insta::assert_snapshot!(told, @r"
@@ -338,6 +342,57 @@ fn a_person_may_open_a_finished_run_again() {
     END done succeeded=3 failed=0 stopped=0 not_run=0
     note u2/1: retry-requested 2 | start u2/2
     END partial succeeded=2 failed=1 stopped=0 not_run=0
+    ");
+}
+
+#[test]
+fn what_a_person_wants_otherwise_stays_until_they_say_so() {
+    let retry = |amendment| Input::RetryRequested { unit: key(0), amendment };
+    let amendment = Amendment {
+        feedback: Some("use the glossary".into()),
+        model: Some("opus".into()),
+        step_budget: Some(60),
+        resume: Some("session".into()),
+    };
+    let mut schedule = Schedule::new(keys(1), settings(1));
+    let told = play(
+        &mut schedule,
+        [
+            Input::Begin,
+            ended(0, 1, bad()),
+            retry(Some(amendment)),
+            ended(0, 2, busy()),
+            Input::TimerFired(TimerId(0)),
+            ended(0, 3, bad()),
+            retry(None),
+            ended(0, 4, bad()),
+            retry(Some(Amendment::default())),
+        ],
+    );
+    insta::assert_snapshot!(told, @r"
+    start u0/1
+    END error succeeded=0 failed=1 stopped=0 not_run=0
+    note u0/1: retry-requested 2 (same session, model opus, 60 turns, feedback: use the glossary) | start u0/2 (same session, model opus, 60 turns, feedback: use the glossary)
+    note u0/2: retry-scheduled 3 1000ms | timer 0 1000ms
+    start u0/3 (same session, model opus, 60 turns, feedback: use the glossary)
+    END error succeeded=0 failed=1 stopped=0 not_run=0
+    note u0/3: retry-requested 4 (model opus, 60 turns, feedback: use the glossary) | start u0/4 (model opus, 60 turns, feedback: use the glossary)
+    END error succeeded=0 failed=1 stopped=0 not_run=0
+    note u0/4: retry-requested 5 | start u0/5
+    ");
+}
+
+#[test]
+fn a_unit_that_waits_for_its_turn_can_still_be_told_otherwise() {
+    let mut schedule = Schedule::new(keys(2), settings(1));
+    let amendment = Some(Amendment { step_budget: Some(60), ..Amendment::default() });
+    let retry = |amendment| Input::RetryRequested { unit: key(1), amendment };
+    let told = play(&mut schedule, [Input::Begin, retry(None), retry(amendment), ended(0, 1, ok())]);
+    insta::assert_snapshot!(told, @r"
+    start u0/1
+
+    note u1/0: retry-requested 1 (60 turns)
+    start u1/1 (60 turns)
     ");
 }
 
@@ -502,7 +557,7 @@ impl Oracle {
                     }
                 }
             }
-            Input::RetryRequested { unit } => {
+            Input::RetryRequested { unit, .. } => {
                 if let Some(n) = index(unit).filter(|n| *n < self.units.len()) {
                     self.request(n);
                 }
@@ -567,7 +622,7 @@ impl Oracle {
                     prop_assert_eq!(known.attempts, *attempt);
                     known.stop = Some(*how);
                 }
-                Order::Start { unit, attempt } => started.push((unit.clone(), *attempt)),
+                Order::Start { unit, attempt, .. } => started.push((unit.clone(), *attempt)),
                 Order::End(summary) => end = Some(summary.clone()),
             }
         }
@@ -646,7 +701,7 @@ fn input_for(schedule: &Schedule, step: &Move) -> Option<Input> {
         Move::Ready(n) => pick(*n).map(|(unit, attempt)| Input::Ready { unit, attempt })?,
         Move::End(n, how) => pick(*n).map(|(unit, attempt)| Input::Ended { unit, attempt, verdict: judged(*how) })?,
         Move::Fire(id) => Input::TimerFired(TimerId(*id)),
-        Move::Retry(n) => Input::RetryRequested { unit: key(*n) },
+        Move::Retry(n) => Input::RetryRequested { unit: key(*n), amendment: None },
         Move::RetryFailed => Input::RetryFailed,
         Move::Stop(n) => Input::StopRequested { unit: key(*n) },
         Move::Run(0) => Input::Drain,

@@ -11,6 +11,9 @@ pub(super) const RECOVERED: &str =
 /// For a program that did not start.
 pub(super) const SPAWN: &str = "install it with `npm install -g @anthropic-ai/claude-code`, or name it with --claude-bin; `ingestdeck doctor` checks";
 
+/// For a session that cannot go on.
+pub(super) const NEW_SESSION: &str = "retry it with a fresh attempt, in a new session";
+
 /// The remedy of a cause.
 pub(super) fn of(cause: &Cause) -> Option<String> {
     let text = match cause {

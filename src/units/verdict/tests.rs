@@ -314,3 +314,21 @@ fn a_call_that_a_person_denied_fails_no_unit_and_is_told() {
     assert_eq!(verdict.outcome, Outcome::Succeeded);
     assert_eq!(verdict.reason, "completed; 1 call(s) denied by a person");
 }
+
+#[test]
+fn a_session_that_cannot_go_on_asks_for_a_new_one() {
+    let gone = ResultFacts {
+        subtype: Some("error_during_execution".into()),
+        is_error: Some(true),
+        errors: Some("No conversation found with session ID: 0199".into()),
+        ..ResultFacts::default()
+    };
+    for facts in [
+        Facts { result: Some(gone), ..Facts::default() },
+        Facts { session_mismatch: Some("Claude Code resumed session a instead of b".into()), ..Facts::default() },
+    ] {
+        let verdict = decide(&"u".into(), &facts, FailureRule::Strict);
+        assert_eq!((verdict.outcome, verdict.cause), (Outcome::Failed, Cause::LoopError));
+        assert_eq!(verdict.remedy.as_deref(), Some("retry it with a fresh attempt, in a new session"));
+    }
+}

@@ -43,7 +43,7 @@ fn over() -> Tape {
 #[test]
 fn one_key_retries_the_selected_unit() {
     let (_, _, orders) = orders(&tape::running(), "kr");
-    assert_eq!(orders, [Command::Retry { unit: "notion-revenue-policy".into() }]);
+    assert_eq!(orders, [Command::Retry { unit: "notion-revenue-policy".into(), amendment: None }]);
 }
 
 #[test]
@@ -62,6 +62,11 @@ fn retrying_all_asks_and_names_the_count() {
     let (script, _, given) = orders(&tape::running(), "R");
     assert!(given.is_empty());
     assert!(script.text().contains("Retry 1 failed unit?"));
+    assert!(script.text().contains("about $0.04, by the mean of the attempts so far"), "{}", script.text());
+    let mut unknown = Tape::new("orbit", false);
+    unknown.plan(&["a"]).start("a", 1).wait(10).crash("a", 1);
+    let text = orders(&unknown, "R").0.text();
+    assert!(text.contains("$?: no attempt has said yet what it cost"), "{text}");
     let (_, _, given) = orders(&tape::running(), "Rn");
     assert!(given.is_empty());
     let (_, _, given) = orders(&tape::running(), "Ry");

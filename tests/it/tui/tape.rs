@@ -147,6 +147,15 @@ impl Tape {
                 "total_cost_usd": 0.0412, "duration_ms": 21_000, "session_id": format!("5e55-{unit}-{attempt}"),
                 "usage": {"input_tokens": 100, "output_tokens": 50}}),
         );
+        self.judged(unit, attempt, failures)
+    }
+
+    /// The end of an attempt that says nothing more.
+    pub(crate) fn crash(&mut self, unit: &str, attempt: u32) -> &mut Self {
+        self.judged(unit, attempt, 1)
+    }
+
+    fn judged(&mut self, unit: &str, attempt: u32, failures: u32) -> &mut Self {
         let failed = failures > 0;
         let verdict = Verdict {
             outcome: if failed { Outcome::Failed } else { Outcome::Succeeded },

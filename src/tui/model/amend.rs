@@ -1,0 +1,309 @@
+//! What a person wants of the next attempt, while they write it down: words for the model, another model or budget, and
+//! whether the session goes on. Knows what can be sent, not what becomes of it.
+
+use std::sync::Arc;
+
+use crossterm::event::{KeyCode, KeyEvent};
+use ratatui::style::{Modifier, Style};
+use tui_textarea::{TextArea, WrapMode};
+
+use crate::{
+    run::state::{RunState, Unit},
+    tape::{UnitKey, note::Amendment},
+    tui::{key::Key, text},
+};
+
+/// Longest feedback, in characters: more is a file, not a remark.
+const FEEDBACK: usize = 20_000;
+/// Longest name of a model, in characters.
+const MODEL: usize = 120;
+/// Most turns that can be asked for.
+const TURNS: u32 = 10_000;
+
+/// A field of the form.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Field {
+    /// Words for the model.
+    #[default]
+    Feedback,
+    /// Its name.
+    Model,
+    /// Turns allowed.
+    Budget,
+    /// A new session, or the one of the last attempt.
+    Session,
+}
+
+/// The form.
+#[derive(Clone, Debug)]
+pub struct Amending {
+    /// Whose next attempt it is.
+    pub unit: UnitKey,
+    /// Words for the model.
+    pub feedback: TextArea<'static>,
+    /// Name of the model; nothing for the planned one.
+    pub model: TextArea<'static>,
+    /// Turns allowed; nothing for the planned ones.
+    pub budget: TextArea<'static>,
+    /// The session of the last attempt, if it is known.
+    pub session: Option<Arc<str>>,
+    /// That session goes on.
+    pub resume: bool,
+    /// Where keys go.
+    pub field: Field,
+    /// Why it cannot be sent as it is.
+    pub problem: Option<String>,
+    planned: (Option<String>, Option<u32>),
+}
+
+impl Amending {
+    /// A form with what the last attempt at `unit` was given.
+    pub fn new(unit: &Unit, state: &RunState) -> Self {
+        let last = unit.latest();
+        let plan = state.planned.as_deref();
+        let planned =
+            (plan.and_then(|plan| plan.model.clone()), plan.map(|plan| plan.step_budget).filter(|budget| *budget > 0));
+        let feedback = last.and_then(|last| last.amendment.as_ref()?.feedback.clone()).unwrap_or_default();
+        let model = last.and_then(|last| last.asked_model.as_deref().map(str::to_owned)).or_else(|| planned.0.clone());
+        let budget = last.and_then(|last| last.step_budget).or(planned.1);
+        let mut form = Self {
+            unit: unit.key.clone(),
+            feedback: area(&feedback),
+            model: area(&model.unwrap_or_default()),
+            budget: area(&budget.map(|budget| budget.to_string()).unwrap_or_default()),
+            session: last.and_then(|last| last.session.clone()),
+            resume: false,
+            field: Field::Feedback,
+            problem: None,
+            planned,
+        };
+        form.go(Field::Feedback);
+        form
+    }
+
+    /// Moves to the next field, or the one before.
+    pub fn turn(&mut self, forward: bool) {
+        let fields = [Field::Feedback, Field::Model, Field::Budget, Field::Session];
+        let fields = if self.session.is_some() { &fields[..] } else { &fields[..3] };
+        let at = fields.iter().position(|field| *field == self.field).unwrap_or_default();
+        let next = if forward { at + 1 } else { at + fields.len() - 1 };
+        self.go(fields[next % fields.len()]);
+    }
+
+    /// A key that has no meaning of its own.
+    pub fn press(&mut self, key: Key) {
+        self.problem = None;
+        match (self.field, key.code) {
+            (Field::Session, KeyCode::Char(' ' | 'h' | 'l') | KeyCode::Left | KeyCode::Right) => {
+                self.resume = !self.resume;
+            }
+            (Field::Model | Field::Budget | Field::Session, KeyCode::Enter) => self.turn(true),
+            (Field::Session, _) => {}
+            _ if key.typed().is_some_and(text::is_hidden) => {}
+            (Field::Model | Field::Budget, KeyCode::Char('m' | 'j')) if key.typed().is_none() => {}
+            _ => {
+                if let Some(area) = self.area() {
+                    area.input(KeyEvent::new(key.code, key.modifiers));
+                }
+            }
+        }
+    }
+
+    /// Text from the clipboard, without what cannot be seen.
+    pub fn paste(&mut self, pasted: &str) {
+        self.problem = None;
+        let one_row = self.field != Field::Feedback;
+        let pasted = pasted.replace("\r\n", "\n").replace('\r', "\n").replace('\t', "  ");
+        let kept: String = text::judged(&pasted)
+            .filter(|(char, is_safe)| *is_safe || (*char == '\n' && !one_row))
+            .map(|(char, _)| char)
+            .take(FEEDBACK + 1)
+            .collect();
+        if let Some(area) = self.area() {
+            area.insert_str(kept);
+        }
+    }
+
+    /// What the next attempt is to do otherwise than planned.
+    ///
+    /// # Errors
+    /// When something cannot be sent, as a sentence. The field that it is in has the keys then.
+    pub fn amendment(&mut self) -> Result<Amendment, String> {
+        let judged = self.judged();
+        judged.map_err(|(field, problem)| {
+            self.go(field);
+            problem
+        })
+    }
+
+    fn judged(&self) -> Result<Amendment, (Field, String)> {
+        let feedback = self.feedback.lines().join("\n").trim().to_owned();
+        let length = feedback.chars().count();
+        if length > FEEDBACK {
+            let problem = format!("the feedback has {length} characters; {FEEDBACK} are the most, so shorten it");
+            return Err((Field::Feedback, problem));
+        }
+        let model = self.model.lines().concat().trim().to_owned();
+        if model.chars().count() > MODEL || model.contains(char::is_whitespace) {
+            return Err((
+                Field::Model,
+                "a model has a name without spaces, such as opus; nothing for the planned one".into(),
+            ));
+        }
+        let budget = self.budget.lines().concat().trim().to_owned();
+        let turns = match budget.parse::<u32>() {
+            _ if budget.is_empty() => None,
+            Ok(turns @ 1..=TURNS) => Some(turns),
+            Ok(_) | Err(_) => {
+                let problem = format!("the budget is a number of turns from 1 to {TURNS}; nothing for the planned one");
+                return Err((Field::Budget, problem));
+            }
+        };
+        let (planned_model, planned_turns) = &self.planned;
+        Ok(Amendment {
+            feedback: (!feedback.is_empty()).then_some(feedback),
+            model: Some(model).filter(|model| !model.is_empty() && planned_model.as_ref() != Some(model)),
+            step_budget: turns.filter(|turns| Some(turns) != planned_turns.as_ref()),
+            resume: self.session.as_deref().filter(|_| self.resume).map(str::to_owned),
+        })
+    }
+
+    fn area(&mut self) -> Option<&mut TextArea<'static>> {
+        match self.field {
+            Field::Feedback => Some(&mut self.feedback),
+            Field::Model => Some(&mut self.model),
+            Field::Budget => Some(&mut self.budget),
+            Field::Session => None,
+        }
+    }
+
+    /// The cursor stands in one field alone.
+    fn go(&mut self, field: Field) {
+        for area in [&mut self.feedback, &mut self.model, &mut self.budget] {
+            area.set_cursor_style(Style::default());
+        }
+        self.field = field;
+        if let Some(area) = self.area() {
+            area.set_cursor_style(Style::default().add_modifier(Modifier::REVERSED));
+        }
+    }
+}
+
+fn area(content: &str) -> TextArea<'static> {
+    let safe: String =
+        text::judged(content).filter(|(char, is_safe)| *is_safe || *char == '\n').map(|(char, _)| char).collect();
+    let mut area = TextArea::new(safe.lines().map(str::to_owned).collect());
+    area.set_wrap_mode(WrapMode::WordOrGlyph);
+    area.set_cursor_line_style(Style::default());
+    area.set_tab_length(2);
+    area.move_cursor(tui_textarea::CursorMove::Bottom);
+    area.move_cursor(tui_textarea::CursorMove::End);
+    area
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        run::state::{Attempt, UnitStatus},
+        tape::note::RunPlanned,
+        tui::key,
+    };
+
+    fn form(last: Attempt) -> Amending {
+        let plan = RunPlanned { model: Some("sonnet".into()), step_budget: 40, ..RunPlanned::default() };
+        let state = RunState { planned: Some(Arc::new(plan)), ..RunState::default() };
+        let unit = Unit {
+            key: "u".into(),
+            planned: None,
+            status: UnitStatus::Failed,
+            attempts: vec![last],
+            retry_at: None,
+            holding: false,
+        };
+        Amending::new(&unit, &state)
+    }
+
+    fn typed(mut form: Amending, keys: &str) -> Amending {
+        key::parse(keys).unwrap().into_iter().for_each(|key| form.press(key));
+        form
+    }
+
+    fn last() -> Attempt {
+        let amendment = Amendment { feedback: Some("shorter".into()), ..Amendment::default() };
+        Attempt {
+            session: Some("5e55".into()),
+            asked_model: Some("opus".into()),
+            step_budget: Some(60),
+            amendment: Some(Arc::new(amendment)),
+            ..Attempt::default()
+        }
+    }
+
+    #[test]
+    fn what_the_last_attempt_had_is_there_and_is_sent_unless_it_is_as_planned() {
+        let mut form = form(last());
+        let same = Amendment {
+            feedback: Some("shorter".into()),
+            model: Some("opus".into()),
+            step_budget: Some(60),
+            resume: None,
+        };
+        assert_eq!(form.amendment(), Ok(same));
+        let mut form = super::tests::form(Attempt { asked_model: Some("sonnet".into()), ..Attempt::default() });
+        assert_eq!(form.budget.lines(), ["40"]);
+        assert_eq!(form.amendment(), Ok(Amendment::default()));
+    }
+
+    #[test]
+    fn the_session_goes_on_only_where_it_is_known() {
+        let mut form = form(last());
+        for field in [Field::Model, Field::Budget, Field::Session] {
+            form.turn(true);
+            assert_eq!(form.field, field);
+        }
+        let mut form = typed(form, "<right>");
+        assert_eq!(form.amendment().unwrap().resume.as_deref(), Some("5e55"));
+        let mut form = typed(form, "x<space><space><left><right>");
+        assert_eq!(form.amendment().unwrap().resume.as_deref(), Some("5e55"));
+        form.turn(true);
+        assert_eq!(form.field, Field::Feedback);
+        let mut form = super::tests::form(Attempt::default());
+        form.turn(false);
+        assert_eq!(form.field, Field::Budget, "there is no session to go on with");
+    }
+
+    #[test]
+    fn what_cannot_be_sent_says_why_and_where() {
+        for (field, text, word) in [
+            (Field::Budget, "0", "from 1 to 10000"),
+            (Field::Budget, "10001", "from 1 to 10000"),
+            (Field::Budget, "many", "from 1 to 10000"),
+            (Field::Model, "opus or sonnet", "without spaces"),
+            (Field::Feedback, &"x".repeat(FEEDBACK + 1), "20000 are the most"),
+        ] {
+            let mut form = form(Attempt::default());
+            form.go(field);
+            if let Some(area) = form.area() {
+                area.select_all();
+                area.cut();
+            }
+            form.paste(text);
+            form.go(Field::Feedback);
+            let problem = form.amendment().unwrap_err();
+            assert!(problem.contains(word), "{problem}");
+            assert_eq!(form.field, field);
+        }
+    }
+
+    #[test]
+    fn pasted_text_brings_nothing_that_cannot_be_seen() {
+        let mut form = form(Attempt::default());
+        form.paste("a\u{1b}[31m\u{202e}b\r\nc\td");
+        assert_eq!(form.feedback.lines(), ["a[31mb", "c  d"]);
+        form.go(Field::Model);
+        form.model.select_all();
+        form.paste("op\nus");
+        assert_eq!(form.model.lines(), ["opus"]);
+    }
+}
