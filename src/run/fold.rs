@@ -5,6 +5,7 @@
 
 mod attempt;
 mod notes;
+mod usage;
 
 use std::{collections::HashMap, sync::Arc};
 

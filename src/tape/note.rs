@@ -216,6 +216,8 @@ pub struct AttemptStarted {
     pub env_stripped: Vec<String>,
     /// Names that a setting passed although the deny list would withhold them.
     pub env_passed: Vec<String>,
+    /// Names of the other variables that it got as they were. Empty on tapes of older programs.
+    pub env_inherited: Vec<String>,
     /// Model asked for.
     pub model: Option<String>,
     /// Step budget.
@@ -394,6 +396,33 @@ pub enum Cause {
     /// From a later program.
     #[serde(untagged)]
     Other(String),
+}
+
+impl Cause {
+    /// Its words, on screens.
+    pub fn word(&self) -> &str {
+        match self {
+            Self::Completed => "completed",
+            Self::Budget => "budget",
+            Self::PromptTooLarge => "prompt too large",
+            Self::Isolation => "isolation",
+            Self::Cancelled => "cancelled",
+            Self::ContextOverflow => "context overflow",
+            Self::UsageLimit { .. } => "usage limit",
+            Self::Transient => "service busy",
+            Self::Network => "network",
+            Self::Auth => "login",
+            Self::Credit => "credit",
+            Self::Model => "model",
+            Self::Crashed => "crashed",
+            Self::ToolFailures => "tool failures",
+            Self::DanglingReferences => "dangling references",
+            Self::Validation => "validation",
+            Self::LoopError => "agent loop",
+            Self::Internal => "internal",
+            Self::Other(other) => other,
+        }
+    }
 }
 
 /// What became of a tool call that waited for a person.

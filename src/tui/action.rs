@@ -109,11 +109,15 @@ actions! {
     NextPane "next-pane" Move View "pane" "next pane";
     PreviousPane "previous-pane" Move View "pane" "previous pane";
     Zoom "zoom" Move View "zoom" "the focused pane alone, and back";
-    Open "open" Move View "inspect" "open what is selected";
+    Open "open" Move View "open" "open or unfold what is selected";
+    Inspect "inspect" Move View "inspect" "everything about the unit, and back";
+    Tab "tab" Move View "panel" "panel by number";
+    Counterpart "counterpart" Move View "match" "from a call to its result and back";
     Back "back" Move View "back" "one level back; never leaves";
     Retry "retry" Units View "retry" "new attempt at the unit";
     RetryWith "retry-with" Units View "retry with" "retry with feedback, another model or budget";
     RetryFailed "retry-failed" Units View "retry failed" "new attempts at all failed units; asks";
+    Causes "causes" Units View "causes" "failures by cause; what is left";
     Stop "stop" Units View "stop" "stop the unit; asks";
     More "more-at-once" Units View "more" "one more unit at once";
     Fewer "fewer-at-once" Units View "fewer" "one unit fewer at once; none is stopped";

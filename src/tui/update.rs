@@ -8,7 +8,7 @@ use super::{
     handout::Tool,
     key::Key,
     keymap::Lookup,
-    model::{EntryView, List, Model, Pane, Purpose, Subject, Transcript, Typing, View},
+    model::{Causes, EntryView, List, Model, Pane, Purpose, Subject, Transcript, Typing, View},
     msg::Msg,
 };
 use crate::run::{
@@ -17,10 +17,12 @@ use crate::run::{
 };
 
 mod amend;
+mod causes;
 pub(super) mod command;
 pub(super) mod find;
 mod handout;
 pub(super) mod hold;
+mod inspect;
 mod listing;
 mod mouse;
 mod orders;
@@ -103,6 +105,12 @@ fn press(model: &mut Model, story: &Story, key: Key) -> Vec<Effect> {
         found => found,
     };
     match found {
+        Lookup::Action(Action::Tab) => {
+            let chord = std::mem::take(&mut model.pending);
+            let number = model.keymap.chords(Action::Tab).position(|keys| keys == chord);
+            inspect::panel(model, number.unwrap_or_default());
+            Vec::new()
+        }
         Lookup::Action(action) => {
             model.pending.clear();
             act(model, story, action)
@@ -133,6 +141,9 @@ fn press(model: &mut Model, story: &Story, key: Key) -> Vec<Effect> {
 
 fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
     let page = isize::try_from(page(model, story)).unwrap_or(1).max(1);
+    if orders::is_too_late(model, action) {
+        return Vec::new();
+    }
     match action {
         Action::Down => step(model, story, 1),
         Action::Up => step(model, story, -1),
@@ -144,12 +155,18 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
         Action::Bottom => ends(model, story, true),
         Action::Right => sideways(model, story, 1),
         Action::Left => sideways(model, story, -1),
-        Action::NextPane | Action::PreviousPane => {
-            if model.views.is_empty() {
-                model.deck.focus = other(model.deck.focus);
-            }
-        }
-        Action::Zoom => model.deck.zoom = !model.deck.zoom,
+        Action::NextPane | Action::PreviousPane => match model.views.last_mut() {
+            Some(View::Inspect(view)) => inspect::other_side(view),
+            Some(_) => {}
+            None => model.deck.focus = other(model.deck.focus),
+        },
+        Action::Zoom => match model.views.last_mut() {
+            Some(View::Inspect(view)) => view.zoom = !view.zoom,
+            _ => model.deck.zoom = !model.deck.zoom,
+        },
+        Action::Inspect => inspect::open(model, story),
+        Action::Tab => {}
+        Action::Counterpart => inspect::counterpart(model, story),
         Action::Open => open(model, story),
         Action::Back => back(model, story),
         Action::NextFailure => find::failure(model, story, true),
@@ -161,7 +178,9 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
             listing::change(model, story, action);
         }
         Action::Help => toggle(model, View::Help(List::default()), |view| matches!(view, View::Help(_))),
+        Action::Causes => toggle(model, View::Causes(Causes::default()), |view| matches!(view, View::Causes(_))),
         Action::Log => toggle(model, View::Log(List::following()), |view| matches!(view, View::Log(_))),
+        Action::Retry if matches!(model.views.last(), Some(View::Causes(_))) => causes::retry(model, story),
         Action::Retry => return orders::retry(model, story),
         Action::RetryWith => amend::open(model, story),
         Action::RetryFailed => return orders::retry_failed(model, story),
@@ -263,6 +282,7 @@ fn other(pane: Pane) -> Pane {
 fn page(model: &Model, story: &Story) -> usize {
     let plan = model.plan(story);
     match (model.views.last(), model.deck.focus) {
+        (Some(View::Inspect(view)), _) => inspect::page(view, plan.body),
         (Some(_), _) => usize::from(plan.body_rows()),
         (None, Pane::Units) => plan.unit_rows(),
         (None, Pane::Stream) => plan.stream_rows(model.attempt(story).map(|(_, attempt)| attempt)),
@@ -275,9 +295,11 @@ fn step(model: &mut Model, story: &Story, by: isize) {
             let len = view.lane(story).map_or(0, |lane| story.entries(lane).len());
             view.list.step(by, len);
         }
+        Some(View::Inspect(view)) => inspect::step(view, story, by),
         Some(View::Entry(view)) => view.scroll = view.scroll.saturating_add_signed(by),
         Some(View::Log(list)) => list.step(by, story.remarks().len()),
         Some(View::Breakpoints(list)) => list.step(by, model.breakpoints.len()),
+        Some(View::Causes(view)) => view.list.step(by, view.lines.len()),
         Some(View::Help(list)) => list.offset = list.offset.saturating_add_signed(by),
         None if model.deck.focus == Pane::Units => {
             let row = model.unit_row().saturating_add_signed(by);
@@ -309,9 +331,11 @@ fn ends(model: &mut Model, story: &Story, last: bool) {
             let len = view.lane(story).map_or(0, |lane| story.entries(lane).len());
             go(&mut view.list, len);
         }
+        Some(View::Inspect(view)) => inspect::ends(view, story, last),
         Some(View::Entry(view)) => view.scroll = if last { view.lines } else { 0 },
         Some(View::Log(list)) => go(list, story.remarks().len()),
         Some(View::Breakpoints(list)) => go(list, model.breakpoints.len()),
+        Some(View::Causes(view)) => go(&mut view.list, view.lines.len()),
         Some(View::Help(list)) => list.offset = if last { usize::MAX } else { 0 },
         None if model.deck.focus == Pane::Units => choose(model, story, if last { usize::MAX } else { 0 }),
         None => {
@@ -333,8 +357,9 @@ fn sideways(model: &mut Model, story: &Story, by: isize) {
                 }
             }
         }
+        Some(View::Inspect(view)) => inspect::sideways(view, story, by),
         Some(View::Entry(view)) => view.turn(story, by),
-        Some(View::Help(_) | View::Log(_) | View::Breakpoints(_)) => {}
+        Some(View::Help(_) | View::Log(_) | View::Causes(_) | View::Breakpoints(_)) => {}
         None => {
             model.deck.auto = false;
             if let (Some((index, _)), Some(unit)) = (model.attempt(story), model.unit(story)) {
@@ -347,12 +372,17 @@ fn sideways(model: &mut Model, story: &Story, by: isize) {
 }
 
 fn open(model: &mut Model, story: &Story) {
+    if let Some(View::Inspect(view)) = model.views.last_mut() {
+        inspect::enter(view);
+        return;
+    }
     let view = match model.views.last() {
         Some(View::Transcript(view)) => {
             let Some(lane) = view.lane(story).filter(|lane| !story.entries(*lane).is_empty()) else { return };
             View::Entry(EntryView::new(view.unit.clone(), lane, Subject::Entry(view.list.selected)))
         }
-        Some(View::Entry(_) | View::Help(_)) => return,
+        Some(View::Entry(_) | View::Help(_) | View::Inspect(_)) => return,
+        Some(View::Causes(_)) => return causes::open(model, story),
         Some(View::Breakpoints(_)) => {
             time::toggle(model);
             return;
@@ -393,6 +423,11 @@ fn open(model: &mut Model, story: &Story) {
 
 fn back(model: &mut Model, story: &Story) {
     model.pending.clear();
+    if let Some(View::Inspect(view)) = model.views.last_mut()
+        && inspect::back(view)
+    {
+        return;
+    }
     if model.views.pop().is_some() {
         return;
     }

@@ -6,13 +6,16 @@
 pub mod amend;
 pub mod bar;
 pub mod breakpoints;
+pub mod causes;
 pub mod dialog;
 pub mod entry;
 pub mod footer;
 pub mod header;
 pub mod help;
+pub mod inspect;
 pub mod log;
 pub mod pen;
+pub mod reader;
 pub mod stream;
 pub mod transcript;
 pub mod units;
@@ -101,9 +104,11 @@ pub fn draw(scene: &Scene<'_>, buf: &mut Buffer) {
         }
         Some(View::Transcript(view)) => transcript::draw(scene, view, plan.body, buf),
         Some(View::Entry(view)) => entry::draw(scene, view, plan.body, buf),
+        Some(View::Inspect(view)) => inspect::draw(scene, view, plan.body, buf),
         Some(View::Help(list)) => help::draw(scene, list, plan.body, buf),
         Some(View::Log(list)) => log::draw(scene, list, plan.body, buf),
         Some(View::Breakpoints(list)) => breakpoints::draw(scene, list, plan.body, buf),
+        Some(View::Causes(view)) => causes::draw(scene, view, plan.body, buf),
     }
     bar::draw(scene, plan.bar, buf);
     let hints = footer::draw(scene, plan.footer, buf);

@@ -1,8 +1,10 @@
 //! The screen through its real loop: scripts of keys on a test terminal, with a clock that stands unless it is told.
 
 mod amend;
+mod causes;
 mod deck;
 mod hold;
+mod inspect;
 mod keys;
 mod manners;
 mod outside;
