@@ -3,6 +3,7 @@
 //! Knows no terminal, no clock and no file. It changes in [`super::update`] and in [`Model::settle`], nowhere else.
 
 mod amend;
+pub mod compare;
 mod hold;
 pub mod inspect;
 mod list;
@@ -12,6 +13,7 @@ mod views;
 use std::time::Duration;
 
 pub use amend::{Amending, Field};
+pub use compare::Compare;
 pub use hold::{CallId, Editor, Purpose, Typing};
 pub use inspect::{Inspect, Panel, Side};
 pub use list::{List, scrolled};
@@ -340,6 +342,7 @@ impl Model {
         match self.views.last_mut() {
             Some(View::Transcript(view)) => view.settle(story, body),
             Some(View::Entry(view)) => view.settle(story, body),
+            Some(View::Compare(view)) => view.settle(plan.body),
             Some(View::Inspect(view)) => view.settle(story, plan.body),
             Some(View::Log(list)) => list.settle(story.remarks().len(), body),
             Some(View::Help(list)) => {

@@ -4,6 +4,7 @@
 //! is. Every text goes through [`Pen`], which is the only way to a cell and makes it safe.
 
 pub mod amend;
+pub mod compare;
 pub mod dialog;
 pub mod entry;
 pub mod footer;
@@ -101,6 +102,7 @@ pub fn draw(scene: &Scene<'_>, buf: &mut Buffer) {
         }
         Some(View::Transcript(view)) => transcript::draw(scene, view, plan.body, buf),
         Some(View::Entry(view)) => entry::draw(scene, view, plan.body, buf),
+        Some(View::Compare(view)) => compare::draw(scene, view, plan.body, buf),
         Some(View::Inspect(view)) => inspect::draw(scene, view, plan.body, buf),
         Some(View::Help(list)) => help::draw(scene, list, plan.body, buf),
         Some(View::Log(list)) => log::draw(scene, list, plan.body, buf),

@@ -56,6 +56,11 @@ fn go(model: &mut Model, story: &Story, forward: bool, here: bool) -> Vec<Effect
             let Some(lane) = view.lane(story) else { return Vec::new() };
             (Over::Entries(lane), before(view.list.selected, story.entries(lane).len()))
         }
+        Some(View::Compare(_)) => {
+            let key = model.keymap.first(super::Action::Open).unwrap_or_default();
+            model.say(format!("{key} opens a call; what is in it can be searched there"));
+            return Vec::new();
+        }
         Some(View::Inspect(view)) if view.is_list() => {
             let Some(lane) = view.lane(story) else { return Vec::new() };
             (Over::Rows(lane), before(view.actions.selected, story.rows(lane).len()))
@@ -99,6 +104,7 @@ fn land(model: &mut Model, story: &Story, place: usize) {
             let len = view.lane(story).map_or(0, |lane| story.entries(lane).len());
             view.list.select(place, len);
         }
+        Some(View::Compare(_)) => {}
         Some(View::Inspect(view)) if view.is_list() => {
             let len = view.lane(story).map_or(0, |lane| story.rows(lane).len());
             view.select(place, len);
@@ -124,6 +130,10 @@ fn land(model: &mut Model, story: &Story, place: usize) {
 /// The next or the previous failure of the pane.
 pub(super) fn failure(model: &mut Model, story: &Story, forward: bool) {
     let entries = story.state.entries;
+    if let Some(View::Compare(_)) = model.views.last() {
+        super::compare::difference(model, forward);
+        return;
+    }
     if let Some(View::Inspect(view)) = model.views.last_mut() {
         if !super::inspect::failure(view, story, forward) {
             model.say("no failure here");
@@ -131,7 +141,7 @@ pub(super) fn failure(model: &mut Model, story: &Story, forward: bool) {
         return;
     }
     let hit = match model.views.last() {
-        Some(View::Help(_) | View::Inspect(_)) => return,
+        Some(View::Help(_) | View::Inspect(_) | View::Compare(_)) => return,
         Some(View::Log(list)) => {
             let remarks = story.remarks();
             nearest(remarks.len(), list.selected, forward, |row| {

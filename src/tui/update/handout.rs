@@ -22,6 +22,10 @@ pub(super) fn hand_out(model: &mut Model, story: &Story, tool: Tool) -> Vec<Effe
             view.lane(story).map(|lane| attempt(story, lane, Some(view.list.selected), tool))
         }
         Some(View::Entry(view)) => Some(entry(view, tool)),
+        Some(View::Compare(view)) => super::compare::chosen(view).and_then(|(side, index)| {
+            let lane = view.attempts(story)?[side].lane;
+            row(story, lane, index, tool)
+        }),
         Some(View::Inspect(view)) if view.panel == Panel::Actions => {
             view.lane(story).and_then(|lane| row(story, lane, view.actions.selected, tool))
         }

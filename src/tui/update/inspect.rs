@@ -35,6 +35,10 @@ pub(super) fn open(model: &mut Model, story: &Story) {
             };
             Inspect::new(unit.clone(), attempt.unwrap_or_default(), action)
         }
+        Some(View::Compare(_)) => {
+            super::compare::enter(model);
+            return;
+        }
         Some(View::Help(_) | View::Log(_)) => return,
         None => {
             model.deck.auto = false;
@@ -189,7 +193,7 @@ pub(super) fn counterpart(model: &mut Model, story: &Story) {
                 None => Some("this line has no counterpart"),
             },
         },
-        Some(View::Help(_) | View::Log(_)) | None => None,
+        Some(View::Help(_) | View::Log(_) | View::Compare(_)) | None => None,
     };
     if let Some(words) = missing {
         model.say(words);

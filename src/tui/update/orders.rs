@@ -18,6 +18,7 @@ pub(super) fn target<'a>(model: &Model, story: &'a Story) -> Option<&'a Unit> {
             story.state.units.iter().find(|known| known.key == *unit)
         }
         Some(View::Inspect(view)) => view.unit(story),
+        Some(View::Compare(view)) => view.unit(story),
         _ => model.unit(story),
     }
 }
@@ -175,6 +176,7 @@ pub(super) fn copy(model: &Model, story: &Story) -> Vec<Effect> {
             vec![Effect::Copy { text: remark.text.clone(), what: "remark".to_owned() }]
         }),
         Some(View::Inspect(view)) => super::inspect::copy(view, story),
+        Some(View::Compare(view)) => super::compare::copy(view, story),
         Some(View::Help(_)) => Vec::new(),
         None if model.deck.focus == Pane::Units => copy_name(model, story),
         None => {

@@ -70,6 +70,9 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
             let rest = [Action::Search, Action::NextFailure, Action::Copy];
             [Action::Back, Action::Open].into_iter().chain(attempts).chain(rest).collect()
         }
+        Some(View::Compare(_)) => {
+            vec![Action::Back, Action::Open, Action::Left, Action::NextPane, Action::Copy]
+        }
         Some(View::Inspect(view)) => {
             let several = view.unit(scene.story).is_some_and(|unit| unit.attempts.len() > 1);
             let attempts = several.then_some(Action::Right);
