@@ -236,7 +236,7 @@ pub async fn drive<W: World>(
             biased;
             input = world.input() => Event::Input(input),
             why = broke(&mut broken), if broken.is_some() => Event::Broke(why),
-            grew = grew(&mut changed), if changed.is_some() => {
+            grew = grew(&mut changed), if changed.is_some() && app.takes_growth() => {
                 if !grew {
                     changed = None;
                 }

@@ -68,6 +68,14 @@ pub struct Environment {
     pub passed: Vec<String>,
 }
 
+impl Environment {
+    /// Names of the variables that the child gets as the parent has them, and nobody decided about. Sorted.
+    pub fn inherited(&self) -> Vec<String> {
+        let names = self.vars.iter().map(|(name, _)| name.to_string_lossy().into_owned());
+        names.filter(|name| !self.set.contains(name) && !self.passed.contains(name)).collect()
+    }
+}
+
 /// Values may be secrets: only names are shown.
 impl std::fmt::Debug for Environment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -138,6 +146,13 @@ mod tests {
 
     fn value<'a>(environment: &'a Environment, name: &str) -> Option<&'a str> {
         environment.vars.iter().find(|(key, _)| key == name).and_then(|(_, value)| value.to_str())
+    }
+
+    #[test]
+    fn what_is_inherited_is_told_by_name() {
+        let environment = unit(parent(), &["NODE_OPTIONS".into()], Path::new("/private"));
+        assert_eq!(environment.inherited(), ["CLAUDE_CONFIG_DIR", "HOME", "PATH"]);
+        assert_eq!(environment.passed, ["NODE_OPTIONS"]);
     }
 
     #[test]

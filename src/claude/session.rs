@@ -211,6 +211,7 @@ async fn begin(
     let exe = &launch.program.exe;
     started.argv = shown(std::iter::once(exe.as_os_str()).chain(args.iter().map(OsString::as_os_str)));
     let environment = order::environment(environment, launch.use_api_billing);
+    started.env_inherited = environment.inherited();
     started.env_stripped = environment.stripped;
     started.env_passed = environment.passed;
     let stdin = delivery == Delivery::Stdin;

@@ -22,6 +22,9 @@ use crate::{
 /// Bytes folded before anything else gets a turn.
 const SLICE: usize = 1 << 20;
 
+/// How long lines of a growing record are gathered before they are shown: waking up for each costs more than it does.
+const TOGETHER: Duration = Duration::from_millis(50);
+
 /// How long a source that tells nobody when it grows is left alone.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
@@ -183,7 +186,10 @@ pub async fn follow(
                 // Once it is complete, the next look finds the end.
                 tokio::select! {
                     _ = &mut ended, if open => open = false,
-                    changed = changed.changed(), if open => open = changed.is_ok(),
+                    changed = changed.changed(), if open => {
+                        open = changed.is_ok();
+                        tokio::time::sleep(TOGETHER).await;
+                    }
                     () = tokio::time::sleep(LOOK_AGAIN), if !open => {}
                 }
             }

@@ -80,7 +80,7 @@ impl Attempt {
         let prompt = prompt::write(unit, job, &skills, &around, amended);
         let reach = Reach::of(project, Some(&unit.planned.connection));
         let bench = Arc::new(Bench { unit: unit.clone(), workspace, reach, skills, kept: Default::default() });
-        let tools = Arc::new(Tools::new(Arc::clone(&bench), Arc::clone(&transcript)));
+        let tools = Arc::new(Tools::new(Arc::clone(&bench), Some(Arc::clone(&transcript))));
         Ok(Self { prompt, bench, tools, transcript })
     }
 

@@ -11,6 +11,7 @@ use std::{
 use globset::{Glob, GlobSet, GlobSetBuilder};
 
 use super::{
+    database,
     project::{Connection, Project},
     source::{self, Adapter, Chunk, Tree, slug},
 };
@@ -149,6 +150,13 @@ fn cut<'a>(project: &Project, connection: &'a Connection) -> Result<Cut<'a>, Str
     let Some(driver) = &connection.driver else {
         return Err(skip("it names no driver; give it one".into()));
     };
+    if let Some(path) = database::path(&project.root, connection) {
+        return Err(skip(if path.is_file() {
+            "it is a database; there are no files to cut into units, but units may query it".into()
+        } else {
+            format!("its database {} does not exist; correct its path in ktx.yaml", path.display())
+        }));
+    }
     let Some(adapter) = source::adapter(driver) else {
         let driver: String = driver.chars().take(60).collect();
         let known = listed(source::names());

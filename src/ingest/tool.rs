@@ -32,6 +32,7 @@ mod semantic;
 mod skills;
 mod sl_edit;
 mod sl_read;
+mod sql;
 mod wiki_edit;
 mod wiki_read;
 
@@ -88,16 +89,23 @@ trait Tool {
     /// Its arguments.
     type Input: DeserializeOwned + JsonSchema;
 
+    /// Whether it is of any use at this bench.
+    fn offered(_bench: &Bench) -> bool {
+        true
+    }
+
     /// Does the work.
     fn run(bench: &Bench, input: Self::Input) -> ToolReply;
 }
 
 /// A tool whose type is forgotten.
+#[derive(Debug)]
 struct Entry {
     name: &'static str,
     about: &'static str,
     read_only: bool,
     guarded: bool,
+    offered: fn(&Bench) -> bool,
     schema: fn() -> schema::Schema,
     run: fn(&Bench, Value) -> ToolReply,
 }
@@ -108,6 +116,7 @@ const fn entry<T: Tool>() -> Entry {
         about: T::ABOUT,
         read_only: T::READ_ONLY,
         guarded: T::GUARDED,
+        offered: T::offered,
         schema: schema::of::<T::Input>,
         run: |bench, arguments| match serde_json::from_value(arguments) {
             Ok(input) => T::run(bench, input),
@@ -116,7 +125,7 @@ const fn entry<T: Tool>() -> Entry {
     }
 }
 
-static TOOLS: [Entry; 17] = [
+static TOOLS: [Entry; 19] = [
     entry::<raw::ReadRawFile>(),
     entry::<raw::ReadRawSpan>(),
     entry::<skills::LoadSkill>(),
@@ -127,6 +136,8 @@ static TOOLS: [Entry; 17] = [
     entry::<sl_read::SlReadSource>(),
     entry::<sl_read::SlValidate>(),
     entry::<discover::DiscoverData>(),
+    entry::<sql::EntityDetails>(),
+    entry::<sql::SqlExecution>(),
     entry::<ledger::RecordVerificationLedger>(),
     entry::<wiki_edit::WikiWrite>(),
     entry::<wiki_edit::WikiRemove>(),
@@ -140,18 +151,21 @@ static TOOLS: [Entry; 17] = [
 #[derive(Debug)]
 pub(crate) struct Tools {
     bench: Arc<Bench>,
-    transcript: Arc<Transcript>,
-    schemas: Vec<schema::Schema>,
+    transcript: Option<Arc<Transcript>>,
+    offer: Vec<(&'static Entry, schema::Schema)>,
 }
 
 impl Tools {
-    pub(crate) fn new(bench: Arc<Bench>, transcript: Arc<Transcript>) -> Self {
-        Self { bench, transcript, schemas: TOOLS.iter().map(|tool| (tool.schema)()).collect() }
+    /// The tools of `bench`; calls are put on the transcript, if there is one.
+    pub(crate) fn new(bench: Arc<Bench>, transcript: Option<Arc<Transcript>>) -> Self {
+        let useful = TOOLS.iter().filter(|tool| (tool.offered)(&bench));
+        let offer = useful.map(|tool| (tool, (tool.schema)())).collect();
+        Self { bench, transcript, offer }
     }
 
     fn answer(&self, call: &ToolCall) -> ToolReply {
-        let Some((tool, schema)) = TOOLS.iter().zip(&self.schemas).find(|(tool, _)| tool.name == call.name) else {
-            let names: Vec<_> = TOOLS.iter().map(|tool| tool.name).collect();
+        let Some((tool, schema)) = self.offer.iter().find(|(tool, _)| tool.name == call.name) else {
+            let names: Vec<_> = self.offer.iter().map(|(tool, _)| tool.name).collect();
             return ToolReply::error(format!(
                 "there is no tool `{}`; there are {}",
                 shown(&call.name),
@@ -183,19 +197,21 @@ impl Tools {
 
 impl Toolset for Tools {
     fn specs(&self) -> Vec<ToolSpec> {
-        let spec = |(tool, schema): (&Entry, &schema::Schema)| ToolSpec {
+        let spec = |(tool, schema): &(&Entry, schema::Schema)| ToolSpec {
             name: tool.name,
             description: tool.about.to_owned(),
             input_schema: schema.clone(),
             read_only: tool.read_only,
         };
-        TOOLS.iter().zip(&self.schemas).map(spec).collect()
+        self.offer.iter().map(spec).collect()
     }
 
     fn call(&self, call: &ToolCall) -> ToolReply {
         let (began, clock) = (Timestamp::now(), Instant::now());
         let reply = self.answer(call);
-        self.transcript.record(call, began, clock.elapsed(), &reply);
+        if let Some(transcript) = &self.transcript {
+            transcript.record(call, began, clock.elapsed(), &reply);
+        }
         reply
     }
 }

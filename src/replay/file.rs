@@ -243,7 +243,8 @@ impl Source for FileSource {
         }
         let (limit, finished) = self.core.extent()?;
         let stop = self.lines.offset().saturating_add(max_bytes.max(1) as u64);
-        let mut first = self.cursor.next;
+        let begun = self.cursor.next;
+        let mut first = begun;
         let mut marks = Vec::new();
         let result = loop {
             let (offset, line) = match self.lines.next(limit, finished) {
@@ -270,6 +271,8 @@ impl Source for FileSource {
         };
         self.core.merge(first.0, &marks, self.lines.offset());
         match result {
+            // A file that has just grown is the one that is written.
+            Ok(Progress::Waiting) if self.cursor.next > begun => Ok(Progress::Waiting),
             Ok(Progress::Waiting) => self.check_followed(limit).map(|()| Progress::Waiting),
             Ok(Progress::End) => match self.broken.as_ref().and_then(spool::Broken::cause) {
                 Some(cause) => Err(self.core.error(&cause)),

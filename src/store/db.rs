@@ -15,7 +15,8 @@ use super::rows::{AttemptRow, CallRow, RunRows, UnitRow};
 use crate::tape::RunId;
 
 /// Migrations in order; `user_version` counts those that were applied.
-const MIGRATIONS: [&str; 1] = [include_str!("../../assets/migrations/0001_index.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("../../assets/migrations/0001_index.sql"), include_str!("../../assets/migrations/0002_budget.sql")];
 
 /// How long to wait for another process that writes.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -77,6 +78,8 @@ pub struct Listed {
     pub units: u64,
     /// Units that succeeded.
     pub succeeded: u64,
+    /// Units whose budget was spent.
+    pub budget: u64,
     /// Units that failed.
     pub failed: u64,
     /// Cost, if known.
@@ -152,7 +155,7 @@ impl Db {
         let read = || -> Result<Vec<Listed>, rusqlite::Error> {
             let mut statement = self.connection.prepare_cached(
                 "SELECT run, started_at, project, scripted, outcome, duration_ms, units, succeeded, failed, cost_usd,
-                        tape_bytes FROM runs ORDER BY run DESC",
+                        tape_bytes, budget FROM runs ORDER BY run DESC",
             )?;
             statement.query_map([], listed)?.filter_map(Result::transpose).collect()
         };
@@ -246,6 +249,7 @@ fn listed(row: &Row<'_>) -> Result<Option<Listed>, rusqlite::Error> {
         failed: unsigned(row.get(8)?),
         cost_usd: row.get(9)?,
         tape_bytes: unsigned(row.get(10)?),
+        budget: unsigned(row.get(11)?),
     }))
 }
 
@@ -269,7 +273,7 @@ fn write(transaction: &Transaction<'_>, rows: &RunRows) -> Result<(), rusqlite::
 
 fn write_run(transaction: &Transaction<'_>, id: &str, rows: &RunRows) -> Result<(), rusqlite::Error> {
     let run = &rows.run;
-    let sql = "INSERT INTO runs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
+    let sql = "INSERT INTO runs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
     transaction.prepare_cached(sql)?.execute(params![
         id,
         run.header.project,
@@ -285,6 +289,7 @@ fn write_run(transaction: &Transaction<'_>, id: &str, rows: &RunRows) -> Result<
         signed(run.failed),
         run.cost_usd,
         signed(run.lost),
+        signed(run.budget),
     ])?;
     Ok(())
 }
@@ -393,7 +398,7 @@ mod tests {
         db.connection.pragma_update(None, "user_version", 99).unwrap();
         drop(db);
         let error = Db::open(&path).unwrap_err();
-        assert!(matches!(error, DbError::Newer { found: 99, known: 1, .. }), "{error}");
+        assert!(matches!(error, DbError::Newer { found: 99, known: 2, .. }), "{error}");
         assert!(error.to_string().contains("reindex"));
         Db::start_over(&path).unwrap();
         Db::open(&path).unwrap();

@@ -5,12 +5,12 @@ use std::{fs, path::Path};
 use super::{
     db::{Db, DbError},
     rows::RunRows,
-    runs::{Found, Runs, RunsError},
+    runs::{Runs, RunsError},
 };
 use crate::{run::Source, tape::RunId};
 
-/// Runs that are written in one commit.
-const RUNS_A_COMMIT: usize = 16;
+/// Runs that are written in one commit, and calls after which fewer are.
+const A_COMMIT: (usize, usize) = (16, 20_000);
 
 /// Opens a tape as a source, or says in a sentence why it cannot. Reading tapes is not this layer's business.
 pub type OpenTape<'a> = dyn Fn(&Path) -> Result<Box<dyn Source>, String> + 'a;
@@ -36,7 +36,8 @@ pub enum RefreshError {
 }
 
 impl Runs {
-    /// Indexes every run whose tape is longer than it was, and forgets runs that are gone. One bad tape does not keep the others out.
+    /// Indexes every run whose tape has another length than it had, and forgets runs that are gone. One bad tape does
+    /// not keep the others out.
     pub fn refresh(&self, db: &mut Db, open: &OpenTape<'_>) -> Result<Refreshed, RefreshError> {
         let found = self.list()?;
         let known: Vec<(RunId, u64)> = db.list()?.iter().map(|listed| (listed.id, listed.tape_bytes)).collect();
@@ -44,23 +45,30 @@ impl Runs {
         if known.iter().any(|(id, _)| !ids.contains(id)) {
             db.retain(&ids)?;
         }
-        let is_stale = |run: &&Found| {
-            let length = fs::metadata(&run.tape).map_or(0, |metadata| metadata.len());
-            !known.contains(&(run.id, length))
-        };
-        let stale: Vec<&Found> = found.iter().filter(is_stale).collect();
         let mut done = Refreshed::default();
-        for group in stale.chunks(RUNS_A_COMMIT) {
-            let mut rows = Vec::with_capacity(group.len());
-            for run in group {
-                match open(&run.tape).and_then(|tape| RunRows::gather(tape).map_err(|error| error.to_string())) {
-                    Ok(of_run) => rows.push(of_run),
-                    Err(cause) => done.unreadable.push((run.id, cause)),
-                }
+        let (mut rows, mut calls): (Vec<RunRows>, usize) = (Vec::new(), 0);
+        for run in &found {
+            // Measured before it is read: what is written meanwhile is found the next time.
+            let length = fs::metadata(&run.tape).map_or(0, |metadata| metadata.len());
+            if known.contains(&(run.id, length)) {
+                continue;
             }
-            db.put(&rows)?;
-            done.indexed += rows.len();
+            let gathered = |tape| RunRows::gather(tape, length).map_err(|error| error.to_string());
+            match open(&run.tape).and_then(gathered) {
+                Ok(of_run) => {
+                    calls += of_run.calls.len();
+                    rows.push(of_run);
+                }
+                Err(cause) => done.unreadable.push((run.id, cause)),
+            }
+            if rows.len() >= A_COMMIT.0 || calls >= A_COMMIT.1 {
+                done.indexed += rows.len();
+                db.put(&std::mem::take(&mut rows))?;
+                calls = 0;
+            }
         }
+        done.indexed += rows.len();
+        db.put(&rows)?;
         Ok(done)
     }
 }

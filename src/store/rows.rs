@@ -40,7 +40,7 @@ pub struct RunRows {
 pub struct RunRow {
     /// Header of its tape.
     pub header: Header,
-    /// Length of the tape that the rows were made of.
+    /// Length of the tape when the rows were made. What was written since is not in them.
     pub tape_bytes: u64,
     /// Entries.
     pub entries: u64,
@@ -50,8 +50,10 @@ pub struct RunRow {
     pub outcome: Option<String>,
     /// Units.
     pub units: u64,
-    /// Units whose last attempt succeeded, budget included.
+    /// Units whose last attempt succeeded.
     pub succeeded: u64,
+    /// Units whose last attempt spent its budget.
+    pub budget: u64,
     /// Units whose last attempt failed.
     pub failed: u64,
     /// Cost of all attempts, once one of them said it.
@@ -176,14 +178,13 @@ pub enum RowsError {
 }
 
 impl RunRows {
-    /// Folds `source` as far as it goes now.
-    pub fn gather(source: Box<dyn Source>) -> Result<Self, RowsError> {
+    /// Folds `source` as far as it goes now. Its file was `tape_bytes` long before it was opened.
+    pub fn gather(source: Box<dyn Source>, tape_bytes: u64) -> Result<Self, RowsError> {
         let origin = source.origin();
         let header = origin.header.clone().ok_or_else(|| RowsError::NotATape(origin.name.clone()))?;
-        let mut timeline = Timeline::new(source);
+        let mut timeline = Timeline::forward(source);
         let mut calls = Calls::default();
         while timeline.advance(SLICE, &mut |emitted| calls.take(&emitted))? == Progress::More {}
-        let tape_bytes = timeline.source().position().0;
         let state = &timeline.story().state;
         Ok(Self {
             run: run_row(header, tape_bytes, state),
@@ -205,7 +206,8 @@ fn run_row(header: Header, tape_bytes: u64, state: &RunState) -> RunRow {
         duration: state.now,
         outcome: state.ended.as_ref().map(|ended| ended.outcome.clone()),
         units: state.units.len() as u64,
-        succeeded: count(&[UnitStatus::Succeeded, UnitStatus::Budget]),
+        succeeded: count(&[UnitStatus::Succeeded]),
+        budget: count(&[UnitStatus::Budget]),
         failed: count(&[UnitStatus::Failed]),
         cost_usd: costs.reduce(|sum, cost| sum + cost),
         lost: lost.malformed + lost.unknown + lost.unknown_notes + lost.torn,

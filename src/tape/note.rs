@@ -216,6 +216,8 @@ pub struct AttemptStarted {
     pub env_stripped: Vec<String>,
     /// Names that a setting passed although the deny list would withhold them.
     pub env_passed: Vec<String>,
+    /// Names of the other variables that it got as they were. Empty on tapes of older programs.
+    pub env_inherited: Vec<String>,
     /// Model asked for.
     pub model: Option<String>,
     /// Step budget.

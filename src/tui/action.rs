@@ -109,7 +109,10 @@ actions! {
     NextPane "next-pane" Move View "pane" "next pane";
     PreviousPane "previous-pane" Move View "pane" "previous pane";
     Zoom "zoom" Move View "zoom" "the focused pane alone, and back";
-    Open "open" Move View "inspect" "open what is selected";
+    Open "open" Move View "open" "open or unfold what is selected";
+    Inspect "inspect" Move View "inspect" "everything about the unit, and back";
+    Tab "tab" Move View "panel" "panel by number";
+    Counterpart "counterpart" Move View "match" "from a call to its result and back";
     Back "back" Move View "back" "one level back; never leaves";
     Retry "retry" Units View "retry" "new attempt at the unit";
     RetryWith "retry-with" Units View "retry with" "retry with feedback, another model or budget";

@@ -77,6 +77,8 @@ pub struct App {
     progress: Progress,
     /// False until the beginnings of all entries are known.
     indexed: bool,
+    /// True while a view shows something that is not read or laid out to its end.
+    unread: bool,
     slice: usize,
     moment: Moment,
     /// When the story last changed, and by then how long the run was.
@@ -122,6 +124,7 @@ impl App {
             progress: Progress::More,
             // A live run is at its end as soon as it is folded; there is nothing to find ahead.
             indexed: live,
+            unread: false,
             slice: FIRST_WINDOW,
             moment,
             changed: moment.now,
@@ -211,7 +214,21 @@ impl App {
                     Err(error) => self.model.say(error),
                 }
             }
-            Effect::HandOut(wish) => match handout::collect(&mut self.timeline, &wish) {
+            Effect::CopySection { line } => {
+                let section = self.cache.document().and_then(|document| document.section(line));
+                match section.and_then(|section| Some((section.what, section.text.clone()?))) {
+                    Some((what, text)) => return self.copy(text.to_string(), what),
+                    None => self.model.say("there is nothing to copy here"),
+                }
+            }
+            Effect::CopyName { row, text, what } => {
+                let named = row.and_then(|(seq, block)| load::named(&mut self.timeline, seq, block));
+                return match named {
+                    Some((what, text)) => self.copy(text, what),
+                    None => self.copy(text, what),
+                };
+            }
+            Effect::HandOut(wish) => match handout::collect(&mut self.timeline, &wish, self.cache.document()) {
                 Ok(handout) => {
                     if handout.cut {
                         self.model.say(format!("{} was too long; only its beginning was handed out", wish.what));
@@ -315,7 +332,7 @@ impl App {
 
     /// True when there is work that needs no event.
     pub fn is_busy(&self) -> bool {
-        if self.search.is_some() || !self.indexed {
+        if self.search.is_some() || !self.indexed || self.unread {
             return true;
         }
         match self.model.pace {
@@ -336,6 +353,10 @@ impl App {
                 self.search = None;
                 self.input(Msg::Found(place));
             }
+            return;
+        }
+        if self.unread {
+            self.read_on();
             return;
         }
         let begun = std::time::Instant::now();
@@ -416,6 +437,12 @@ impl App {
         self.redraw();
     }
 
+    /// False while no frame could show that the record grew: lines come one by one, and waking up for each costs more
+    /// than all of them do.
+    pub fn takes_growth(&self) -> bool {
+        self.limiter.rests_until(self.moment.now).is_none()
+    }
+
     /// The record grew.
     pub fn grew(&mut self) {
         self.progress = Progress::More;
@@ -450,7 +477,8 @@ impl App {
         });
         let grow = (self.progress == Progress::Waiting && !self.model.live && self.model.pace == Pace::Follow)
             .then_some(now + LOOK_AGAIN);
-        [toast, frame, play, second, grow].into_iter().flatten().min()
+        let rested = self.commands.is_some().then(|| self.limiter.rests_until(now)).flatten();
+        [toast, frame, play, second, grow, rested].into_iter().flatten().min()
     }
 
     /// A timer went off.
@@ -475,12 +503,10 @@ impl App {
     pub fn paint(&mut self, buf: &mut Buffer) {
         self.model.size = (buf.area.width, buf.area.height);
         self.model.settle(self.timeline.story());
-        let wants = cache::wants(&self.model, self.timeline.story());
+        let wants = cache::wants(&self.model, self.timeline.story(), &self.cache);
         load::load(&mut self.timeline, &mut self.cache, &wants);
-        if let (Some(View::Entry(view)), Some(document)) = (self.model.views.last_mut(), self.cache.document()) {
-            view.lines = document.lines.len();
-        }
-        self.model.settle(self.timeline.story());
+        self.unread = load::is_unread(&self.timeline, &self.cache, &wants);
+        self.lay(&wants);
         let scene = Scene {
             model: &self.model,
             story: self.timeline.story(),
@@ -489,6 +515,24 @@ impl App {
             source: &self.shown,
         };
         view::draw(&scene, buf);
+    }
+
+    /// Tells the views how much of their documents there is.
+    fn lay(&mut self, wants: &cache::Wants) {
+        let document = self.cache.document().filter(|_| wants.document.is_some());
+        match self.model.views.last_mut() {
+            Some(View::Entry(view)) => view.lines = document.map_or(0, |document| document.lines.len()),
+            Some(View::Inspect(view)) => view.lay(document, self.cache.is_complete()),
+            _ => {}
+        }
+        self.model.settle(self.timeline.story());
+    }
+
+    /// Reads a little more of what the views ask for and the first frame did not wait for.
+    fn read_on(&mut self) {
+        let wants = cache::wants(&self.model, self.timeline.story(), &self.cache);
+        self.unread = load::more(&mut self.timeline, &mut self.cache, &wants);
+        self.limiter.mark(Dirty::Soon);
     }
 
     /// A frame is on the screen.

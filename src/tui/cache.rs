@@ -2,27 +2,34 @@
 //!
 //! Bounded: a row that left the screen may be forgotten, since it can be read again. [`super::load`] fills it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::{
-    document::Document,
-    model::{Line, Model, Part, View},
+    document::{Document, FoldId, Layout},
+    load::gather::Gathered,
+    model::{Inspect, Line, Model, Panel, Part, View},
     theme::Role,
 };
 use crate::{
-    run::state::{Row, RowKind, Story},
+    run::state::{LaneId, Row, RowKind, Story},
     tape::{Millis, Seq},
 };
 
 /// Rows and entries that are kept at most.
 const MOST: usize = 4096;
+/// Documents that are kept, so that a step back costs nothing.
+const DOCUMENTS: usize = 4;
+/// Attempts of which is kept what they did in all.
+const ATTEMPTS: usize = 8;
 
 /// What views show of bodies.
 #[derive(Debug, Default)]
 pub struct Cache {
     rows: HashMap<RowId, RowLine>,
     entries: HashMap<u64, EntryLine>,
-    document: Option<(Wanted, Document)>,
+    /// The one on screen last.
+    documents: Vec<(Wanted, Layout)>,
+    gathered: Vec<(LaneId, Gathered)>,
 }
 
 /// A row, as far as its text can change: an open row gets another line once it ends.
@@ -79,9 +86,35 @@ pub struct EntryLine {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// What is in it.
-    pub parts: Vec<Part>,
+    pub what: What,
     /// For how many columns.
     pub width: u16,
+}
+
+/// What a document is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Parts of entries.
+    Parts(Vec<Part>),
+    /// A panel of the inspector.
+    Page(Page),
+}
+
+/// A panel of the inspector, as far as its text can change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Unit, by index.
+    pub unit: usize,
+    /// Attempt of it, by index.
+    pub attempt: usize,
+    /// What of it.
+    pub panel: Panel,
+    /// The selected action.
+    pub action: Option<(usize, RowId)>,
+    /// Folds that a person turned over.
+    pub turned: BTreeSet<FoldId>,
+    /// How far the attempt is, and how much of it was read.
+    pub moment: (usize, u32, u64),
 }
 
 /// What has to be in the cache before a draw.
@@ -93,6 +126,8 @@ pub struct Wants {
     pub entries: Vec<Seq>,
     /// The document.
     pub document: Option<Wanted>,
+    /// Attempts of which is asked what they did in all.
+    pub gathered: Vec<LaneId>,
 }
 
 impl Cache {
@@ -108,12 +143,42 @@ impl Cache {
 
     /// The document on screen.
     pub fn document(&self) -> Option<&Document> {
-        self.document.as_ref().map(|(_, document)| document)
+        self.documents.last().map(|(_, layout)| layout.document())
     }
 
-    /// True if the document is the one that is wanted.
-    pub fn has(&self, wanted: &Wanted) -> bool {
-        self.document.as_ref().is_some_and(|(known, _)| known == wanted)
+    /// True when nothing more of the document on screen comes.
+    pub fn is_complete(&self) -> bool {
+        self.documents.last().is_none_or(|(_, layout)| layout.is_complete())
+    }
+
+    /// The layout of the document on screen.
+    pub fn layout(&mut self) -> Option<&mut Layout> {
+        self.documents.last_mut().map(|(_, layout)| layout)
+    }
+
+    /// True if the document is there; it is then the one on screen.
+    pub fn has(&mut self, wanted: &Wanted) -> bool {
+        let Some(place) = self.documents.iter().position(|(known, _)| known == wanted) else { return false };
+        let document = self.documents.remove(place);
+        self.documents.push(document);
+        true
+    }
+
+    /// What an attempt did in all, as far as it was read.
+    pub fn gathered(&self, lane: LaneId) -> Option<&Gathered> {
+        self.gathered.iter().find(|(known, _)| *known == lane).map(|(_, gathered)| gathered)
+    }
+
+    /// The same, to be read on.
+    pub fn gather(&mut self, lane: LaneId) -> &mut Gathered {
+        let place = self.gathered.iter().position(|(known, _)| *known == lane).unwrap_or_else(|| {
+            if self.gathered.len() >= ATTEMPTS {
+                self.gathered.remove(0);
+            }
+            self.gathered.push((lane, Gathered::default()));
+            self.gathered.len() - 1
+        });
+        &mut self.gathered[place].1
     }
 
     /// Keeps a row.
@@ -132,14 +197,17 @@ impl Cache {
         self.entries.insert(seq.0, line);
     }
 
-    /// Keeps a document in place of the last one.
-    pub fn put_document(&mut self, wanted: Wanted, document: Document) {
-        self.document = Some((wanted, document));
+    /// Keeps a document, which is then the one on screen.
+    pub fn put_document(&mut self, wanted: Wanted, layout: Layout) {
+        if self.documents.len() >= DOCUMENTS {
+            self.documents.remove(0);
+        }
+        self.documents.push((wanted, layout));
     }
 }
 
 /// What the screen is about to show.
-pub fn wants(model: &Model, story: &Story) -> Wants {
+pub fn wants(model: &Model, story: &Story, cache: &Cache) -> Wants {
     let plan = model.plan(story);
     let mut wants = Wants::default();
     if plan.too_small() {
@@ -155,8 +223,9 @@ pub fn wants(model: &Model, story: &Story) -> Wants {
         }
         Some(View::Entry(view)) => {
             let width = plan.body.width.saturating_sub(2);
-            wants.document = Some(Wanted { parts: view.parts.clone(), width });
+            wants.document = Some(Wanted { what: What::Parts(view.parts.clone()), width });
         }
+        Some(View::Inspect(view)) => inspect(view, story, cache, plan.body, &mut wants),
         Some(View::Help(_) | View::Log(_)) => {}
         None => {
             if let (Some(_), Some((_, attempt))) = (plan.stream, model.attempt(story)) {
@@ -177,6 +246,34 @@ pub fn wants(model: &Model, story: &Story) -> Wants {
         }
     }
     wants
+}
+
+fn inspect(view: &Inspect, story: &Story, cache: &Cache, body: ratatui::layout::Rect, wants: &mut Wants) {
+    let Some(unit) = story.state.units.iter().position(|unit| unit.key == view.unit) else { return };
+    let Some((index, attempt)) = view.attempt(story) else { return };
+    let (rows, areas) = (story.rows(attempt.lane), view.areas(body));
+    if let Some(area) = areas.actions {
+        wants.rows.extend(rows.iter().skip(view.actions.offset).take(usize::from(area.height)));
+    }
+    let mut page =
+        Page { unit, attempt: index, panel: view.panel, action: None, turned: view.turned.clone(), moment: (0, 0, 0) };
+    match view.panel {
+        Panel::Actions => {
+            let Some(row) = rows.get(view.actions.selected) else { return };
+            page.action = Some((view.actions.selected, RowId::of(row, story.state.entries)));
+        }
+        // What was said to it comes first.
+        Panel::Prompt => page.moment.0 = story.entries(attempt.lane).len().min(super::load::PROLOGUE),
+        Panel::Isolation | Panel::Stderr | Panel::Verdict => {
+            wants.gathered.push(attempt.lane);
+            let version = cache.gathered(attempt.lane).map_or(0, |gathered| gathered.version);
+            let ends = attempt.open_calls.wrapping_mul(2).wrapping_add(u32::from(attempt.ended_at.is_some()));
+            page.moment = (rows.len(), ends, version);
+        }
+    }
+    if let Some(area) = areas.detail {
+        wants.document = Some(Wanted { what: What::Page(page), width: area.width });
+    }
 }
 
 #[cfg(test)]

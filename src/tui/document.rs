@@ -1,24 +1,218 @@
-//! A body laid out for reading: JSON indented and coloured, strings as the text they hold, everything wrapped.
+//! Text laid out for reading: JSON indented, coloured and folded, Markdown rendered, everything wrapped.
 //!
-//! Works on a prefix as well as on a whole value, so that a huge line costs no more than its head. Owns no bytes:
-//! what it shows is safe text, cut to the width.
+//! Works in slices, so that a result of megabytes never stalls a key, and on a prefix as well as on a whole value. Owns
+//! no bytes of a record: what it shows is safe text, cut to the width; what it was made of is kept to be copied.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::{text, theme::Role};
 
-/// Deepest indent that is shown.
-const DEEPEST: usize = 24;
+pub mod change;
+mod json;
+mod markdown;
+
+pub use json::Pretty;
+
+/// What a grapheme costs beside a byte of plain ASCII.
+const SLOW: usize = 12;
+/// What a line costs on its own.
+const LINE: usize = 16;
+/// Bytes of a text that are laid out without looking at the budget.
+const CHUNK: usize = 8 * 1024;
 
 /// Lines that are ready to draw.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Document {
     /// Lines of (role, safe text).
     pub lines: Vec<Vec<(Role, String)>>,
+    /// Lines that begin a section, with what the section is made of.
+    pub sections: Vec<Section>,
+    /// Lines with a JSON value that can be folded.
+    pub folds: BTreeMap<usize, FoldId>,
+}
+
+/// The beginning of a section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Section {
+    /// Line of the heading.
+    pub line: usize,
+    /// What it is.
+    pub what: &'static str,
+    /// The true text of it, to be copied.
+    pub text: Option<Arc<str>>,
+}
+
+/// A JSON value in a document: which of its JSON texts, and where in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FoldId {
+    /// Number of the JSON text.
+    pub part: u32,
+    /// Byte in it.
+    pub at: u32,
 }
 
 impl Document {
     /// The text of a line.
     pub fn text(&self, line: usize) -> String {
         self.lines.get(line).into_iter().flatten().map(|(_, text)| text.as_str()).collect()
+    }
+
+    /// The section that a line is in.
+    pub fn section(&self, line: usize) -> Option<&Section> {
+        let place = self.sections.partition_point(|section| section.line <= line);
+        self.sections.get(place.checked_sub(1)?)
+    }
+}
+
+/// Something to be laid out.
+#[derive(Clone, Debug)]
+pub enum Piece {
+    /// A heading: a name, facts beside it, and what the section is made of.
+    Section {
+        /// What it is, for whoever copies it.
+        what: &'static str,
+        /// The heading.
+        title: String,
+        /// Facts beside the heading.
+        facts: Vec<(Role, String)>,
+        /// What it is made of.
+        text: Option<Arc<str>>,
+    },
+    /// One line of several roles, wrapped between words; later rows are indented.
+    Runs {
+        /// Columns before the first row.
+        indent: usize,
+        /// Columns before the later ones.
+        hang: usize,
+        /// What stands in it.
+        runs: Vec<(Role, String)>,
+    },
+    /// Text, line by line.
+    Text {
+        /// Its role.
+        role: Role,
+        /// The text.
+        text: Arc<str>,
+        /// Bytes that are laid out already.
+        at: usize,
+    },
+    /// JSON, or the beginning of it.
+    Json(Pretty),
+    /// Markdown.
+    Markdown {
+        /// The text.
+        text: Arc<str>,
+    },
+    /// An empty line.
+    Gap,
+}
+
+impl Piece {
+    /// A heading.
+    pub fn section(what: &'static str, text: Option<Arc<str>>) -> Self {
+        Self::titled(what, what.to_owned(), Vec::new(), text)
+    }
+
+    /// A heading with facts beside it.
+    pub fn titled(what: &'static str, title: String, facts: Vec<(Role, String)>, text: Option<Arc<str>>) -> Self {
+        Self::Section { what, title, facts, text }
+    }
+
+    /// A line of one role.
+    pub fn line(role: Role, text: impl Into<String>) -> Self {
+        Self::Runs { indent: 0, hang: 0, runs: vec![(role, text.into())] }
+    }
+
+    /// A name and its value.
+    pub fn fact(name: &str, role: Role, value: impl Into<String>) -> Self {
+        const NAMES: usize = 16;
+        let name = format!("{name:<NAMES$} ");
+        Self::Runs { indent: 2, hang: 2 + NAMES + 1, runs: vec![(Role::Dim, name), (role, value.into())] }
+    }
+
+    /// Text.
+    pub fn text(role: Role, text: impl Into<Arc<str>>) -> Self {
+        Self::Text { role, text: text.into(), at: 0 }
+    }
+}
+
+/// A document that is being laid out.
+#[derive(Debug)]
+pub struct Layout {
+    writer: Writer,
+    /// What is still to come, the next one last.
+    pieces: Vec<Piece>,
+    /// Folds that a person turned over.
+    turned: BTreeSet<FoldId>,
+    parts: u32,
+}
+
+impl Layout {
+    /// A document of `pieces` for so many columns. Nothing is laid out yet.
+    pub fn new(mut pieces: Vec<Piece>, turned: BTreeSet<FoldId>, width: u16) -> Self {
+        pieces.reverse();
+        Self { writer: Writer::new(width), pieces, turned, parts: 0 }
+    }
+
+    /// What is laid out so far.
+    pub fn document(&self) -> &Document {
+        &self.writer.document
+    }
+
+    /// What is laid out, when no more of it is wanted.
+    pub fn into_document(self) -> Document {
+        self.writer.finish()
+    }
+
+    /// True when nothing more comes.
+    pub fn is_complete(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Lays out about `budget` bytes more.
+    pub fn step(&mut self, budget: usize) {
+        self.writer.cost = 0;
+        while self.writer.cost < budget {
+            let Some(piece) = self.pieces.pop() else { return };
+            if let Some(rest) = self.piece(piece) {
+                self.pieces.push(rest);
+            }
+        }
+    }
+
+    /// Lays out a piece, or the beginning of it. Gives what is left.
+    fn piece(&mut self, piece: Piece) -> Option<Piece> {
+        let writer = &mut self.writer;
+        match piece {
+            Piece::Gap => writer.line(Role::Text, ""),
+            Piece::Section { what, title, facts, text } => {
+                let line = writer.document.lines.len();
+                writer.document.sections.push(Section { line, what, text });
+                writer.put(Role::Strong, &title);
+                for (role, fact) in facts {
+                    writer.put(Role::Dim, " · ");
+                    writer.words(role, &fact);
+                }
+                writer.end_line();
+            }
+            Piece::Runs { indent, hang, runs } => writer.runs(indent, hang, &runs),
+            Piece::Text { role, text, at } => {
+                let at = writer.text(role, &text, at);
+                return (at < text.len()).then_some(Piece::Text { role, text, at });
+            }
+            Piece::Json(mut pretty) => {
+                if pretty.part.is_none() {
+                    pretty.part = Some(self.parts);
+                    self.parts += 1;
+                }
+                return pretty.step(writer, &self.turned).then_some(Piece::Json(pretty));
+            }
+            Piece::Markdown { text } => self.pieces.extend(markdown::pieces(&text).into_iter().rev()),
+        }
+        None
     }
 }
 
@@ -30,13 +224,14 @@ pub struct Writer {
     used: usize,
     indent: usize,
     width: usize,
+    cost: usize,
 }
 
 impl Writer {
     /// A writer for so many columns.
     pub fn new(width: u16) -> Self {
         let width = usize::from(width).max(4);
-        Self { document: Document::default(), line: Vec::new(), used: 0, indent: 0, width }
+        Self { document: Document::default(), line: Vec::new(), used: 0, indent: 0, width, cost: 0 }
     }
 
     /// The document.
@@ -57,91 +252,62 @@ impl Writer {
         self.end_line();
     }
 
-    /// Plain text, line by line.
-    pub fn plain(&mut self, text: &str) {
-        for line in text.lines() {
-            self.line(Role::Text, line);
-        }
+    /// JSON, or the beginning of it, unfolded.
+    pub fn json(&mut self, json: &str) {
+        let mut pretty = Pretty::unfolded(json);
+        while pretty.step(self, &BTreeSet::new()) {}
     }
 
-    /// JSON, or the beginning of it.
-    pub fn json(&mut self, json: &str) {
-        let mut stack: Vec<bool> = Vec::new();
-        let mut key = false;
-        let mut rest = json.trim_start();
-        while let Some(first) = rest.as_bytes().first() {
-            match first {
-                b'{' | b'[' => {
-                    let object = *first == b'{';
-                    let close = if object { '}' } else { ']' };
-                    let after = rest[1..].trim_start();
-                    if after.starts_with(close) {
-                        self.put(Role::Dim, if object { "{}" } else { "[]" });
-                        rest = after[1..].trim_start();
-                        continue;
-                    }
-                    self.put(Role::Dim, &rest[..1]);
-                    stack.push(object);
-                    key = object;
-                    self.new_line(stack.len());
-                    rest = after;
-                }
-                b'}' | b']' => {
-                    stack.pop();
-                    self.new_line(stack.len());
-                    self.put(Role::Dim, &rest[..1]);
-                    rest = rest[1..].trim_start();
-                }
-                b',' => {
-                    self.put(Role::Dim, ",");
-                    self.new_line(stack.len());
-                    key = stack.last().copied().unwrap_or_default();
-                    rest = rest[1..].trim_start();
-                }
-                b':' => {
-                    self.put(Role::Dim, ": ");
-                    key = false;
-                    rest = rest[1..].trim_start();
-                }
-                b'"' => {
-                    let end = string_end(rest);
-                    self.string(&rest[..end], if key { Role::JsonKey } else { Role::JsonText }, stack.len());
-                    rest = rest[end..].trim_start();
-                }
-                _ => {
-                    let end = rest.find([',', '}', ']', ':', '"', '{', '[', '\n']).unwrap_or(rest.len()).max(1);
-                    let end = (end..=rest.len()).find(|end| rest.is_char_boundary(*end)).unwrap_or(rest.len());
-                    self.put(Role::JsonValue, rest[..end].trim_end());
-                    rest = rest[end..].trim_start();
-                }
+    /// Lays out text from `at` on, until a chunk is full. Gives where it stopped.
+    fn text(&mut self, role: Role, text: &str, mut at: usize) -> usize {
+        let until = at.saturating_add(CHUNK);
+        self.indent = 0;
+        while at < text.len() && at < until {
+            let rest = &text[at..];
+            let (line, next) = match memchr::memchr(b'\n', rest.as_bytes()) {
+                Some(end) => (&rest[..end], at + end + 1),
+                None => (rest, text.len()),
+            };
+            if line.len() > CHUNK {
+                // A line that is longer than any screen: the rest of it goes on in the same row.
+                let end = cut(line, CHUNK);
+                self.put(role, &line[..end]);
+                return at + end;
+            }
+            self.words(role, line.strip_suffix('\r').unwrap_or(line));
+            self.end_line();
+            at = next;
+        }
+        at
+    }
+
+    /// One line of several roles.
+    fn runs(&mut self, indent: usize, hang: usize, runs: &[(Role, String)]) {
+        self.indent = indent.min(self.width / 2);
+        for (role, text) in runs {
+            self.words(*role, text);
+            if self.used > 0 {
+                self.indent = hang.min(self.width / 2);
             }
         }
-        if !self.line.is_empty() {
-            self.end_line();
-        }
+        self.end_line();
         self.indent = 0;
     }
 
-    /// A string: its text, with real line breaks. What cannot be unescaped is shown as it is written.
-    fn string(&mut self, written: &str, role: Role, depth: usize) {
-        let whole = serde_json::from_str::<String>(written);
-        let text = whole.as_deref().unwrap_or_else(|_| written.trim_matches('"'));
-        self.put(role, "\"");
-        let several = text.contains('\n') && role == Role::JsonText;
-        for (index, line) in text.split('\n').enumerate() {
-            if index > 0 {
-                if several {
-                    self.new_line(depth + 1);
-                } else {
-                    self.put(role, "\\n");
-                }
+    /// Text that is broken between words where that is possible.
+    fn words(&mut self, role: Role, text: &str) {
+        for word in text.split_inclusive(' ') {
+            let wide = text::width(word.trim_end_matches(' '));
+            if self.used > self.indent && self.used + wide > self.width && wide <= self.width - self.indent {
+                self.end_line();
             }
-            self.put(role, line.strip_suffix('\r').unwrap_or(line));
+            self.put(role, word);
         }
-        self.put(role, "\"");
     }
 
     fn new_line(&mut self, depth: usize) {
+        /// Deepest indent that is shown.
+        const DEEPEST: usize = 24;
         self.end_line();
         self.indent = (depth.min(DEEPEST) * 2).min(self.width / 2);
     }
@@ -149,89 +315,76 @@ impl Writer {
     fn end_line(&mut self) {
         self.document.lines.push(std::mem::take(&mut self.line));
         self.used = 0;
+        self.cost += LINE;
     }
 
-    fn put(&mut self, role: Role, text: &str) {
-        for piece in text::pieces(text) {
-            let wide = text::cells(&piece).min(self.width);
-            if self.used > 0 && self.used + wide > self.width {
-                self.end_line();
+    fn put(&mut self, role: Role, mut text: &str) {
+        while !text.is_empty() {
+            let plain = plain(text);
+            if plain > 0 {
+                self.begin(1);
+                let fits = plain.min(self.width - self.used).max(1);
+                self.push(role, &text[..fits], fits);
+                self.cost += fits;
+                text = &text[fits..];
+            } else {
+                let end = unplain(text);
+                for piece in text::pieces(&text[..end]) {
+                    let wide = text::cells(&piece).min(self.width);
+                    self.begin(wide);
+                    self.push(role, &piece, wide);
+                    self.cost += SLOW;
+                }
+                text = &text[end..];
             }
-            if self.used == 0 {
-                self.used = self.indent.min(self.width - wide);
-                self.line.push((role, " ".repeat(self.used)));
-            }
-            match self.line.last_mut() {
-                Some((last, line)) if *last == role => line.push_str(&piece),
-                _ => self.line.push((role, piece.into_owned())),
-            }
-            self.used += wide;
         }
+    }
+
+    /// Makes room for so many columns, on a new line if need be.
+    fn begin(&mut self, wide: usize) {
+        if self.used > 0 && self.used + wide > self.width {
+            self.end_line();
+        }
+        if self.used == 0 && self.indent > 0 {
+            self.used = self.indent.min(self.width - wide);
+            self.line.push((Role::Text, " ".repeat(self.used)));
+        }
+    }
+
+    fn push(&mut self, role: Role, text: &str, wide: usize) {
+        match self.line.last_mut() {
+            Some((last, line)) if *last == role => line.push_str(text),
+            _ => self.line.push((role, text.to_owned())),
+        }
+        self.used += wide;
     }
 }
 
-/// Index after the closing quote, or the end of a string that is cut off.
-fn string_end(text: &str) -> usize {
+/// Bytes at the beginning that take one column each, whatever comes after them.
+fn plain(text: &str) -> usize {
     let bytes = text.as_bytes();
-    let mut at = 1;
-    while let Some(found) = bytes.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
-        at += found;
-        if bytes[at] == b'"' {
-            return at + 1;
-        }
-        at += 2;
+    let end = bytes.iter().position(|byte| !(b' '..=b'~').contains(byte)).unwrap_or(bytes.len());
+    // The last one may carry a mark that follows it.
+    if end < bytes.len() { end.saturating_sub(usize::from(bytes[end] >= 0x80)) } else { end }
+}
+
+/// Bytes at the beginning up to where two plain characters stand side by side: no cluster ends later.
+fn unplain(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let is_plain = |byte: u8| (b' '..=b'~').contains(&byte);
+    let end = (1..bytes.len().saturating_sub(1)).find(|at| is_plain(bytes[*at]) && is_plain(bytes[*at + 1]));
+    end.unwrap_or(bytes.len())
+}
+
+/// The largest boundary of characters up to `most`, before a plain character if there is one near.
+fn cut(text: &str, most: usize) -> usize {
+    if text.len() <= most {
+        return text.len();
     }
-    text.len()
+    let bytes = text.as_bytes();
+    let near = (most.saturating_sub(64)..=most).rev().find(|at| bytes[*at].is_ascii_graphic() && *at > 0);
+    near.or_else(|| (1..=most).rev().find(|at| text.is_char_boundary(*at))).unwrap_or(text.len())
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use unicode_width::UnicodeWidthStr as _;
-
-    use super::*;
-
-    fn shown(json: &str, width: u16) -> String {
-        let mut writer = Writer::new(width);
-        writer.json(json);
-        let document = writer.finish();
-        (0..document.lines.len()).map(|line| document.text(line) + "\n").collect()
-    }
-
-    #[test]
-    fn json_is_indented_and_strings_are_read() {
-        let json = r#"{"a":1,"text":"one\n\"two\"","empty":{},"list":[true,null,[]],"big":12345678901234567890}"#;
-        insta::assert_snapshot!(shown(json, 40));
-    }
-
-    #[test]
-    fn the_beginning_of_a_value_is_enough() {
-        insta::assert_snapshot!(shown(r#"{"type":"user","content":[{"text":"cut of"#, 40));
-    }
-
-    #[test]
-    fn hostile_strings_are_shown_and_not_obeyed() {
-        let json = r#"{"\u001b[2J":"\u202ebidi","lone":"\ud800","tab":"a\tb"}"#;
-        insta::assert_snapshot!(shown(json, 60));
-    }
-
-    proptest! {
-        #[test]
-        fn any_text_is_laid_out_within_the_width(text in any::<String>(), width in 1..60_u16) {
-            let mut writer = Writer::new(width);
-            writer.json(&text);
-            writer.plain(&text);
-            let document = writer.finish();
-            for line in 0..document.lines.len() {
-                prop_assert!(document.text(line).width() <= usize::from(width.max(10)));
-            }
-        }
-
-        #[test]
-        fn every_value_ends(depth in 0..200_usize) {
-            let deep = "[".repeat(depth) + &"]".repeat(depth);
-            let lines = shown(&deep, 20);
-            prop_assert!(lines.lines().all(|line| line.width() <= 20));
-        }
-    }
-}
+mod tests;

@@ -101,6 +101,20 @@ pub enum Effect {
         /// What they are.
         what: String,
     },
+    /// Put the true text of the section of the document on screen that a line is in on the clipboard.
+    CopySection {
+        /// Line.
+        line: usize,
+    },
+    /// Put on the clipboard what a call names, or a text if it names nothing.
+    CopyName {
+        /// The call: its entry and its block.
+        row: Option<(Seq, u8)>,
+        /// The text otherwise.
+        text: String,
+        /// What that is.
+        what: &'static str,
+    },
     /// Show the moment after so many entries.
     Seek(u64),
     /// Show another moment, relative to this one.

@@ -4,6 +4,10 @@
 
 use std::time::Duration;
 
+/// Frames that pass before a live record is looked at again. Text that streams in reads as well at half the rate, and
+/// costs half.
+const GROWTH_FRAMES: u32 = 2;
+
 /// Whether the screen still shows the truth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Dirty {
@@ -50,6 +54,11 @@ impl Limiter {
         self.due().is_some_and(|due| due <= now)
     }
 
+    /// Until when what changes by itself need not be looked at, because no frame would show it before.
+    pub fn rests_until(&self, now: Duration) -> Option<Duration> {
+        self.last.map(|last| last + self.gap * GROWTH_FRAMES).filter(|end| *end > now)
+    }
+
     /// A frame was drawn at `now`.
     pub fn drawn(&mut self, now: Duration) {
         self.dirty = Dirty::Clean;
@@ -86,6 +95,15 @@ mod tests {
         limiter.mark(Dirty::Now);
         limiter.mark(Dirty::Soon);
         assert!(limiter.is_due(ms(1)));
+    }
+
+    #[test]
+    fn growth_waits_for_its_own_gap() {
+        let mut limiter = Limiter::new(30);
+        assert_eq!(limiter.rests_until(ms(7)), None);
+        limiter.drawn(ms(7));
+        assert_eq!(limiter.rests_until(ms(72)), Some(ms(73)));
+        assert_eq!(limiter.rests_until(ms(73)), None);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Collects and lays out. It must not know which program gets it, or how.
 
 use super::{
-    document::Writer,
+    document::Document,
     load,
     model::{Of, Part},
 };
@@ -49,6 +49,8 @@ pub enum Reading {
     Parts(Vec<Part>),
     /// A text.
     Text(String),
+    /// The document on screen.
+    Document,
 }
 
 /// A file that is ready to be opened.
@@ -67,14 +69,21 @@ pub struct Handout {
 }
 
 /// Reads what is wanted.
-pub fn collect(timeline: &mut Timeline, wish: &Wish) -> Result<Handout, String> {
+pub fn collect(timeline: &mut Timeline, wish: &Wish, document: Option<&Document>) -> Result<Handout, String> {
     match (wish.tool, &wish.reading) {
         (Tool::Editor, Reading::Parts(_)) => lines(timeline, wish),
         (Tool::Pager, Reading::Parts(parts)) => laid(timeline, parts),
-        (tool, Reading::Text(text)) => {
-            Ok(Handout { tool, bytes: text.clone().into_bytes(), extension: ".txt", line: None, cut: false })
+        (tool, Reading::Text(text)) => Ok(plain(tool, text.clone(), None)),
+        (tool, Reading::Document) => {
+            let document = document.ok_or_else(|| "nothing is laid out yet".to_owned())?;
+            let lines = (0..document.lines.len()).map(|line| document.text(line).trim_end().to_owned() + "\n");
+            Ok(plain(tool, lines.collect(), wish.at.map(|line| line + 1)))
         }
     }
+}
+
+fn plain(tool: Tool, text: String, line: Option<usize>) -> Handout {
+    Handout { tool, bytes: text.into_bytes(), extension: ".txt", line, cut: false }
 }
 
 fn lines(timeline: &mut Timeline, wish: &Wish) -> Result<Handout, String> {
@@ -104,9 +113,7 @@ fn laid(timeline: &mut Timeline, parts: &[Part]) -> Result<Handout, String> {
         if cut {
             break;
         }
-        let mut writer = Writer::new(WIDTH);
-        load::lay(timeline, &mut writer, part);
-        let document = writer.finish();
+        let document = load::laid(timeline, part, WIDTH);
         for line in 0..document.lines.len() {
             text.push_str(document.text(line).trim_end());
             text.push('\n');

@@ -2,10 +2,12 @@
 //!
 //! The only place of the screen that touches bodies. It reads nothing that is not visible or asked for.
 
+use std::collections::BTreeSet;
+
 use super::{
-    cache::{Cache, EntryLine, RowId, RowLine, Wants},
-    document::{Document, Writer},
-    model::{Of, Part},
+    cache::{Cache, EntryLine, RowId, RowLine, Wanted, Wants, What},
+    document::{Document, Layout, Piece},
+    model::Part,
     text,
     theme::Role,
 };
@@ -18,6 +20,10 @@ use crate::{
     tape::{Body, Note, Seq},
 };
 
+mod change;
+pub mod gather;
+mod inspect;
+mod parts;
 mod words;
 
 /// Longest line that is decoded to show a row. Of longer ones, the head must do.
@@ -25,7 +31,11 @@ const DECODED: usize = 256 * 1024;
 /// Characters of a row that are kept.
 const KEPT: usize = 400;
 /// Bytes of an entry that a document shows.
-const SHOWN: usize = 1024 * 1024;
+const SHOWN: usize = 4 * 1024 * 1024;
+/// Bytes of a document that are laid out before it is shown; the rest follows in slices.
+const FIRST: usize = 128 * 1024;
+/// Entries among which the beginning of an attempt is looked for.
+pub const PROLOGUE: usize = 256;
 
 /// Fills the cache with what `wants` lists and the cache lacks.
 pub fn load(timeline: &mut Timeline, cache: &mut Cache, wants: &Wants) {
@@ -46,9 +56,64 @@ pub fn load(timeline: &mut Timeline, cache: &mut Cache, wants: &Wants) {
     if let Some(wanted) = &wants.document
         && !cache.has(wanted)
     {
-        let document = document(timeline, &wanted.parts, wanted.width);
-        cache.put_document(wanted.clone(), document);
+        let mut layout = lay(timeline, cache, wanted);
+        layout.step(FIRST);
+        cache.put_document(wanted.clone(), layout);
     }
+}
+
+/// A slice of what is still to be read or laid out. False when there is nothing left.
+pub fn more(timeline: &mut Timeline, cache: &mut Cache, wants: &Wants) -> bool {
+    if let Some(layout) = cache.layout().filter(|layout| !layout.is_complete() && wants.document.is_some()) {
+        layout.step(FIRST);
+        return true;
+    }
+    let entries = timeline.story().state.entries;
+    let unread = wants.gathered.iter().find(|lane| {
+        let rows = timeline.story().rows(**lane);
+        cache.gathered(**lane).is_none_or(|gathered| !gathered.is_complete(rows, entries))
+    });
+    let Some(lane) = unread else { return false };
+    cache.gather(*lane).slice(timeline, *lane);
+    true
+}
+
+/// True when [`more`] has something to do.
+pub fn is_unread(timeline: &Timeline, cache: &Cache, wants: &Wants) -> bool {
+    let story = timeline.story();
+    (wants.document.is_some() && !cache.is_complete())
+        || wants.gathered.iter().any(|lane| {
+            let rows = story.rows(*lane);
+            cache.gathered(*lane).is_none_or(|gathered| !gathered.is_complete(rows, story.state.entries))
+        })
+}
+
+/// What a call names, with the word for it: a command, a path, the key of a page.
+pub fn named(timeline: &mut Timeline, seq: Seq, block: u8) -> Option<(&'static str, String)> {
+    let found = read(timeline, seq, |arrived| {
+        let line = decode::line(bytes(&arrived.body));
+        let Some(Block::ToolUse(call)) = blocks(&line).get(usize::from(block)) else { return None };
+        const NAMES: [(&str, &str); 7] = [
+            ("command", "command"),
+            ("file_path", "path"),
+            ("path", "path"),
+            ("notebook_path", "path"),
+            ("key", "key"),
+            ("sourceName", "source"),
+            ("query", "query"),
+        ];
+        let input = call.input?;
+        NAMES.into_iter().find_map(|(key, what)| Some((what, input.get(key)?.as_str()?.into_owned())))
+    });
+    found.ok().flatten()
+}
+
+fn lay(timeline: &mut Timeline, cache: &Cache, wanted: &Wanted) -> Layout {
+    let (pieces, turned): (Vec<Piece>, _) = match &wanted.what {
+        What::Parts(parts) => (parts::pieces(timeline, parts), BTreeSet::new()),
+        What::Page(page) => (inspect::pieces(timeline, cache, page), page.turned.clone()),
+    };
+    Layout::new(pieces, turned, wanted.width)
 }
 
 /// Reads one entry and makes something of it.
@@ -198,44 +263,14 @@ fn unreadable(error: String) -> EntryLine {
     }
 }
 
-fn document(timeline: &mut Timeline, parts: &[Part], width: u16) -> Document {
-    let mut writer = Writer::new(width);
-    lay(timeline, &mut writer, parts);
-    writer.finish()
+/// Parts of entries laid out to their end, for whoever does not wait for slices.
+pub fn laid(timeline: &mut Timeline, parts: &[Part], width: u16) -> Document {
+    let mut layout = Layout::new(parts::pieces(timeline, parts), BTreeSet::new(), width);
+    layout.step(usize::MAX);
+    layout.into_document()
 }
 
-/// Lays parts out one below the other.
-pub fn lay(timeline: &mut Timeline, writer: &mut Writer, parts: &[Part]) {
-    let mut call = None;
-    for (index, part) in parts.iter().enumerate() {
-        let laid = read(timeline, part.seq, |arrived| {
-            if index > 0 {
-                writer.line(Role::Text, "");
-            }
-            let raw = bytes(&arrived.body);
-            let at = super::view::clock(arrived.at);
-            let heading = |what: &str| format!("{} · {what} · +{at}", part.title);
-            match part.of {
-                Of::Line => {
-                    let size = text::size(raw.len() as u64);
-                    let title = format!("line {} · {} · +{at} · {size}", part.seq, stream(&arrived.body));
-                    writer.line(Role::Strong, &title);
-                    whole(writer, &arrived.body);
-                }
-                Of::Block(_) | Of::Result if raw.len() > SHOWN => {
-                    writer.line(Role::Strong, &heading(&text::size(raw.len() as u64)));
-                    writer.line(Role::Warning, "too large to be laid out; the line below shows its beginning");
-                }
-                Of::Block(block) => call = lay_block(writer, raw, block, &heading),
-                Of::Result => lay_result(writer, raw, call.as_deref(), &heading),
-            }
-        });
-        if let Err(error) = laid {
-            writer.line(Role::Failed, &error);
-        }
-    }
-}
-
+/// Where an entry came from.
 fn stream(body: &Body<'_>) -> &'static str {
     match body {
         Body::Out(_) => "out",
@@ -246,65 +281,9 @@ fn stream(body: &Body<'_>) -> &'static str {
     }
 }
 
-fn whole(writer: &mut Writer, body: &Body<'_>) {
-    let raw = bytes(body);
-    match body {
-        Body::Out(json) | Body::In(json) | Body::Note(json) => writer.json(&head(json, SHOWN)),
-        Body::Raw(_) | Body::Err(_) => writer.plain(&head(raw, SHOWN)),
-    }
-    if raw.len() > SHOWN {
-        let more = text::size((raw.len() - SHOWN) as u64);
-        writer.line(Role::Warning, &format!("… {more} more of this line are not shown"));
-    }
-}
-
 fn blocks<'a, 'b>(line: &'b decode::Line<'a>) -> &'b [Block<'a>] {
     match &line.body {
         decode::Body::Assistant(chat) | decode::Body::User(chat) => &chat.blocks,
         _ => &[],
-    }
-}
-
-/// What a block says. Gives the id of the call, if it is one.
-fn lay_block(writer: &mut Writer, raw: &[u8], block: u8, heading: &dyn Fn(&str) -> String) -> Option<String> {
-    let line = decode::line(raw);
-    match blocks(&line).get(usize::from(block)) {
-        Some(Block::ToolUse(call)) => {
-            writer.line(Role::Strong, &heading(&call.name));
-            writer.json(call.input.map_or("{}", |input| input.0));
-            return Some(call.id.clone().into_owned());
-        }
-        Some(Block::Text(text) | Block::Thinking(text)) => {
-            writer.line(Role::Strong, &heading("assistant"));
-            writer.plain(text);
-        }
-        Some(other) => {
-            writer.line(Role::Strong, &heading("block"));
-            writer.plain(&words::block(other, SHOWN));
-        }
-        None => writer.line(Role::Strong, &heading("not a block")),
-    }
-    None
-}
-
-/// The result of `call`, as people read it.
-fn lay_result(writer: &mut Writer, raw: &[u8], call: Option<&str>, heading: &dyn Fn(&str) -> String) {
-    let line = decode::line(raw);
-    let mut results = blocks(&line).iter().filter_map(|block| match block {
-        Block::ToolResult(result) if call.is_none_or(|call| result.tool_use_id == call) => Some(result),
-        _ => None,
-    });
-    let Some(result) = results.next() else {
-        writer.line(Role::Strong, &heading("end of the run"));
-        return;
-    };
-    writer.line(Role::Strong, &heading(&words::fact(result)));
-    let text = result.text();
-    let is_json = matches!(text.trim_start().as_bytes().first(), Some(b'{' | b'['))
-        && serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok();
-    if is_json {
-        writer.json(&text);
-    } else {
-        writer.plain(&text);
     }
 }

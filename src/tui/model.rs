@@ -4,6 +4,7 @@
 
 mod amend;
 mod hold;
+pub mod inspect;
 mod list;
 mod listing;
 mod views;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 pub use amend::{Amending, Field};
 pub use hold::{CallId, Editor, Purpose, Typing};
+pub use inspect::{Inspect, Panel, Side};
 pub use list::{List, scrolled};
 pub use listing::{Filter, Group, Line, Listing, Sort};
 pub(super) use views::row_parts;
@@ -338,6 +340,7 @@ impl Model {
         match self.views.last_mut() {
             Some(View::Transcript(view)) => view.settle(story, body),
             Some(View::Entry(view)) => view.settle(story, body),
+            Some(View::Inspect(view)) => view.settle(story, plan.body),
             Some(View::Log(list)) => list.settle(story.remarks().len(), body),
             Some(View::Help(list)) => {
                 let lines = super::view::help::rows(&self.keymap, plan.body.width);

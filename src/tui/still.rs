@@ -68,7 +68,7 @@ impl Still {
         self.model.size = (buf.area.width, buf.area.height);
         self.shown.known = story.state.entries;
         self.model.settle(story);
-        for row in cache::wants(&self.model, story).rows {
+        for row in cache::wants(&self.model, story, &self.cache).rows {
             let id = RowId::of(&row, story.state.entries);
             if self.cache.row(id).is_none() {
                 self.cache.put_row(id, words(&row));

@@ -29,7 +29,7 @@ pub fn fit<'a>(text: &'a str, width: usize, cut: &str) -> Cow<'a, str> {
     let room = width.saturating_sub(cut.width());
     let (mut out, mut used, mut kept) = (String::new(), 0, 0);
     for piece in pieces(text) {
-        let wide = piece.width();
+        let wide = cells(&piece);
         if used + wide > width {
             out.truncate(kept);
             if cut.width() <= width {
@@ -81,7 +81,7 @@ pub fn middle<'a>(text: &'a str, width: usize, cut: &str) -> Cow<'a, str> {
 
 /// Columns that `text` takes once it is safe.
 pub fn width(text: &str) -> usize {
-    if is_plain(text.as_bytes()) { text.len() } else { pieces(text).map(|piece| piece.width()).sum() }
+    if is_plain(text.as_bytes()) { text.len() } else { pieces(text).map(|piece| cells(&piece)).sum() }
 }
 
 /// `text` on one row: its lines joined by a visible mark, other white space squeezed. Still to be made safe.
@@ -109,12 +109,12 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
         let mut row = Row::default();
         for piece in pieces(line.strip_suffix('\r').unwrap_or(line)) {
             // An escape that is longer than the row is split like a word that is.
-            let parts: Vec<&str> = if piece.width() > width { piece.graphemes(true).collect() } else { vec![&piece] };
+            let parts: Vec<&str> = if cells(&piece) > width { piece.graphemes(true).collect() } else { vec![&piece] };
             for part in parts {
-                if part.width() > width {
+                if cells(part) > width {
                     continue;
                 }
-                if row.used + part.width() > width {
+                if row.used + cells(part) > width {
                     rows.push(row.end(width));
                 }
                 row.push(part);
@@ -137,7 +137,7 @@ struct Row {
 impl Row {
     fn push(&mut self, part: &str) {
         self.text.push_str(part);
-        self.used += part.width();
+        self.used += cells(part);
         if part == " " {
             self.word = Some((self.text.len(), self.used));
         }
@@ -164,12 +164,26 @@ fn is_plain(text: &[u8]) -> bool {
 
 /// Columns of a piece.
 pub(super) fn cells(piece: &str) -> usize {
-    piece.width()
+    // A single byte is printable ASCII: everything else was escaped.
+    if piece.len() == 1 { 1 } else { piece.width() }
 }
 
 /// Printable pieces of `text`, none of which may be split.
 pub(super) fn pieces(text: &str) -> impl Iterator<Item = Cow<'_, str>> {
-    text.graphemes(true).map(piece)
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        // Between two characters of ASCII there is always a boundary, save inside of a line break.
+        if let [b' '..=b'~', after @ ..] = rest.as_bytes()
+            && after.first().is_none_or(u8::is_ascii)
+        {
+            let (first, after) = rest.split_at(1);
+            rest = after;
+            return Some(Cow::Borrowed(first));
+        }
+        let first = rest.graphemes(true).next()?;
+        rest = &rest[first.len()..];
+        Some(piece(first))
+    })
 }
 
 fn piece(grapheme: &str) -> Cow<'_, str> {
@@ -309,6 +323,13 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn the_short_way_finds_the_same_pieces(text in "([ -~]|\\PC|[\u{0300}\u{200d}\u{1f1e6}-\u{1f1ff}\r\n\t\u{fe0f}]){0,40}") {
+            let all: Vec<Cow<'_, str>> = text.graphemes(true).map(piece).collect();
+            prop_assert_eq!(pieces(&text).collect::<Vec<_>>(), all);
+            prop_assert_eq!(width(&text), pieces(&text).map(|piece| piece.width()).sum::<usize>());
+        }
+
         #[test]
         fn nothing_drawn_is_ever_obeyed_or_too_wide(text in any::<String>(), room in 0..40_usize) {
             for shown in [safe(&text, room), middle(&text, room, CUT)] {

@@ -17,6 +17,7 @@ mod amend;
 pub(super) mod find;
 mod handout;
 pub(super) mod hold;
+mod inspect;
 mod listing;
 mod mouse;
 mod orders;
@@ -95,6 +96,12 @@ fn press(model: &mut Model, story: &Story, key: Key) -> Vec<Effect> {
         found => found,
     };
     match found {
+        Lookup::Action(Action::Tab) => {
+            let chord = std::mem::take(&mut model.pending);
+            let number = model.keymap.chords(Action::Tab).position(|keys| keys == chord);
+            inspect::panel(model, number.unwrap_or_default());
+            Vec::new()
+        }
         Lookup::Action(action) => {
             model.pending.clear();
             act(model, story, action)
@@ -136,12 +143,18 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
         Action::Bottom => ends(model, story, true),
         Action::Right => sideways(model, story, 1),
         Action::Left => sideways(model, story, -1),
-        Action::NextPane | Action::PreviousPane => {
-            if model.views.is_empty() {
-                model.deck.focus = other(model.deck.focus);
-            }
-        }
-        Action::Zoom => model.deck.zoom = !model.deck.zoom,
+        Action::NextPane | Action::PreviousPane => match model.views.last_mut() {
+            Some(View::Inspect(view)) => inspect::other_side(view),
+            Some(_) => {}
+            None => model.deck.focus = other(model.deck.focus),
+        },
+        Action::Zoom => match model.views.last_mut() {
+            Some(View::Inspect(view)) => view.zoom = !view.zoom,
+            _ => model.deck.zoom = !model.deck.zoom,
+        },
+        Action::Inspect => inspect::open(model, story),
+        Action::Tab => {}
+        Action::Counterpart => inspect::counterpart(model, story),
         Action::Open => open(model, story),
         Action::Back => back(model, story),
         Action::NextFailure => find::failure(model, story, true),
@@ -247,6 +260,7 @@ fn other(pane: Pane) -> Pane {
 fn page(model: &Model, story: &Story) -> usize {
     let plan = model.plan(story);
     match (model.views.last(), model.deck.focus) {
+        (Some(View::Inspect(view)), _) => inspect::page(view, plan.body),
         (Some(_), _) => usize::from(plan.body_rows()),
         (None, Pane::Units) => plan.unit_rows(),
         (None, Pane::Stream) => plan.stream_rows(model.attempt(story).map(|(_, attempt)| attempt)),
@@ -259,6 +273,7 @@ fn step(model: &mut Model, story: &Story, by: isize) {
             let len = view.lane(story).map_or(0, |lane| story.entries(lane).len());
             view.list.step(by, len);
         }
+        Some(View::Inspect(view)) => inspect::step(view, story, by),
         Some(View::Entry(view)) => view.scroll = view.scroll.saturating_add_signed(by),
         Some(View::Log(list)) => list.step(by, story.remarks().len()),
         Some(View::Help(list)) => list.offset = list.offset.saturating_add_signed(by),
@@ -292,6 +307,7 @@ fn ends(model: &mut Model, story: &Story, last: bool) {
             let len = view.lane(story).map_or(0, |lane| story.entries(lane).len());
             go(&mut view.list, len);
         }
+        Some(View::Inspect(view)) => inspect::ends(view, story, last),
         Some(View::Entry(view)) => view.scroll = if last { view.lines } else { 0 },
         Some(View::Log(list)) => go(list, story.remarks().len()),
         Some(View::Help(list)) => list.offset = if last { usize::MAX } else { 0 },
@@ -315,6 +331,7 @@ fn sideways(model: &mut Model, story: &Story, by: isize) {
                 }
             }
         }
+        Some(View::Inspect(view)) => inspect::sideways(view, story, by),
         Some(View::Entry(view)) => view.turn(story, by),
         Some(View::Help(_) | View::Log(_)) => {}
         None => {
@@ -329,12 +346,16 @@ fn sideways(model: &mut Model, story: &Story, by: isize) {
 }
 
 fn open(model: &mut Model, story: &Story) {
+    if let Some(View::Inspect(view)) = model.views.last_mut() {
+        inspect::enter(view);
+        return;
+    }
     let view = match model.views.last() {
         Some(View::Transcript(view)) => {
             let Some(lane) = view.lane(story).filter(|lane| !story.entries(*lane).is_empty()) else { return };
             View::Entry(EntryView::new(view.unit.clone(), lane, Subject::Entry(view.list.selected)))
         }
-        Some(View::Entry(_) | View::Help(_)) => return,
+        Some(View::Entry(_) | View::Help(_) | View::Inspect(_)) => return,
         Some(View::Log(list)) => {
             // To the unit that the remark is about.
             let about = story.remarks().get(list.selected).and_then(|remark| remark.unit.clone());
@@ -371,6 +392,11 @@ fn open(model: &mut Model, story: &Story) {
 
 fn back(model: &mut Model, story: &Story) {
     model.pending.clear();
+    if let Some(View::Inspect(view)) = model.views.last_mut()
+        && inspect::back(view)
+    {
+        return;
+    }
     if model.views.pop().is_some() {
         return;
     }

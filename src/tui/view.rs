@@ -9,8 +9,10 @@ pub mod entry;
 pub mod footer;
 pub mod header;
 pub mod help;
+pub mod inspect;
 pub mod log;
 pub mod pen;
+pub mod reader;
 pub mod stream;
 pub mod transcript;
 pub mod units;
@@ -101,6 +103,7 @@ pub fn draw(scene: &Scene<'_>, buf: &mut Buffer) {
         }
         Some(View::Transcript(view)) => transcript::draw(scene, view, plan.body, buf),
         Some(View::Entry(view)) => entry::draw(scene, view, plan.body, buf),
+        Some(View::Inspect(view)) => inspect::draw(scene, view, plan.body, buf),
         Some(View::Help(list)) => help::draw(scene, list, plan.body, buf),
         Some(View::Log(list)) => log::draw(scene, list, plan.body, buf),
     }

@@ -13,6 +13,7 @@ mod frame;
 mod harness;
 mod open;
 mod probe;
+mod screen;
 mod search;
 mod seek;
 mod translate;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
     report.topic("seek", |report| seek::measure(report, &capture));
     report.topic("flood", |report| flood::measure(report, &capture));
     report.topic("frame", frame::measure);
+    report.topic("screen", screen::measure);
     report.topic("audit", audit::measure);
     report.end()
 }

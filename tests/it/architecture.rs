@@ -56,7 +56,8 @@ const WALL: usize = 800;
 const LARGE_FOR_A_REASON: &[(&str, &str)] = &[];
 
 /// Files whose tests may wait by sleeping, each with its reason.
-const MAY_SLEEP: &[(&str, &str)] = &[];
+const MAY_SLEEP: &[(&str, &str)] =
+    &[("tests/benches/screen.rs", "a measurement types at a pace, and watches a screen at rest for a while")];
 
 /// Names that say nothing.
 const EMPTY_NAMES: &[&str] = &["mod", "util", "utils", "helper", "helpers", "common", "manager", "misc", "imp"];

@@ -72,6 +72,9 @@ fn all_layers_together_are_shown_with_their_origins() {
     ui.mouse = true  # default
     ui.ascii = true  # environment INGESTDECK_UI_ASCII
     ui.fps = 20  # environment INGESTDECK_UI_FPS
+    ui.notify = "bell"  # default
+    ui.notify_command = []  # default
+    ui.progress = "auto"  # default
     keys.retry = ["r"]  # user $XDG_CONFIG_HOME/ingestdeck/config.toml:10
     "#);
     assert_eq!(config.warnings, [] as [&str; 0]);

@@ -277,3 +277,47 @@ fn units_that_run_together_publish_one_after_the_other_and_never_over_each_other
     work(&again, "berth-hours", &[]);
     assert_eq!(again.publish().unwrap(), ["wiki/global/berth-hours.md"]);
 }
+
+#[test]
+fn a_database_of_the_project_is_queried_by_its_units_and_never_changed() {
+    let harbour = Harbour::new();
+    let names = |attempt: &Attempt| attempt.tools().specs().iter().map(|spec| spec.name).collect::<Vec<_>>();
+    assert!(!names(&harbour.attempt("dbt-all", 1)).contains(&"sql_execution"));
+    let settings = fs::read_to_string(harbour.dir.path().join("ktx.yaml")).unwrap();
+    let more = "connections:\n  port:\n    driver: sqlite\n    path: data/port.db\n";
+    fs::write(harbour.dir.path().join("ktx.yaml"), settings.replace("connections:\n", more)).unwrap();
+    let at = |harbour: &Harbour| Harbour {
+        project: Project::open(harbour.dir.path()).unwrap(),
+        dir: tempfile::tempdir().unwrap(),
+    };
+    let skipped = |harbour: &Harbour| harbour.plan(&[], &[]).unwrap().skipped[0].why.clone();
+    assert!(skipped(&at(&harbour)).ends_with("data/port.db does not exist; correct its path in ktx.yaml"));
+    fs::create_dir(harbour.dir.path().join("data")).unwrap();
+    let database = harbour.dir.path().join("data/port.db");
+    let connection = rusqlite::Connection::open(&database).unwrap();
+    connection
+        .execute_batch("CREATE TABLE berths (id INTEGER, depth REAL); INSERT INTO berths VALUES (1, 12.5)")
+        .unwrap();
+    drop(connection);
+    let before = fs::read(&database).unwrap();
+    let with = at(&harbour);
+    assert!(skipped(&with).ends_with("it is a database; there are no files to cut into units, but units may query it"));
+    let attempt =
+        Attempt::open(&with.project, &with.unit("dbt-all"), &job(), 1, Amended::No, &with.work().join("x")).unwrap();
+    let ask = |name: &str, arguments: Value| {
+        attempt.tools().call(&ToolCall { name: name.into(), arguments, tool_use_id: None }).markdown
+    };
+    let table = ask("sql_execution", json!({"connectionId": "port", "sql": "SELECT * FROM berths"}));
+    assert!(table.contains("| 1 | 12.5 |"), "{table}");
+    let refused = ask("sql_execution", json!({"connectionId": "port", "sql": "DROP TABLE berths"}));
+    assert!(refused.starts_with("SQL execution failed: not allowed"), "{refused}");
+    assert_eq!(fs::read(&database).unwrap(), before);
+    // A database may have sources, whoever writes them; another source of context may not.
+    call(&attempt, "record_verification_ledger", json!({"summary": "asked the database"}));
+    let source =
+        json!({"name": "berths", "table": "berths", "grain": ["id"], "columns": [{"name": "id", "type": "number"}]});
+    let write = |connection: &str| json!({"connectionId": connection, "sourceName": "berths", "source": source});
+    call(&attempt, "sl_write_source", write("port"));
+    assert!(ask("sl_write_source", write("harbour-notes")).contains("sources may be written for port, harbour-dbt"));
+    assert_eq!(attempt.publish().unwrap(), ["semantic-layer/port/berths.yaml"]);
+}

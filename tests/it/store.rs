@@ -48,13 +48,8 @@ fn lines(run: &NewRun, unit: &str, capture: &str, most: usize) {
     }
 }
 
-/// One unit that plays a whole capture.
-fn play(run: &NewRun, unit: &str, capture: &str, outcome: Outcome) {
-    lines(run, unit, capture, usize::MAX);
-    let unit = UnitKey::from(unit);
-    let verdict =
-        Verdict { outcome, stop: StopReason::Natural, cause: Cause::Completed, reason: "done".into(), remedy: None };
-    let ended = AttemptEnded {
+fn attempt_ended(verdict: Verdict) -> Note {
+    Note::AttemptEnded(Box::new(AttemptEnded {
         verdict,
         tool_failures: 0,
         exit_code: Some(0),
@@ -62,8 +57,16 @@ fn play(run: &NewRun, unit: &str, capture: &str, outcome: Outcome) {
         stderr_tail: vec![],
         wrote: vec![],
         more: serde_json::Map::default(),
-    };
-    note(run, Some((&unit, 1)), &Note::AttemptEnded(Box::new(ended)));
+    }))
+}
+
+/// One unit that plays a whole capture.
+fn play(run: &NewRun, unit: &str, capture: &str, outcome: Outcome) {
+    lines(run, unit, capture, usize::MAX);
+    let unit = UnitKey::from(unit);
+    let verdict =
+        Verdict { outcome, stop: StopReason::Natural, cause: Cause::Completed, reason: "done".into(), remedy: None };
+    note(run, Some((&unit, 1)), &attempt_ended(verdict));
 }
 
 fn plan(run: &NewRun, units: &[&str]) {
@@ -226,6 +229,60 @@ fn the_index_is_rebuilt_from_the_tapes_alone() {
 }
 
 #[test]
+fn a_torn_tape_is_indexed_once_and_a_grown_one_again() {
+    let project = tempfile::tempdir().unwrap();
+    let runs = Runs::of_project(project.path());
+    let run = runs.create(header).unwrap();
+    play(&run, "cut", "success_tools.jsonl", Outcome::Succeeded);
+    let tape = run.tape.path().to_owned();
+    drop(run);
+    let append = |text: &str| {
+        use std::io::Write as _;
+        fs::OpenOptions::new().append(true).open(&tape).unwrap().write_all(text.as_bytes()).unwrap();
+    };
+    append("{\"seq\":99,\"at\":5,\"unit\":\"c");
+    let mut db = Db::open(&runs.database()).unwrap();
+    let indexed = |db: &mut Db| runs.refresh(db, &open).unwrap().indexed;
+    assert_eq!((indexed(&mut db), indexed(&mut db)), (1, 0));
+    append("ut");
+    assert_eq!((indexed(&mut db), indexed(&mut db)), (1, 0));
+}
+
+#[test]
+fn an_index_of_the_first_version_is_filled_anew() {
+    let project = tempfile::tempdir().unwrap();
+    let runs = Runs::of_project(project.path());
+    let run = runs.create(header).unwrap();
+    play(&run, "done", "success_tools.jsonl", Outcome::Succeeded);
+    let unit = UnitKey::from("spent");
+    let capture = "success_tools.jsonl";
+    lines(&run, "spent", capture, 3);
+    let verdict = Verdict {
+        outcome: Outcome::Succeeded,
+        stop: StopReason::Budget,
+        cause: Cause::Completed,
+        reason: "12 of 12 turns".into(),
+        remedy: None,
+    };
+    note(&run, Some((&unit, 1)), &attempt_ended(verdict));
+    drop(run);
+
+    let old = rusqlite::Connection::open(runs.database()).unwrap();
+    old.execute_batch(include_str!("../../assets/migrations/0001_index.sql")).unwrap();
+    let id = runs.resolve("latest").unwrap().id.to_string();
+    let length = fs::metadata(runs.resolve("latest").unwrap().tape).unwrap().len();
+    let row = "INSERT INTO runs VALUES (?1, NULL, 'p', '2026-01-01T00:00:00Z', 0, ?2, 1, 1, NULL, 2, 2, 0, NULL, 0)";
+    old.execute(row, rusqlite::params![id, i64::try_from(length).unwrap()]).unwrap();
+    old.pragma_update(None, "user_version", 1).unwrap();
+    drop(old);
+
+    let mut db = Db::open(&runs.database()).unwrap();
+    assert_eq!(runs.refresh(&mut db, &open).unwrap().indexed, 1);
+    let listed = &db.list().unwrap()[0];
+    assert_eq!((listed.units, listed.succeeded, listed.budget, listed.failed), (2, 1, 1, 0));
+}
+
+#[test]
 fn calls_are_audited_with_their_results() {
     let project = tempfile::tempdir().unwrap();
     let runs = Runs::of_project(project.path());
@@ -237,8 +294,8 @@ fn calls_are_audited_with_their_results() {
     let tape: PathBuf = run.tape.path().to_owned();
     drop(run);
 
-    let rows = RunRows::gather(open(&tape).unwrap()).unwrap();
-    assert_eq!(rows.run.tape_bytes, fs::metadata(&tape).unwrap().len());
+    let rows = RunRows::gather(open(&tape).unwrap(), 7).unwrap();
+    assert_eq!(rows.run.tape_bytes, 7);
     let of = |unit: &str| rows.calls.iter().filter(|call| call.unit == unit).cloned().collect::<Vec<_>>();
     let good = of("good");
     assert!(!good.is_empty());

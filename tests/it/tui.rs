@@ -4,6 +4,7 @@ mod amend;
 mod broken;
 mod deck;
 mod hold;
+mod inspect;
 mod keys;
 mod manners;
 mod outside;

@@ -79,6 +79,7 @@ pub(super) async fn begin(
     let exe = launch.program.exe.as_os_str();
     started.argv = argv::shown(std::iter::once(exe).chain(args.iter().map(OsString::as_os_str)));
     let environment = env::unit(environment, &launch.pass_env, private.path());
+    started.env_inherited = environment.inherited();
     started.env_set = environment.set;
     started.env_stripped = environment.stripped;
     started.env_passed = environment.passed;

@@ -1,4 +1,6 @@
-//! `discover_data`: one look at the wiki, the semantic layer and the raw files.
+//! `discover_data`: one look at the wiki, the semantic layer, the raw files and the databases.
+
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -9,10 +11,18 @@ use super::{
     sl_read::{self, Found},
     wiki_read::{WikiSearch, words},
 };
-use crate::{ingest::schema::shown, units::ToolReply};
+use crate::{
+    ingest::{
+        database::{self, QueryError},
+        schema::shown,
+    },
+    units::ToolReply,
+};
 
 /// Most bytes of raw files that one search reads.
 const READ: usize = 16 * 1024 * 1024;
+/// How long the search of one database may take.
+const SEARCH: Duration = Duration::from_secs(5);
 /// Longest line that is quoted, in characters.
 const QUOTE: usize = 200;
 
@@ -39,8 +49,9 @@ pub(super) struct Input {
 
 impl Tool for DiscoverData {
     const NAME: &'static str = "discover_data";
-    const ABOUT: &'static str = "Find what exists before you write: wiki pages, semantic layer sources, and lines of the \
-        raw files of this work unit that hold the words of `query`. Gives at most `limit` (1 to 50, default 10) of each.";
+    const ABOUT: &'static str = "Find what exists before you write: wiki pages, semantic layer sources, lines of the raw \
+        files of this work unit, and tables and columns of databases that hold the words of `query`. Gives at most \
+        `limit` (1 to 50, default 10) of each.";
     const READ_ONLY: bool = true;
     type Input = Input;
 
@@ -51,7 +62,7 @@ impl Tool for DiscoverData {
         };
         if let Some(name) = source {
             let reply = sl_read::one(bench, &connections, &name);
-            let structured = json!({"wiki": null, "sl": reply.structured, "raw": null});
+            let structured = json!({"wiki": null, "sl": reply.structured, "raw": null, "tables": null});
             return ToolReply { structured: Some(structured), ..reply };
         }
         let query = query.unwrap_or_default();
@@ -60,6 +71,7 @@ impl Tool for DiscoverData {
             ("wiki", wiki(bench, &query, limit)),
             ("sl", semantic_layer(bench, &connections, &query, limit)),
             ("raw", files(bench, &query, limit)),
+            ("tables", tables(bench, &connections, &query, limit)),
         ];
         let mut structured = serde_json::Map::new();
         let mut parts = Vec::new();
@@ -71,7 +83,7 @@ impl Tool for DiscoverData {
         let markdown = match (parts.is_empty(), query.trim().is_empty()) {
             (true, true) => "There are no semantic layer sources and no raw files yet.".to_owned(),
             (true, false) => format!(
-                "No matches for \"{}\" across wiki, semantic layer and raw files. Try broader terms; this concept may \
+                "No matches for \"{}\" across wiki, semantic layer, raw files and databases. Try broader terms; this concept may \
                  not exist yet.",
                 shown(&query)
             ),
@@ -166,4 +178,58 @@ fn best_line<'a>(words: &[String], path: &str, text: &'a str) -> Option<(usize, 
         }
     }
     (best.0 > 0).then_some(best)
+}
+
+/// Tables and columns of the databases among `connections` whose names hold a word of `query`; all tables without one.
+fn tables(bench: &Bench, connections: &[&str], query: &str, limit: usize) -> Section {
+    let words = words(query);
+    let mut lines = Vec::new();
+    let mut hits = Vec::new();
+    let mut total = 0;
+    for reached in bench.reach.connections.iter().filter(|reached| connections.contains(&reached.id.as_str())) {
+        let Some(path) = &reached.database else { continue };
+        let wanted = words.clone();
+        match database::ask(path, SEARCH, move |connection| matching(connection, &wanted)) {
+            Ok(found) => {
+                total += found.len();
+                for (kind, display) in found.into_iter().take(limit.saturating_sub(hits.len())) {
+                    lines.push(format!("- {kind}: {} [connectionId={}]", shown(&display), reached.id));
+                    hits.push(json!({"connectionId": reached.id, "kind": kind, "display": display}));
+                }
+            }
+            Err(error) => lines.push(format!("- connection `{}` cannot be searched: {error}", reached.id)),
+        }
+    }
+    if lines.is_empty() {
+        return None;
+    }
+    let mut text = format!("## Raw Warehouse Schema\n> entity_details gives columns and samples\n{}", lines.join("\n"));
+    if total > hits.len() {
+        text.push_str(&format!("\n{} more match; raise limit or narrow the query.", total - hits.len()));
+    }
+    Some((text, json!({"hits": hits, "totalFound": total})))
+}
+
+/// Kind and name of what matches: whole tables first.
+fn matching(connection: &rusqlite::Connection, words: &[String]) -> Result<Vec<(String, String)>, QueryError> {
+    let holds = |name: &str| {
+        let name = name.to_lowercase();
+        words.iter().any(|word| name.contains(word.as_str()))
+    };
+    let names = database::names(connection)?;
+    let mut found: Vec<_> = names
+        .iter()
+        .filter(|(name, _)| words.is_empty() || holds(name))
+        .map(|(name, kind)| (kind.clone(), name.clone()))
+        .collect();
+    for (table, _) in names.iter().filter(|_| !words.is_empty()) {
+        // A view over something that is gone has no columns.
+        let columns = match database::columns(connection, table) {
+            Err(QueryError::Sqlite(_)) => continue,
+            other => other?,
+        };
+        let named = columns.into_iter().filter(|column| holds(&column.name));
+        found.extend(named.map(|column| ("column".to_owned(), format!("{table}.{}", column.name))));
+    }
+    Ok(found)
 }

@@ -9,6 +9,7 @@ use crate::{
 };
 
 mod arguments;
+mod queries;
 mod sources;
 
 /// A bench over a small project in a directory of its own.
@@ -60,7 +61,7 @@ impl Desk {
     fn new() -> Self {
         let (bench, dir) = bench();
         let transcript = Transcript::open(dir.path(), "local-x", &"docs-a".into(), 1).unwrap();
-        Self { tools: Tools::new(Arc::new(bench), Arc::new(transcript)), dir }
+        Self { tools: Tools::new(Arc::new(bench), Some(Arc::new(transcript))), dir }
     }
 
     /// A desk whose ledger has an entry.

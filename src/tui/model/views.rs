@@ -1,6 +1,6 @@
 //! Views above the deck: what they show, and how they stay in range of the story.
 
-use super::list::List;
+use super::{inspect::Inspect, list::List};
 use crate::{
     run::state::{Attempt, LaneId, RowEnd, RowKind, Story},
     tape::{Seq, UnitKey},
@@ -13,6 +13,8 @@ pub enum View {
     Transcript(Transcript),
     /// Everything of one entry or row.
     Entry(EntryView),
+    /// Everything about a unit.
+    Inspect(Box<Inspect>),
     /// Keys.
     Help(List),
     /// The run's remarks.

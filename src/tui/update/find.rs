@@ -56,6 +56,11 @@ fn go(model: &mut Model, story: &Story, forward: bool, here: bool) -> Vec<Effect
             let Some(lane) = view.lane(story) else { return Vec::new() };
             (Over::Entries(lane), before(view.list.selected, story.entries(lane).len()))
         }
+        Some(View::Inspect(view)) if view.is_list() => {
+            let Some(lane) = view.lane(story) else { return Vec::new() };
+            (Over::Rows(lane), before(view.actions.selected, story.rows(lane).len()))
+        }
+        Some(View::Inspect(view)) => (Over::Document, before(view.lines.selected, view.laid.lines)),
         Some(View::Entry(view)) => (Over::Document, view.hit.unwrap_or_else(|| before(view.scroll, view.lines))),
         None if model.deck.focus == Pane::Units => {
             let (len, units) = (model.listed(story), &story.state.units);
@@ -94,6 +99,14 @@ fn land(model: &mut Model, story: &Story, place: usize) {
             let len = view.lane(story).map_or(0, |lane| story.entries(lane).len());
             view.list.select(place, len);
         }
+        Some(View::Inspect(view)) if view.is_list() => {
+            let len = view.lane(story).map_or(0, |lane| story.rows(lane).len());
+            view.select(place, len);
+        }
+        Some(View::Inspect(view)) => {
+            view.hit = Some(place);
+            view.select_line(place);
+        }
         Some(View::Entry(view)) => {
             view.hit = Some(place);
             view.scroll = place.saturating_sub(2);
@@ -111,8 +124,14 @@ fn land(model: &mut Model, story: &Story, place: usize) {
 /// The next or the previous failure of the pane.
 pub(super) fn failure(model: &mut Model, story: &Story, forward: bool) {
     let entries = story.state.entries;
+    if let Some(View::Inspect(view)) = model.views.last_mut() {
+        if !super::inspect::failure(view, story, forward) {
+            model.say("no failure here");
+        }
+        return;
+    }
     let hit = match model.views.last() {
-        Some(View::Help(_)) => return,
+        Some(View::Help(_) | View::Inspect(_)) => return,
         Some(View::Log(list)) => {
             let remarks = story.remarks();
             nearest(remarks.len(), list.selected, forward, |row| {

@@ -7,7 +7,7 @@ use crate::{
     tui::{
         effect::Effect,
         handout::{Reading, Tool, Wish},
-        model::{EntryView, Model, Of, Pane, Part, Subject, View, row_parts},
+        model::{EntryView, Model, Of, Pane, Panel, Part, Subject, View, row_parts},
     },
 };
 
@@ -22,6 +22,16 @@ pub(super) fn hand_out(model: &mut Model, story: &Story, tool: Tool) -> Vec<Effe
             view.lane(story).map(|lane| attempt(story, lane, Some(view.list.selected), tool))
         }
         Some(View::Entry(view)) => Some(entry(view, tool)),
+        Some(View::Inspect(view)) if view.panel == Panel::Actions => {
+            view.lane(story).and_then(|lane| row(story, lane, view.actions.selected, tool))
+        }
+        Some(View::Inspect(view)) => Some(Wish {
+            tool,
+            what: view.panel.word().into(),
+            entries: Vec::new(),
+            reading: Reading::Document,
+            at: Some(view.lines.selected),
+        }),
         None if model.deck.focus == Pane::Units => {
             model.attempt(story).map(|(_, shown)| attempt(story, shown.lane, None, tool))
         }

@@ -8,7 +8,7 @@ use crate::{
     tui::{
         effect::Effect,
         layout,
-        model::{Line, Model, Pane, View},
+        model::{Line, Model, Pane, Side, View},
     },
 };
 
@@ -34,6 +34,19 @@ pub(super) fn click(model: &mut Model, story: &Story, x: u16, y: u16) -> Vec<Eff
         Some(View::Log(list)) => {
             if let Some(row) = clicked(layout::inner(plan.body)) {
                 list.select(list.offset + row, story.remarks().len());
+            }
+        }
+        Some(View::Inspect(view)) => {
+            let areas = view.areas(plan.body);
+            let len = view.lane(story).map_or(0, |lane| story.rows(lane).len());
+            if let Some(row) = areas.actions.and_then(clicked).map(|row| view.actions.offset + row) {
+                view.side = Side::Actions;
+                if row < len {
+                    view.select(row, len);
+                }
+            } else if let Some(row) = areas.detail.and_then(clicked) {
+                view.side = Side::Detail;
+                view.select_line(view.lines.offset + row);
             }
         }
         Some(View::Entry(_) | View::Help(_)) => {}

@@ -1,7 +1,7 @@
 //! Orders to the run, leaving, and copying: what reaches beyond the screen, and the questions before it.
 
 use crate::{
-    run::state::{LaneId, RowKind, Story, Unit, UnitStatus},
+    run::state::{LaneId, Row, RowKind, Story, Unit, UnitStatus},
     tape::{Seq, UnitKey},
     tui::{
         effect::{Command, Effect},
@@ -17,6 +17,7 @@ pub(super) fn target<'a>(model: &Model, story: &'a Story) -> Option<&'a Unit> {
         Some(View::Transcript(Transcript { unit, .. }) | View::Entry(EntryView { unit, .. })) => {
             story.state.units.iter().find(|known| known.key == *unit)
         }
+        Some(View::Inspect(view)) => view.unit(story),
         _ => model.unit(story),
     }
 }
@@ -173,17 +174,23 @@ pub(super) fn copy(model: &Model, story: &Story) -> Vec<Effect> {
         Some(View::Log(list)) => story.remarks().get(list.selected).map_or_else(Vec::new, |remark| {
             vec![Effect::Copy { text: remark.text.clone(), what: "remark".to_owned() }]
         }),
+        Some(View::Inspect(view)) => super::inspect::copy(view, story),
         Some(View::Help(_)) => Vec::new(),
         None if model.deck.focus == Pane::Units => copy_name(model, story),
         None => {
             let Some(lane) = model.deck.lane else { return Vec::new() };
             let Some(row) = story.rows(lane).get(model.deck.stream.selected) else { return Vec::new() };
-            let mut seqs = vec![row.first()];
-            seqs.extend(row.last(story.state.entries).filter(|last| *last != row.first()));
-            let what = if row.kind == RowKind::Tool { "call and result" } else { "entry" };
-            vec![Effect::CopyEntries { seqs, what: what.to_owned() }]
+            copy_row(story, row)
         }
     }
+}
+
+/// The lines behind a row.
+pub(super) fn copy_row(story: &Story, row: &Row) -> Vec<Effect> {
+    let mut seqs = vec![row.first()];
+    seqs.extend(row.last(story.state.entries).filter(|last| *last != row.first()));
+    let what = if row.kind == RowKind::Tool { "call and result" } else { "entry" };
+    vec![Effect::CopyEntries { seqs, what: what.to_owned() }]
 }
 
 fn copy_entry(story: &Story, lane: LaneId, index: usize) -> Vec<Effect> {
@@ -195,6 +202,7 @@ fn copy_entry(story: &Story, lane: LaneId, index: usize) -> Vec<Effect> {
 pub(super) fn copy_name(model: &Model, story: &Story) -> Vec<Effect> {
     let Some(unit) = target(model, story) else { return Vec::new() };
     let session = match model.views.last() {
+        Some(View::Inspect(view)) => return super::inspect::copy_name(view, story),
         Some(View::Transcript(view)) => view.attempt(story).and_then(|(_, attempt)| attempt.session.clone()),
         _ => None,
     };

@@ -2,7 +2,7 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{Pen, Scene, pane};
+use super::{Scene, pane, reader};
 use crate::tui::{
     model::{EntryView, Subject},
     text,
@@ -30,14 +30,5 @@ pub fn draw(scene: &Scene<'_>, view: &EntryView, area: Rect, buf: &mut Buffer) {
         format!(" {lines} lines ")
     };
     let inside = pane(scene, area, true, &[(Role::Strong, &key), (Role::Dim, &place)], &[(Role::Dim, &shown)], buf);
-    for (y, (index, line)) in (inside.y..inside.bottom()).zip(document.lines.iter().enumerate().skip(view.scroll)) {
-        let row = Rect { y, height: 1, ..inside };
-        let mut pen = Pen::row(scene, buf, row);
-        for (role, text) in line {
-            pen.put(*role, text);
-        }
-        if view.hit == Some(index) {
-            buf.set_style(row, scene.theme.style(Role::Match));
-        }
-    }
+    reader::draw(scene, document, view.scroll, None, view.hit, inside, buf);
 }

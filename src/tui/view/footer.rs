@@ -71,18 +71,25 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
             let rest = [Action::Search, Action::NextFailure, Action::Copy];
             [Action::Back, Action::Open].into_iter().chain(attempts).chain(rest).collect()
         }
+        Some(View::Inspect(view)) => {
+            let several = view.unit(scene.story).is_some_and(|unit| unit.attempts.len() > 1);
+            let attempts = several.then_some(Action::Right);
+            let rest = [Action::Counterpart, Action::Search, Action::NextFailure, Action::Copy, Action::NextPane];
+            [Action::Back, Action::Open].into_iter().chain(attempts).chain(rest).collect()
+        }
         Some(View::Entry(_)) => vec![Action::Back, Action::Right, Action::Search, Action::Copy, Action::NextFailure],
-        None if !model.live => vec![Action::Open, Action::Play, Action::StepForward, Action::NextPane],
+        None if !model.live => vec![Action::Open, Action::Inspect, Action::Play, Action::StepForward, Action::NextPane],
         None if failed => vec![
             Action::Retry,
             Action::RetryWith,
+            Action::Inspect,
             Action::RetryFailed,
             Action::Open,
             Action::NextPane,
             Action::NextFailure,
         ],
-        None if over => vec![Action::Open, Action::Retry, Action::RetryWith, Action::NextPane],
-        None => vec![Action::Open, Action::Stop, Action::NextPane],
+        None if over => vec![Action::Open, Action::Inspect, Action::Retry, Action::RetryWith, Action::NextPane],
+        None => vec![Action::Open, Action::Inspect, Action::Stop, Action::NextPane],
     };
     if model.views.is_empty() {
         if model.deck.listing.is_filtered() || model.search.is_some() {

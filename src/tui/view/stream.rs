@@ -208,7 +208,8 @@ fn title(scene: &Scene<'_>, unit: &Unit, attempt: Option<(usize, &Attempt)>) -> 
     title
 }
 
-fn row(scene: &Scene<'_>, row: &Row, area: Rect, buf: &mut Buffer) {
+/// Paints one row.
+pub(super) fn row(scene: &Scene<'_>, row: &Row, area: Rect, buf: &mut Buffer) {
     let entries = scene.story.state.entries;
     let (kind, end) = (row.kind, row.end(entries));
     let unread = RowLine::default();

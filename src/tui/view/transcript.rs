@@ -4,6 +4,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{Pen, Scene, clock, pane};
 use crate::{
+    run::state::Unit,
     tape::{Seq, note::StopReason},
     tui::{
         model::Transcript,
@@ -28,7 +29,10 @@ pub fn draw(scene: &Scene<'_>, view: &Transcript, area: Rect, buf: &mut Buffer) 
     let sign = unit.map_or("", |unit| scene.theme.glyphs.status(unit.status));
     let title = [(role, sign), (Role::Text, " "), (Role::Strong, key.as_ref()), (Role::Dim, " transcript")];
     let inside = pane(scene, area, true, &title, &[(Role::Dim, &right)], buf);
-    tabs(scene, view, Rect { height: inside.height.min(1), ..inside }, buf);
+    if let Some(unit) = unit {
+        let shown = view.attempt(scene.story).map(|(index, _)| index);
+        tabs(scene, unit, shown, Rect { height: inside.height.min(1), ..inside }, buf);
+    }
     let rows = Rect { y: inside.y + 1, height: inside.height.saturating_sub(1), ..inside };
     if entries.is_empty() {
         Pen::row(scene, buf, rows).put(Role::Dim, "no lines yet");
@@ -43,10 +47,9 @@ pub fn draw(scene: &Scene<'_>, view: &Transcript, area: Rect, buf: &mut Buffer) 
     }
 }
 
-fn tabs(scene: &Scene<'_>, view: &Transcript, area: Rect, buf: &mut Buffer) {
-    let Some(unit) = scene.story.state.units.iter().find(|unit| unit.key == view.unit) else { return };
+/// Paints the attempts of a unit as tabs, and the session of the one that is shown.
+pub(super) fn tabs(scene: &Scene<'_>, unit: &Unit, shown: Option<usize>, area: Rect, buf: &mut Buffer) {
     let mut pen = Pen::row(scene, buf, area);
-    let shown = view.attempt(scene.story).map(|(index, _)| index);
     for (index, attempt) in unit.attempts.iter().enumerate() {
         let here = Some(index) == shown;
         let word = match (&attempt.verdict, attempt.ended_at) {

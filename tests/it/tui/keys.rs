@@ -188,7 +188,7 @@ fn search_finds_units_rows_lines_and_text() {
     assert!(record("j<enter>gg/ledger<enter><enter>").text().contains("daily mart is built from the ledger"));
     let document = record("<enter><enter>/recoverable<enter>");
     assert!(document.text().contains("tool_failures = \"recoverable\""), "{}", document.text());
-    assert!(record("/lookml<enter><esc>").text().contains("Enter inspect"));
+    assert!(record("/lookml<enter><esc>").text().contains("Enter open"));
     assert!(record("n").text().contains("nothing searched yet; / searches"));
 }
 

@@ -1,0 +1,132 @@
+//! What a database holds: tables and views, their columns, and what values look like.
+
+use rusqlite::Connection;
+
+use super::{Cell, Most, QueryError, guard};
+
+/// Rows that sample values are taken from.
+const SAMPLED: usize = 20;
+/// Sample values of a column.
+const SAMPLES: usize = 3;
+
+/// A table or view.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Table {
+    /// Its name.
+    pub(crate) name: String,
+    /// `table` or `view`.
+    pub(crate) kind: String,
+    /// Its columns, in order.
+    pub(crate) columns: Vec<Column>,
+    /// Foreign keys, as `column → table.column`.
+    pub(crate) keys: Vec<String>,
+    /// Why it cannot be read.
+    pub(crate) problem: Option<String>,
+}
+
+/// One column.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Column {
+    /// Its name.
+    pub(crate) name: String,
+    /// The type that it is declared with; may be empty.
+    pub(crate) kind: String,
+    /// It may be null.
+    pub(crate) nullable: bool,
+    /// It is part of the primary key.
+    pub(crate) is_key: bool,
+    /// A few different values.
+    pub(crate) samples: Vec<String>,
+}
+
+/// Name and kind of every table and view, sorted by name.
+pub(crate) fn names(connection: &Connection) -> Result<Vec<(String, String)>, QueryError> {
+    const ALL: &str = "SELECT name, type FROM sqlite_schema WHERE type IN ('table', 'view') \
+        AND name NOT LIKE 'sqlite!_%' ESCAPE '!' ORDER BY name";
+    let mut statement = connection.prepare(ALL)?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Names of the columns of `table`.
+pub(crate) fn columns(connection: &Connection, table: &str) -> Result<Vec<Column>, QueryError> {
+    const COLUMNS: &str = "SELECT name, type, \"notnull\", pk FROM pragma_table_xinfo(?1) WHERE hidden <> 1";
+    let mut statement = connection.prepare(COLUMNS)?;
+    let rows = statement.query_map([table], |row| {
+        Ok(Column {
+            name: row.get(0)?,
+            kind: row.get(1)?,
+            nullable: !row.get::<_, bool>(2)?,
+            is_key: row.get::<_, i64>(3)? > 0,
+            samples: Vec::new(),
+        })
+    })?;
+    let mut columns: Vec<Column> = rows.collect::<Result<_, _>>()?;
+    let mut keys = columns.iter_mut().filter(|column| column.is_key);
+    // The one integer key of a table is its row number, which is always there.
+    if let (Some(only), None) = (keys.next(), keys.next())
+        && only.kind.eq_ignore_ascii_case("INTEGER")
+    {
+        only.nullable = false;
+    }
+    Ok(columns)
+}
+
+/// Everything about the table or view `name`.
+pub(crate) fn describe(connection: &Connection, name: &str, kind: &str) -> Result<Table, QueryError> {
+    let mut table = Table { name: name.to_owned(), kind: kind.to_owned(), ..Table::default() };
+    match look_into(connection, &mut table) {
+        // A view over something that is gone still has a name to tell of.
+        Err(QueryError::Sqlite(problem)) => table.problem = Some(problem),
+        other => other?,
+    }
+    Ok(table)
+}
+
+fn look_into(connection: &Connection, table: &mut Table) -> Result<(), QueryError> {
+    table.columns = columns(connection, &table.name)?;
+    table.keys = keys(connection, &table.name)?;
+    let rows = match sample(connection, &table.name) {
+        // Without samples the rest is still worth telling.
+        Err(QueryError::TooLarge(_)) => Vec::new(),
+        other => other?,
+    };
+    for (index, column) in table.columns.iter_mut().enumerate() {
+        column.samples = different(rows.iter().filter_map(|row| row.get(index)));
+    }
+    Ok(())
+}
+
+fn keys(connection: &Connection, table: &str) -> Result<Vec<String>, QueryError> {
+    const KEYS: &str = "SELECT \"from\", \"table\", \"to\" FROM pragma_foreign_key_list(?1) ORDER BY id, seq";
+    let mut statement = connection.prepare(KEYS)?;
+    let rows = statement.query_map([table], |row| {
+        let (from, to): (String, Option<String>) = (row.get(0)?, row.get(2)?);
+        let target: String = row.get(1)?;
+        Ok(to.map_or_else(|| format!("{from} → {target}"), |to| format!("{from} → {target}.{to}")))
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+fn sample(connection: &Connection, table: &str) -> Result<Vec<Vec<Cell>>, QueryError> {
+    let sql = format!("SELECT * FROM \"{}\" LIMIT {SAMPLED}", table.replace('"', "\"\""));
+    Ok(guard::query(connection, &sql, Most { rows: SAMPLED, chars: 20_000 })?.rows)
+}
+
+fn different<'a>(cells: impl Iterator<Item = &'a Cell>) -> Vec<String> {
+    const LONGEST: usize = 60;
+    let mut samples = Vec::new();
+    for cell in cells.filter(|cell| **cell != Cell::Null) {
+        let text = match cell {
+            Cell::Text { head, .. } => head.chars().take(LONGEST).collect(),
+            other => other.to_string(),
+        };
+        if !samples.contains(&text) {
+            samples.push(text);
+        }
+        if samples.len() == SAMPLES {
+            break;
+        }
+    }
+    samples
+}

@@ -1,0 +1,110 @@
+//! One value of a row, short enough to show.
+
+use std::fmt;
+
+use rusqlite::types::ValueRef;
+use serde_json::Value;
+
+/// Most characters of a cell.
+const WIDEST: usize = 2_000;
+/// Fewest characters that say something.
+const NARROWEST: usize = 16;
+/// Bytes of a blob that are shown.
+const HEAD: usize = 16;
+
+/// One value.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Cell {
+    /// No value.
+    Null,
+    /// A whole number.
+    Int(i64),
+    /// A number.
+    Real(f64),
+    /// Text; what is not UTF-8 in it is replaced.
+    Text {
+        /// As much of it as is shown.
+        head: String,
+        /// Its length in characters, if it is cut.
+        cut: Option<usize>,
+    },
+    /// Bytes.
+    Blob {
+        /// The first of them.
+        head: Vec<u8>,
+        /// How many there are.
+        len: usize,
+    },
+}
+
+impl Cell {
+    /// Characters that a cell may have when a row of `columns` has to fit into `chars`.
+    pub(super) fn widest(chars: usize, columns: usize) -> usize {
+        (chars / 2 / columns.max(1)).clamp(NARROWEST, WIDEST)
+    }
+
+    /// The value, cut after `widest` characters.
+    pub(super) fn of(value: ValueRef<'_>, widest: usize) -> Self {
+        match value {
+            ValueRef::Null => Self::Null,
+            ValueRef::Integer(number) => Self::Int(number),
+            ValueRef::Real(number) => Self::Real(number),
+            ValueRef::Text(bytes) => {
+                let text = String::from_utf8_lossy(bytes);
+                match text.char_indices().nth(widest) {
+                    Some((end, _)) => {
+                        let head = text.get(..end).unwrap_or_default().to_owned();
+                        Self::Text { head, cut: Some(text.chars().count()) }
+                    }
+                    None => Self::Text { head: text.into_owned(), cut: None },
+                }
+            }
+            ValueRef::Blob(bytes) => Self::Blob { head: bytes.get(..HEAD).unwrap_or(bytes).to_vec(), len: bytes.len() },
+        }
+    }
+
+    /// Characters that it takes in a table.
+    pub(super) fn width(&self) -> usize {
+        self.to_string().chars().count() + 3
+    }
+
+    /// For programs.
+    pub(crate) fn json(&self) -> Value {
+        match self {
+            Self::Null => Value::Null,
+            Self::Int(number) => (*number).into(),
+            Self::Real(number) => (*number).into(),
+            Self::Text { head, cut: None } => head.as_str().into(),
+            Self::Text { .. } | Self::Blob { .. } => self.to_string().into(),
+        }
+    }
+}
+
+/// As it stands in a Markdown table: on one line, with nothing in it that ends a cell.
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Null => f.write_str("NULL"),
+            Self::Int(number) => write!(f, "{number}"),
+            Self::Real(number) => write!(f, "{number}"),
+            Self::Text { head, cut } => {
+                for c in head.chars() {
+                    match c {
+                        '|' => f.write_str("\\|")?,
+                        c if c.is_control() => write!(f, "{}", c.escape_default())?,
+                        c => write!(f, "{c}")?,
+                    }
+                }
+                cut.map_or(Ok(()), |all| write!(f, "… [{all} characters]"))
+            }
+            Self::Blob { head, len } => {
+                write!(f, "<blob of {len} bytes")?;
+                if !head.is_empty() {
+                    f.write_str(": ")?;
+                }
+                head.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+                if head.len() < *len { f.write_str("…>") } else { f.write_str(">") }
+            }
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Hostile questions and hostile files.
+
+use std::fs;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const ALL: Most = Most { rows: 100, chars: 40_000 };
+
+/// A small shop.
+fn shop() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().canonicalize().unwrap().join("shop.db");
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    connection
+        .execute_batch(
+            "PRAGMA synchronous = OFF;
+             CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT NOT NULL);
+             CREATE TABLE orders (id INTEGER PRIMARY KEY, customer_id INTEGER REFERENCES customers(id), total REAL, raw BLOB);
+             CREATE TABLE \"odd \"\"name.x\" (\"select\" TEXT);
+             CREATE VIEW big_orders AS SELECT id, total FROM orders WHERE total > 10;
+             CREATE VIEW broken AS SELECT missing FROM nowhere;
+             INSERT INTO customers VALUES (1, 'Ann'), (2, 'Bob | and \n co');
+             INSERT INTO orders VALUES (1, 1, 9.5, x'00ff'), (2, 2, 20, zeroblob(100)), (3, NULL, NULL, NULL);
+             CREATE TRIGGER boom AFTER INSERT ON orders BEGIN DELETE FROM customers; END;",
+        )
+        .unwrap();
+    (dir, path)
+}
+
+fn run(path: &Path, sql: &str, most: Most) -> Result<Rows, QueryError> {
+    let sql = sql.to_owned();
+    ask(path, PATIENCE, move |connection| query(connection, &sql, most))
+}
+
+fn shown(rows: &Rows) -> Vec<String> {
+    rows.rows.iter().map(|row| row.iter().map(ToString::to_string).collect::<Vec<_>>().join(";")).collect()
+}
+
+#[test]
+fn rows_come_back_with_every_kind_of_value() {
+    let (_dir, path) = shop();
+    let rows = run(&path, "SELECT * FROM orders; -- all", ALL).unwrap();
+    assert_eq!(rows.headers, ["id", "customer_id", "total", "raw"]);
+    assert_eq!(
+        shown(&rows),
+        [
+            "1;1;9.5;<blob of 2 bytes: 00ff>",
+            "2;2;20;<blob of 100 bytes: 00000000000000000000000000000000…>",
+            "3;NULL;NULL;NULL"
+        ]
+    );
+    assert!(!rows.truncated);
+    let odd = run(&path, "SELECT name, CAST(x'61ff62' AS TEXT), 9e999, x'' FROM customers WHERE id = 2", ALL).unwrap();
+    assert_eq!(shown(&odd), ["Bob \\| and \\n co;a\u{fffd}b;inf;<blob of 0 bytes>"]);
+    assert_eq!(odd.rows[0][2].json(), serde_json::Value::Null);
+    assert_eq!(run(&path, "WITH t(n) AS (VALUES (1), (2)) SELECT sum(n) AS s FROM t", ALL).unwrap().headers, ["s"]);
+    assert_eq!(run(&path, "SELECT * FROM orders WHERE 0", ALL).unwrap().rows.len(), 0);
+    assert_eq!(run(&path, "SELECT name FROM pragma_table_info('orders')", ALL).unwrap().rows.len(), 4);
+    assert_eq!(run(&path, "EXPLAIN QUERY PLAN SELECT * FROM orders", ALL).unwrap().rows.len(), 1);
+}
+
+#[test]
+fn whatever_writes_is_refused_and_the_file_stays_as_it_is() {
+    let (dir, path) = shop();
+    let before = fs::read(&path).unwrap();
+    let other = dir.path().join("other.db");
+    let attach = format!("ATTACH DATABASE '{}' AS x", other.display());
+    let vacuum = format!("VACUUM INTO '{}'", other.display());
+    for sql in [
+        "INSERT INTO orders VALUES (9, 1, 1, NULL)",
+        "UPDATE orders SET total = 0",
+        "DELETE FROM orders",
+        "REPLACE INTO customers VALUES (1, 'x')",
+        "INSERT INTO orders VALUES (9, 1, 1, NULL) RETURNING id",
+        "WITH x AS (SELECT 1) DELETE FROM orders",
+        "DROP TABLE orders",
+        "CREATE TABLE t (a)",
+        "CREATE TEMP TABLE t (a)",
+        "CREATE VIRTUAL TABLE t USING fts5(a)",
+        "CREATE TEMP TRIGGER t AFTER INSERT ON orders BEGIN SELECT 1; END",
+        "ALTER TABLE orders ADD COLUMN x",
+        "REINDEX",
+        "ANALYZE",
+        "VACUUM",
+        &vacuum,
+        &attach,
+        "ATTACH ':memory:' AS x",
+        "DETACH main",
+        "BEGIN IMMEDIATE",
+        "COMMIT",
+        "SAVEPOINT s",
+        "PRAGMA query_only = 0",
+        "PRAGMA journal_mode = WAL",
+        "PRAGMA writable_schema = 1",
+        "PRAGMA user_version = 7",
+        "PRAGMA database_list",
+        "SELECT * FROM pragma_user_version",
+        "SELECT load_extension('x')",
+        "SELECT LOAD_EXTENSION('x')",
+        "SELECT fts3_tokenizer('simple')",
+        "EXPLAIN DELETE FROM orders",
+        "SELECT writefile('x', 'y')",
+        "RELEASE s",
+        "INSERT INTO sqlite_schema VALUES (1, 2, 3, 4, 5)",
+        "SELECT 1; DELETE FROM orders",
+        "DELETE FROM orders; SELECT 1",
+    ] {
+        let error = run(&path, sql, ALL).unwrap_err();
+        let refused = matches!(error, QueryError::NotReading | QueryError::Several);
+        let has_no_such_function = ["no such function", "not authorized to use function"];
+        let says = |text: &&str| error.to_string().contains(text);
+        assert!(refused || has_no_such_function.iter().any(says), "{sql}: {error}");
+    }
+    assert_eq!(run(&path, "SELECT 1; SELECT 2", ALL), Err(QueryError::Several));
+    assert_eq!(run(&path, " ;; -- nothing\n/* at all */", ALL), Err(QueryError::Nothing));
+    assert_eq!(run(&path, "SELEC 1", ALL).unwrap_err().to_string(), "near \"SELEC\": syntax error at offset 0");
+    assert!(
+        run(&path, "SELECT nosuch FROM orders", ALL).unwrap_err().to_string().starts_with("no such column: nosuch")
+    );
+    assert_eq!(fs::read(&path).unwrap(), before);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing lies beside it");
+}
+
+#[test]
+fn what_runs_for_ever_is_stopped() {
+    let (_dir, path) = shop();
+    for sql in [
+        "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t",
+        "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n FROM t WHERE n < 0",
+        "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t LIMIT 100000) SELECT count(*) FROM t a, t b, t c",
+    ] {
+        let (began, sql) = (Instant::now(), sql.to_owned());
+        let found = ask(&path, Duration::from_millis(150), move |connection| query(connection, &sql, ALL));
+        assert_eq!(found, Err(QueryError::TooSlow(1)));
+        assert!(began.elapsed() < Duration::from_secs(2));
+    }
+}
+
+#[test]
+fn a_million_rows_are_as_many_as_were_asked_for() {
+    let (_dir, path) = shop();
+    let million = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t LIMIT 1000000) SELECT n, 'x' FROM t";
+    let rows = run(&path, million, ALL).unwrap();
+    assert_eq!((rows.rows.len(), rows.truncated), (100, true));
+    let wide = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT hex(zeroblob(900)) FROM t";
+    let rows = run(&path, wide, Most { rows: 1_000, chars: 10_000 }).unwrap();
+    assert_eq!((rows.rows.len(), rows.truncated), (5, true));
+    assert!(!run(&path, "SELECT * FROM orders LIMIT 2", Most { rows: 2, chars: 9_999 }).unwrap().truncated);
+}
+
+#[test]
+fn huge_values_are_cut_or_refused() {
+    let (_dir, path) = shop();
+    let rows = run(&path, "SELECT hex(zeroblob(400000)), 'é'", ALL).unwrap();
+    let text = rows.rows[0][0].to_string();
+    assert!(text.ends_with("0… [800000 characters]") && text.len() < 2_100, "{}", text.len());
+    for sql in ["SELECT zeroblob(1000000000)", "SELECT randomblob(2000000)", "SELECT printf('%.*c', 2000000, 'x')"] {
+        assert_eq!(run(&path, sql, ALL), Err(QueryError::TooLarge(1024 * 1024)), "{sql}");
+    }
+    let columns: Vec<String> = (0..1_500).map(|n| format!("'{}' AS c{n}", "y".repeat(50))).collect();
+    let rows = run(&path, &format!("SELECT {}", columns.join(", ")), ALL).unwrap();
+    assert!(rows.rows[0].iter().all(|cell| cell.to_string().chars().count() < 40));
+}
+
+#[test]
+fn tables_are_described_as_they_are() {
+    let (_dir, path) = shop();
+    let (names, tables) = ask(&path, PATIENCE, |connection| {
+        let names = names(connection)?;
+        let tables =
+            names.iter().map(|(name, kind)| describe(connection, name, kind)).collect::<Result<Vec<_>, _>>()?;
+        Ok((names, tables))
+    })
+    .unwrap();
+    let names: Vec<&str> = names.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["big_orders", "broken", "customers", "odd \"name.x", "orders"]);
+    insta::assert_debug_snapshot!(tables);
+}
+
+#[test]
+fn files_that_are_no_database_say_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    fs::write(root.join("text.db"), "not a database, but long enough to look like one".repeat(40)).unwrap();
+    fs::write(root.join("empty.db"), "").unwrap();
+    assert_eq!(run(&root.join("text.db"), "SELECT 1", ALL).unwrap_err().to_string(), "file is not a database");
+    assert!(run(&root.join("none.db"), "SELECT 1", ALL).unwrap_err().to_string().contains("unable to open"));
+    assert_eq!(run(&root.join("empty.db"), "SELECT 1", ALL).unwrap().rows.len(), 1, "SQLite takes it for a new one");
+    let (shop_dir, path) = shop();
+    std::os::unix::fs::symlink(&path, shop_dir.path().join("link.db")).unwrap();
+    let linked = shop_dir.path().canonicalize().unwrap().join("link.db");
+    assert!(run(&linked, "SELECT 1", ALL).is_err(), "the way to it was resolved before");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[5_000..].iter_mut().for_each(|byte| *byte = 0x5a);
+    fs::write(&path, bytes).unwrap();
+    assert!(run(&path, "SELECT * FROM orders, customers", ALL).is_err());
+}
+
+#[test]
+fn names_that_are_no_text_are_refused_without_a_panic() {
+    let (_dir, path) = shop();
+    rusqlite::Connection::open(&path).unwrap().execute_batch("CREATE TABLE zzzz (a)").unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let broken: Vec<u8> = bytes.iter().map(|byte| if *byte == b'z' { 0xff } else { *byte }).collect();
+    fs::write(&path, broken).unwrap();
+    assert_eq!(run(&path, "SELECT 1", ALL), Err(QueryError::Names));
+}
+
+#[test]
+fn a_database_in_use_can_be_read() {
+    let (_dir, path) = shop();
+    let writer = rusqlite::Connection::open(&path).unwrap();
+    writer.pragma_update(None, "journal_mode", "WAL").unwrap();
+    writer.execute_batch("BEGIN; INSERT INTO customers VALUES (3, 'Cy')").unwrap();
+    assert_eq!(shown(&run(&path, "SELECT count(*) FROM customers", ALL).unwrap()), ["2"]);
+    writer.execute_batch("COMMIT").unwrap();
+    assert_eq!(shown(&run(&path, "SELECT count(*) FROM customers", ALL).unwrap()), ["3"]);
+}
+
+#[test]
+fn paths_and_urls_name_files() {
+    let connection = |driver: &str, path: Option<&str>, url: Option<&str>| Connection {
+        id: "c".into(),
+        driver: Some(driver.into()),
+        source: None,
+        subdir: path.map(str::to_owned),
+        url: url.map(str::to_owned),
+    };
+    let at = |path, url| super::path(Path::new("/p"), &connection("sqlite", path, url));
+    assert_eq!(at(Some("data/x.db"), None), Some("/p/data/x.db".into()));
+    assert_eq!(at(None, Some("sqlite:///srv/x.db")), Some("/srv/x.db".into()));
+    assert_eq!(at(None, Some("sqlite:x.db")), Some("/p/x.db".into()));
+    assert_eq!(at(None, Some("file:x.db")), Some("/p/x.db".into()));
+    assert_eq!((at(None, None), at(Some(""), None)), (None, None));
+    assert_eq!(super::path(Path::new("/p"), &connection("postgres", Some("x"), None)), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+    #[test]
+    fn no_statement_changes_the_file(
+        words in prop::collection::vec(prop::sample::select(vec![
+            "SELECT", "DELETE", "FROM", "INSERT INTO", "orders", "customers", "VALUES", "(1)", "1", "*", ";", "WITH x AS (SELECT 1)",
+            "PRAGMA", "user_version", "=", "DROP TABLE", "ATTACH", "':memory:'", "AS", "x", "UPDATE", "SET", "total", ",", "--", "'",
+            "CREATE TABLE", "t(a)", "RETURNING", "BEGIN", "VACUUM", "INTO", "'/tmp/ingestdeck-never'", "UNION", "WHERE", "\u{0}",
+        ]), 1..9),
+    ) {
+        let (dir, path) = shop();
+        let before = fs::read(&path).unwrap();
+        let _ = run(&path, &words.join(" "), ALL);
+        prop_assert_eq!(fs::read(&path).unwrap(), before);
+        prop_assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        prop_assert!(!Path::new("/tmp/ingestdeck-never").exists());
+    }
+}

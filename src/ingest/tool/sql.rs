@@ -1,0 +1,303 @@
+//! `sql_execution` and `entity_details`: questions to the SQLite file of a connection.
+
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Bench, LONGEST, Tool, miss};
+use crate::{
+    ingest::{
+        database::{self, Column, Most, PATIENCE, QueryError, Rows, Table},
+        project::nearest,
+        schema::shown,
+    },
+    units::ToolReply,
+};
+
+/// Most characters of a result; the rest of an answer is for what is said about it.
+const ROOM: usize = LONGEST - 3_000;
+
+impl Bench {
+    /// Whether any connection can be queried.
+    pub(super) fn has_database(&self) -> bool {
+        self.reach.connections.iter().any(|connection| connection.database.is_some())
+    }
+
+    fn database(&self, id: &str) -> Result<&Path, String> {
+        let connection = self.connection(id)?;
+        connection.database.as_deref().ok_or_else(|| {
+            let open = self.reach.connections.iter().filter(|connection| connection.database.is_some());
+            let ids: Vec<&str> = open.map(|connection| connection.id.as_str()).collect();
+            format!("connection `{id}` cannot be queried; these can: {}", ids.join(", "))
+        })
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct SqlExecution;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SqlInput {
+    /// Connection to ask.
+    #[serde(rename = "connectionId")]
+    connection: String,
+    /// One SELECT or WITH statement, in SQLite's dialect.
+    #[schemars(length(min = 1, max = 100_000))]
+    sql: String,
+    /// Most rows; 100 if left out.
+    #[serde(default, rename = "rowLimit")]
+    #[schemars(range(min = 1, max = 1_000))]
+    row_limit: Option<u32>,
+}
+
+impl Tool for SqlExecution {
+    const NAME: &'static str = "sql_execution";
+    const ABOUT: &'static str = "Run one read-only SELECT or WITH statement on a SQLite connection. Answers a table of at \
+        most rowLimit (1 to 1000, default 100) rows, or what the database says. Stops after 10 seconds.";
+    const READ_ONLY: bool = true;
+    type Input = SqlInput;
+
+    fn offered(bench: &Bench) -> bool {
+        bench.has_database()
+    }
+
+    fn run(bench: &Bench, SqlInput { connection, sql, row_limit }: SqlInput) -> ToolReply {
+        let path = match bench.database(&connection) {
+            Ok(path) => path,
+            Err(why) => return miss(why),
+        };
+        let most = Most { rows: row_limit.unwrap_or(100) as usize, chars: ROOM };
+        let statement = sql.clone();
+        match database::ask(path, PATIENCE, move |connection| database::query(connection, &statement, most)) {
+            Ok(rows) => table(&sql, &rows, most),
+            Err(error) => ToolReply {
+                markdown: format!("SQL execution failed: {error}"),
+                structured: Some(json!({
+                    "headers": [], "rows": [], "rowCount": 0, "truncated": false, "sql": sql, "error": error.to_string(),
+                })),
+                is_error: false,
+            },
+        }
+    }
+}
+
+fn table(sql: &str, found: &Rows, most: Most) -> ToolReply {
+    let Rows { headers, rows, truncated } = found;
+    let line = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
+    let count = rows.len();
+    let mut lines = vec![
+        line(headers.iter().map(|name| shown(name).replace('|', "\\|")).collect()),
+        line(headers.iter().map(|_| "---".to_owned()).collect()),
+    ];
+    lines.extend(rows.iter().map(|row| line(row.iter().map(ToString::to_string).collect())));
+    lines.push(match (count, truncated) {
+        (0, _) => "\nQuery returned no rows.".to_owned(),
+        (_, false) => format!("\n{count} row(s)."),
+        (_, true) if count < most.rows => format!(
+            "\n[the first {count} rows are shown, as more do not fit into one answer; choose fewer columns, or go on \
+             with ORDER BY … LIMIT … OFFSET {count}]"
+        ),
+        (_, true) => format!(
+            "\n[the first {count} rows are shown, which is the rowLimit; raise it (at most 1000), or go on with \
+             ORDER BY … LIMIT … OFFSET {count}]"
+        ),
+    });
+    let values: Vec<Vec<Value>> = rows.iter().map(|row| row.iter().map(database::Cell::json).collect()).collect();
+    ToolReply {
+        markdown: lines.join("\n"),
+        structured: Some(json!({
+            "headers": headers, "rows": values, "rowCount": count, "truncated": truncated, "sql": sql,
+        })),
+        is_error: false,
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct EntityDetails;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EntityInput {
+    /// Connection to ask.
+    #[serde(rename = "connectionId")]
+    connection: String,
+    /// Tables or columns to look up.
+    #[schemars(length(min = 1, max = 50))]
+    targets: Vec<Target>,
+}
+
+/// A table or column, by `display` (`orders`, `main.orders`, `orders.total`) or by `name` and `column`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Target {
+    /// As one would write it in SQL.
+    #[serde(default)]
+    display: Option<String>,
+    /// Not used by SQLite.
+    #[serde(default)]
+    catalog: Option<String>,
+    /// Schema; `main` for SQLite.
+    #[serde(default)]
+    db: Option<String>,
+    /// Table.
+    #[serde(default)]
+    name: Option<String>,
+    /// Column.
+    #[serde(default)]
+    column: Option<String>,
+}
+
+impl Target {
+    /// What it is called in an answer.
+    fn label(&self) -> String {
+        let parts = [&self.catalog, &self.db, &self.name, &self.column];
+        let joined = parts.into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join(".");
+        shown(self.display.as_deref().unwrap_or(&joined))
+    }
+
+    /// The tables and columns that may be meant, the likeliest first. Names may hold dots themselves.
+    fn readings(&self) -> Vec<(String, Option<String>)> {
+        if let Some(name) = &self.name {
+            return vec![(name.clone(), self.column.clone())];
+        }
+        let display = self.display.as_deref().unwrap_or_default().trim();
+        let bare = display.strip_prefix("main.").unwrap_or(display);
+        let mut readings = Vec::new();
+        for text in [display, bare] {
+            readings.push((unquoted(text), None));
+            readings.extend(text.rsplit_once('.').map(|(table, column)| (unquoted(table), Some(unquoted(column)))));
+        }
+        readings
+    }
+}
+
+fn unquoted(name: &str) -> String {
+    let ends = [('"', '"'), ('`', '`'), ('[', ']')];
+    let inner = ends.iter().find_map(|(open, close)| name.strip_prefix(*open)?.strip_suffix(*close));
+    inner.unwrap_or(name).to_owned()
+}
+
+impl Tool for EntityDetails {
+    const NAME: &'static str = "entity_details";
+    const ABOUT: &'static str = "Look up tables, views and columns of a SQLite connection as they are: types, keys, \
+        nullability and sample values. Use it before you name them in a page or source.";
+    const READ_ONLY: bool = true;
+    type Input = EntityInput;
+
+    fn offered(bench: &Bench) -> bool {
+        bench.has_database()
+    }
+
+    fn run(bench: &Bench, EntityInput { connection, targets }: EntityInput) -> ToolReply {
+        let path = match bench.database(&connection) {
+            Ok(path) => path,
+            Err(why) => return miss(why),
+        };
+        if let Some(index) = targets.iter().position(|target| target.display.is_none() && target.name.is_none()) {
+            return miss(format_args!("targets[{index}] names nothing; give it `display`, or `name`"));
+        }
+        let found = database::ask(path, PATIENCE, move |connection| {
+            let names = database::names(connection)?;
+            targets.into_iter().map(|target| look_up(connection, &names, &target)).collect::<Result<Vec<_>, _>>()
+        });
+        match found {
+            Ok(found) => details(&found),
+            Err(error) => miss(format_args!("connection `{connection}`: {error}")),
+        }
+    }
+}
+
+enum Found {
+    Table(Table),
+    NoColumn { label: String, table: Table },
+    Nothing { label: String, closest: Vec<String> },
+}
+
+fn look_up(
+    connection: &rusqlite::Connection,
+    names: &[(String, String)],
+    target: &Target,
+) -> Result<Found, QueryError> {
+    let mut no_column = None;
+    for (wanted, column) in target.readings() {
+        // SQLite does not tell cases apart, but a database may hold what another one made.
+        let exact = names.iter().find(|(name, _)| *name == wanted);
+        let Some((name, kind)) = exact.or_else(|| names.iter().find(|(name, _)| name.eq_ignore_ascii_case(&wanted)))
+        else {
+            continue;
+        };
+        let mut table = database::describe(connection, name, kind)?;
+        let Some(column) = column else { return Ok(Found::Table(table)) };
+        match table.columns.iter().position(|known| known.name.eq_ignore_ascii_case(&column)) {
+            Some(index) => {
+                table.columns = vec![table.columns.swap_remove(index)];
+                return Ok(Found::Table(table));
+            }
+            None => no_column = Some(Found::NoColumn { label: target.label(), table }),
+        }
+    }
+    Ok(no_column.unwrap_or_else(|| {
+        let known: Vec<&str> = names.iter().map(|(name, _)| name.as_str()).collect();
+        let wanted = target.readings().into_iter().map(|(table, _)| table);
+        let closest = wanted.filter_map(|name| nearest(&name, &known)).next().map(str::to_owned);
+        Found::Nothing { label: target.label(), closest: closest.into_iter().collect() }
+    }))
+}
+
+fn details(found: &[Found]) -> ToolReply {
+    let mut text = String::new();
+    let (mut resolved, mut missing) = (Vec::new(), Vec::new());
+    for (index, found) in found.iter().enumerate() {
+        let part = match found {
+            Found::Table(table) => described(table),
+            Found::NoColumn { label, table } => {
+                let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
+                format!("Column not found: {label}\nAvailable columns: {}", names.join(", "))
+            }
+            Found::Nothing { label, closest } if closest.is_empty() => format!("Not found: {label}"),
+            Found::Nothing { label, closest } => {
+                format!("Not found: {label}\nClosest matches: {}", closest.join(", "))
+            }
+        };
+        if !text.is_empty() && text.chars().count() + part.chars().count() > ROOM {
+            text.push_str(&format!("\n\n[the first {index} targets are shown; ask for the others in another call]"));
+            break;
+        }
+        if !text.is_empty() {
+            text.push_str("\n\n");
+        }
+        text.push_str(&part);
+        match found {
+            Found::Table(table) => resolved.push(table.name.as_str()),
+            Found::NoColumn { label, .. } | Found::Nothing { label, .. } => missing.push(label.as_str()),
+        }
+    }
+    let structured = json!({"resolved": resolved, "missing": missing, "scanAvailable": true});
+    ToolReply { markdown: text, structured: Some(structured), is_error: false }
+}
+
+fn described(table: &Table) -> String {
+    let column = |column: &Column| {
+        let kind = if column.kind.is_empty() { "no type" } else { &column.kind };
+        let key = if column.is_key { ", PK" } else { "" };
+        let samples =
+            if column.samples.is_empty() { String::new() } else { format!(" - sample: {}", json!(column.samples)) };
+        format!("- {} ({kind}, nullable={}{key}){samples}", shown(&column.name), column.nullable)
+    };
+    let mut lines = vec![
+        format!("### {}", shown(&table.name)),
+        format!("Type: {} | Native columns: {}", table.kind, table.columns.len()),
+    ];
+    if !table.keys.is_empty() {
+        lines.push(format!("Foreign keys: {}", table.keys.join(", ")));
+    }
+    if let Some(problem) = &table.problem {
+        lines.push(format!("Cannot be read: {problem}"));
+    }
+    lines.push("Columns:".into());
+    lines.extend(table.columns.iter().map(column));
+    lines.join("\n")
+}

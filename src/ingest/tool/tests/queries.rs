@@ -1,0 +1,139 @@
+//! Databases as a model meets them. What a hostile statement or file may do is tested at the database itself.
+
+use super::*;
+
+/// A desk with a SQLite connection `shop` beside the others.
+fn desk() -> Desk {
+    let (mut bench, dir) = bench();
+    let path = dir.path().canonicalize().unwrap().join("shop.db");
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    connection
+        .execute_batch(
+            "PRAGMA synchronous = OFF;
+             CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT NOT NULL);
+             CREATE TABLE orders (id INTEGER PRIMARY KEY, customer_id INTEGER REFERENCES customers (id), total REAL);
+             CREATE VIEW gone AS SELECT missing FROM nowhere;
+             INSERT INTO customers VALUES (1, 'Ann'), (2, 'Bob | Co');
+             INSERT INTO orders VALUES (1, 1, 9.5), (2, 2, NULL);
+             WITH RECURSIVE n(i) AS (SELECT 3 UNION ALL SELECT i + 1 FROM n LIMIT 5000)
+                 INSERT INTO orders SELECT i, 1, i FROM n;",
+        )
+        .unwrap();
+    let shop = Reached { database: Some(path), ..self::connection("shop", "sqlite", true) };
+    bench.reach.connections.push(shop);
+    let transcript = Transcript::open(dir.path(), "local-x", &"docs-a".into(), 1).unwrap();
+    Desk { tools: Tools::new(Arc::new(bench), Some(Arc::new(transcript))), dir }
+}
+
+fn sql(statement: &str) -> Value {
+    json!({"connectionId": "shop", "sql": statement})
+}
+
+#[test]
+fn the_tools_are_there_where_there_is_a_database() {
+    let names = |desk: &Desk| desk.tools.specs().into_iter().map(|spec| spec.name).collect::<Vec<_>>();
+    let (without, with) = (names(&Desk::new()), names(&desk()));
+    assert_eq!(with.len(), without.len() + 2);
+    assert!(with.contains(&"sql_execution") && with.contains(&"entity_details"));
+    let reply = Desk::new().call("sql_execution", sql("SELECT 1"));
+    assert!(reply.is_error && reply.markdown.starts_with("there is no tool `sql_execution`"), "{}", reply.markdown);
+}
+
+#[test]
+fn statements_are_answered_with_a_table_or_the_words_of_the_database() {
+    let desk = desk();
+    let texts = [
+        desk.text("sql_execution", sql("SELECT * FROM customers")),
+        desk.text("sql_execution", sql("SELECT id, total AS \"a | b\" FROM orders WHERE id < 3;")),
+        desk.text("sql_execution", sql("SELECT * FROM customers WHERE 0")),
+        desk.text("sql_execution", json!({"connectionId": "shop", "sql": "SELECT id FROM orders", "rowLimit": 2})),
+        desk.text("sql_execution", sql("SELECT nam FROM customers")),
+        desk.text("sql_execution", sql("DELETE FROM customers")),
+        desk.text("sql_execution", sql("SELECT 1; SELECT 2")),
+        desk.text("sql_execution", json!({"connectionId": "warehouse", "sql": "SELECT 1"})),
+        desk.text("sql_execution", json!({"connectionId": "shp", "sql": "SELECT 1"})),
+    ];
+    insta::assert_snapshot!(texts.join("\n----\n"));
+    let reply = desk.call("sql_execution", sql("SELECT * FROM customers"));
+    assert_eq!(
+        reply.structured.unwrap(),
+        json!({"headers": ["id", "name"], "rows": [[1, "Ann"], [2, "Bob | Co"]], "rowCount": 2, "truncated": false,
+            "sql": "SELECT * FROM customers"})
+    );
+    for arguments in
+        [json!({"connectionId": "shop", "sql": "SELECT 1", "rowLimit": 1001}), json!({"connectionId": "shop"})]
+    {
+        assert!(desk.call("sql_execution", arguments).is_error);
+    }
+}
+
+#[test]
+fn answers_stay_below_the_limit_and_pages_join_to_the_whole() {
+    let desk = desk();
+    let mut seen = Vec::new();
+    loop {
+        let statement =
+            format!("SELECT id, hex(zeroblob(40)) FROM orders ORDER BY id LIMIT 5000 OFFSET {}", seen.len());
+        let arguments = json!({"connectionId": "shop", "sql": statement, "rowLimit": 1000});
+        let reply = desk.call("sql_execution", arguments);
+        assert!(reply.markdown.chars().count() < LONGEST, "{}", reply.markdown.len());
+        let structured = reply.structured.unwrap();
+        let rows = structured["rows"].as_array().unwrap();
+        seen.extend(rows.iter().map(|row| row[0].as_i64().unwrap()));
+        if structured["truncated"] == false {
+            break;
+        }
+        assert!(reply.markdown.ends_with(&format!("OFFSET {}]", rows.len())), "{}", reply.markdown);
+    }
+    assert_eq!(seen, (1..=5_002).collect::<Vec<i64>>());
+}
+
+#[test]
+fn tables_and_columns_are_looked_up_as_one_writes_them() {
+    let desk = desk();
+    let details = |targets: Value| desk.text("entity_details", json!({"connectionId": "shop", "targets": targets}));
+    let texts = [
+        details(
+            json!([{"display": "orders"}, {"display": "main.CUSTOMERS.name"}, {"name": "orders", "column": "total"}]),
+        ),
+        details(json!([{"display": "order"}, {"display": "orders.totl"}, {"display": "zebra.x"}, {"display": "gone"}])),
+        details(json!([{"catalog": null, "db": "main", "name": "customers", "column": null}])),
+        details(json!([{"db": "main"}])),
+    ];
+    insta::assert_snapshot!(texts.join("\n----\n"));
+    let reply = desk
+        .call("entity_details", json!({"connectionId": "shop", "targets": [{"display": "orders"}, {"display": "x"}]}));
+    assert_eq!(reply.structured.unwrap(), json!({"resolved": ["orders"], "missing": ["x"], "scanAvailable": true}));
+    assert!(desk.call("entity_details", json!({"connectionId": "shop", "targets": []})).is_error);
+    assert!(
+        desk.text("entity_details", json!({"connectionId": "notes", "targets": [{"display": "x"}]}))
+            .contains("these can: shop")
+    );
+}
+
+#[test]
+fn hostile_names_of_tables_are_names() {
+    let desk = desk();
+    for name in ["x\"; DROP TABLE orders; --", "' OR 1=1", "../..", "", "\u{0}", &"y".repeat(5_000)] {
+        let text = desk.text("entity_details", json!({"connectionId": "shop", "targets": [{"display": name}]}));
+        assert!(text.starts_with("Not found: "), "{text}");
+    }
+}
+
+#[test]
+fn one_look_finds_tables_and_columns_too() {
+    let desk = desk();
+    let text = desk.text("discover_data", json!({"query": "customer", "connectionId": "shop"}));
+    assert!(
+        text.ends_with("- table: customers [connectionId=shop]\n- column: orders.customer_id [connectionId=shop]"),
+        "{text}"
+    );
+    let some = desk.text("discover_data", json!({"limit": 1}));
+    assert!(
+        some.ends_with("- table: customers [connectionId=shop]\n2 more match; raise limit or narrow the query."),
+        "{some}"
+    );
+    fs::write(desk.root().join("shop.db"), "x".repeat(4_000)).unwrap();
+    let broken = desk.text("discover_data", json!({"query": "customer"}));
+    assert!(broken.contains("connection `shop` cannot be searched: file is not a database"), "{broken}");
+}

@@ -1,0 +1,240 @@
+//! Markdown as a terminal shows it: headings, lists, quotes, code and tables, with their marks dimmed or gone.
+//!
+//! What it does not know it shows as text. It must not follow links or read anything.
+
+use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
+
+use super::{Piece, Role};
+
+/// Longest text that is rendered; a longer one is shown as it is written.
+const MOST: usize = 256 * 1024;
+/// Columns of a level of a list.
+const STEP: usize = 2;
+
+/// The lines of `text`.
+pub(super) fn pieces(text: &str) -> Vec<Piece> {
+    if text.len() > MOST {
+        return vec![Piece::text(Role::Text, text)];
+    }
+    let mut page = Page::default();
+    for event in
+        Parser::new_ext(text, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS)
+    {
+        page.event(event);
+    }
+    page.end_line();
+    page.pieces
+}
+
+#[derive(Default)]
+struct Page {
+    pieces: Vec<Piece>,
+    runs: Vec<(Role, String)>,
+    /// Numbers of the lists that are open; `None` for bullets.
+    lists: Vec<Option<u64>>,
+    /// The sign of the item that begins here.
+    sign: Option<String>,
+    quotes: usize,
+    strong: usize,
+    heading: bool,
+    code: bool,
+    /// Where the open link leads.
+    link: Option<String>,
+    /// Cells of the table row that is open.
+    cells: Option<Vec<(Role, String)>>,
+    /// Something stands above, so that a block needs a gap.
+    started: bool,
+}
+
+impl Page {
+    fn event(&mut self, event: Event<'_>) {
+        match event {
+            Event::Start(tag) => self.start(tag),
+            Event::End(tag) => self.end(tag),
+            Event::Text(text) if self.code => self.code_lines(&text),
+            Event::Text(text) => self.push(self.role(), &text),
+            Event::Code(code) => self.push(Role::JsonText, &code),
+            Event::Html(html) | Event::InlineHtml(html) => {
+                for line in html.split_inclusive('\n') {
+                    self.push(Role::Text, line.trim_end_matches('\n'));
+                    if line.ends_with('\n') {
+                        self.end_line();
+                    }
+                }
+            }
+            Event::SoftBreak => self.push(self.role(), " "),
+            Event::HardBreak => self.end_line(),
+            Event::Rule => {
+                self.gap();
+                self.push(Role::Dim, "───");
+                self.end_line();
+            }
+            Event::TaskListMarker(done) => self.push(Role::Dim, if done { "[x] " } else { "[ ] " }),
+            Event::FootnoteReference(name) | Event::InlineMath(name) | Event::DisplayMath(name) => {
+                self.push(Role::Text, &name);
+            }
+        }
+    }
+
+    fn role(&self) -> Role {
+        if self.strong > 0 || self.heading { Role::Strong } else { Role::Text }
+    }
+
+    fn start(&mut self, tag: Tag<'_>) {
+        match tag {
+            Tag::Paragraph if self.sign.is_none() => self.gap(),
+            Tag::Heading { level, .. } => {
+                self.gap();
+                self.heading = true;
+                self.push(Role::Dim, &format!("{} ", "#".repeat(depth(level))));
+            }
+            Tag::BlockQuote(_) => {
+                self.gap();
+                self.quotes += 1;
+            }
+            Tag::CodeBlock(kind) => {
+                self.gap();
+                if let CodeBlockKind::Fenced(language) = kind
+                    && !language.is_empty()
+                {
+                    self.push(Role::Dim, &language);
+                    self.end_line();
+                }
+                self.code = true;
+            }
+            Tag::List(first) => {
+                self.end_line();
+                if self.lists.is_empty() {
+                    self.gap();
+                }
+                self.lists.push(first);
+            }
+            Tag::Item => {
+                self.end_line();
+                self.sign = Some(match self.lists.last_mut() {
+                    Some(Some(number)) => {
+                        *number += 1;
+                        format!("{}. ", *number - 1)
+                    }
+                    _ => "• ".to_owned(),
+                });
+            }
+            Tag::Table(_) => self.gap(),
+            Tag::TableHead | Tag::TableRow => self.cells = Some(Vec::new()),
+            Tag::TableCell => {
+                if self.cells.as_ref().is_some_and(|cells| !cells.is_empty()) {
+                    self.push(Role::Dim, " │ ");
+                }
+            }
+            Tag::Strong | Tag::Emphasis => self.strong += 1,
+            Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. } => self.link = Some(dest_url.into_string()),
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, tag: TagEnd) {
+        match tag {
+            TagEnd::Paragraph => self.end_line(),
+            TagEnd::Heading(_) => {
+                self.end_line();
+                self.heading = false;
+            }
+            TagEnd::BlockQuote(_) => {
+                self.end_line();
+                self.quotes = self.quotes.saturating_sub(1);
+            }
+            TagEnd::CodeBlock => {
+                self.end_line();
+                self.code = false;
+            }
+            TagEnd::List(_) => {
+                self.end_line();
+                self.lists.pop();
+            }
+            TagEnd::Item => {
+                self.end_line();
+                self.sign = None;
+            }
+            TagEnd::TableHead => {
+                self.end_row();
+                self.push(Role::Dim, "───");
+                self.end_line();
+            }
+            TagEnd::TableRow => self.end_row(),
+            TagEnd::Strong | TagEnd::Emphasis => self.strong = self.strong.saturating_sub(1),
+            TagEnd::Link | TagEnd::Image => {
+                if let Some(to) = self.link.take()
+                    && self.runs.last().is_none_or(|(_, text)| *text != to)
+                {
+                    self.push(Role::Dim, &format!(" ({to})"));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn end_row(&mut self) {
+        if let Some(cells) = self.cells.take() {
+            self.runs = cells;
+            self.end_line();
+        }
+    }
+
+    fn code_lines(&mut self, text: &str) {
+        for line in text.split_inclusive('\n') {
+            self.push(Role::Dim, "  ");
+            self.push(Role::JsonText, line.trim_end_matches('\n'));
+            self.end_line();
+        }
+    }
+
+    fn push(&mut self, role: Role, text: &str) {
+        let runs = self.cells.as_mut().unwrap_or(&mut self.runs);
+        match runs.last_mut() {
+            Some((last, run)) if *last == role => run.push_str(text),
+            _ => runs.push((role, text.to_owned())),
+        }
+    }
+
+    /// An empty line before a block, unless it is the first one.
+    fn gap(&mut self) {
+        self.end_line();
+        if std::mem::replace(&mut self.started, true) && self.lists.is_empty() {
+            self.pieces.push(Piece::Gap);
+        }
+    }
+
+    fn end_line(&mut self) {
+        if self.runs.is_empty() {
+            return;
+        }
+        let mut runs = std::mem::take(&mut self.runs);
+        let level = self.lists.len().saturating_sub(1) * STEP;
+        let (mut indent, mut hang) = (level, level);
+        if !self.lists.is_empty() {
+            let sign = self.sign.take();
+            hang += STEP;
+            match sign {
+                Some(sign) => runs.insert(0, (Role::Dim, sign)),
+                None => indent = hang,
+            }
+        }
+        if self.quotes > 0 {
+            runs.insert(0, (Role::Dim, "▏ ".repeat(self.quotes)));
+            hang += STEP * self.quotes;
+        }
+        self.started = true;
+        self.pieces.push(Piece::Runs { indent, hang, runs });
+    }
+}
+
+fn depth(level: HeadingLevel) -> usize {
+    match level {
+        HeadingLevel::H1 => 1,
+        HeadingLevel::H2 => 2,
+        HeadingLevel::H3 => 3,
+        HeadingLevel::H4 => 4,
+        HeadingLevel::H5 => 5,
+        HeadingLevel::H6 => 6,
+    }
+}

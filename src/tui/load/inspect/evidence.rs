@@ -1,0 +1,397 @@
+//! What an attempt was given and what it could reach: command line, environment, tools, servers, settings, paths.
+//!
+//! Evidence, not judgement: the judgement is on the tape. Names of variables only; their values are never recorded.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::{ABSENT, init, listed, read, reading, started};
+use crate::{
+    run::{
+        Timeline,
+        state::{Attempt, RowEnd},
+    },
+    tape::{Body, Note, Seq, note::AttemptStarted},
+    tui::{
+        cache::Cache,
+        document::Piece,
+        load::gather::{Gathered, Touch},
+        theme::Role,
+        view::clock,
+    },
+};
+
+/// Paths of a kind that are listed.
+const PATHS: usize = 500;
+/// Columns of a tool's name.
+const NAME: usize = 44;
+
+/// What the agent said of itself, owned.
+#[derive(Default)]
+struct Said {
+    seq: Option<Seq>,
+    facts: Vec<(&'static str, Option<String>)>,
+    tools: BTreeSet<String>,
+    servers: Vec<(String, String)>,
+    plugins: Vec<(String, String)>,
+    more: Vec<(&'static str, Vec<String>)>,
+}
+
+/// The panel.
+pub(super) fn pieces(timeline: &mut Timeline, cache: &Cache, attempt: &Attempt) -> Vec<Piece> {
+    let started = started(timeline, attempt);
+    let said = said(timeline, attempt);
+    let gathered = cache.gathered(attempt.lane).cloned().unwrap_or_default();
+    let rows = timeline.story().rows(attempt.lane).len();
+    let mut pieces = judgement(timeline, attempt, started.as_ref(), &gathered);
+    pieces.push(Piece::Gap);
+    pieces.extend(tools(timeline, attempt, started.as_ref(), said.as_ref(), &gathered));
+    reading(&mut pieces, cache, attempt, rows);
+    pieces.push(Piece::Gap);
+    pieces.extend(paths(timeline, attempt, started.as_ref(), said.as_ref(), &gathered));
+    reading(&mut pieces, cache, attempt, rows);
+    pieces.push(Piece::Gap);
+    pieces.extend(session(attempt, started.as_ref(), said.as_ref()));
+    pieces.push(Piece::Gap);
+    pieces.extend(environment(started.as_ref()));
+    pieces.push(Piece::Gap);
+    pieces.extend(command(started.as_ref()));
+    pieces
+}
+
+fn said(timeline: &mut Timeline, attempt: &Attempt) -> Option<Said> {
+    init(timeline, attempt, |init, seq| {
+        let owned = |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().map(str::to_owned);
+        let names = |names: &[std::borrow::Cow<'_, str>]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let pairs = |pairs: &[(std::borrow::Cow<'_, str>, std::borrow::Cow<'_, str>)]| {
+            pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+        };
+        Said {
+            seq: Some(seq),
+            facts: vec![
+                ("model", owned(&init.model)),
+                ("version", owned(&init.version)),
+                ("directory", owned(&init.cwd)),
+                ("permissions", owned(&init.permission_mode)),
+                ("key from", owned(&init.api_key_source)),
+                ("output style", owned(&init.output_style)),
+            ],
+            tools: init.tools.iter().map(ToString::to_string).collect(),
+            servers: pairs(&init.mcp_servers),
+            plugins: pairs(&init.plugins),
+            more: vec![
+                ("agents", names(&init.agents)),
+                ("skills", names(&init.skills)),
+                ("commands", names(&init.slash_commands)),
+            ],
+        }
+    })
+}
+
+fn judgement(
+    timeline: &mut Timeline,
+    attempt: &Attempt,
+    started: Option<&AttemptStarted>,
+    gathered: &Gathered,
+) -> Vec<Piece> {
+    let (role, words) = match (&attempt.breach, attempt.isolated) {
+        (Some(breach), _) => (Role::Failed, format!("breached: {breach}")),
+        (None, true) => {
+            (Role::Succeeded, "holds: the agent announced exactly what it may use, and nothing else".to_owned())
+        }
+        (None, false) if started.is_none() => {
+            (Role::Dim, format!("{ABSENT}: nobody compared what this session offered with what it might use"))
+        }
+        (None, false) if attempt.ended_at.is_none() => (Role::Waiting, "not proven yet".to_owned()),
+        (None, false) => (Role::Warning, "not proven: nothing here says that it was checked".to_owned()),
+    };
+    let mut pieces = vec![Piece::section("isolation", Some(words.as_str().into())), Piece::fact("proof", role, words)];
+    let entries = timeline.story().state.entries;
+    for seq in gathered.checks.iter().filter(|seq| seq.0 < entries) {
+        let check = read(timeline, *seq, |arrived| match arrived.body {
+            Body::Note(json) => match Note::parse(json) {
+                Note::IsolationChecked(check) => Some((arrived.at, check)),
+                _ => None,
+            },
+            _ => None,
+        });
+        let Ok(Some((at, check))) = check else { continue };
+        let (role, sources) = match check.settings_sources.as_deref() {
+            None => (Role::Warning, "settings not observable: the agent did not say which it read".to_owned()),
+            Some([]) => (Role::Succeeded, "no settings were read".to_owned()),
+            Some(sources) => {
+                (Role::Failed, format!("settings were read: {}", listed(sources.iter().map(String::as_str))))
+            }
+        };
+        pieces.push(Piece::fact(&format!("at +{}", clock(at)), role, sources));
+    }
+    pieces
+}
+
+#[derive(Default)]
+struct Use {
+    offered: bool,
+    allowed: bool,
+    calls: usize,
+    failed: usize,
+    denied: usize,
+}
+
+fn tools(
+    timeline: &Timeline,
+    attempt: &Attempt,
+    started: Option<&AttemptStarted>,
+    said: Option<&Said>,
+    gathered: &Gathered,
+) -> Vec<Piece> {
+    let mut tools: BTreeMap<&str, Use> = BTreeMap::new();
+    for name in said.into_iter().flat_map(|said| &said.tools) {
+        tools.entry(name).or_default().offered = true;
+    }
+    for name in started.into_iter().flat_map(|started| &started.tools) {
+        tools.entry(name).or_default().allowed = true;
+    }
+    let (entries, rows) = (timeline.story().state.entries, timeline.story().rows(attempt.lane));
+    for call in &gathered.calls {
+        let Some(row) = rows.get(call.row) else { continue };
+        let tool = tools.entry(gathered.tool(call)).or_default();
+        tool.calls += 1;
+        tool.failed += usize::from(row.end(entries) == RowEnd::Failed);
+        tool.denied += usize::from(row.end(entries) == RowEnd::Denied);
+    }
+    let facts = vec![
+        (Role::Text, format!("{} offered", said.map_or_else(|| "?".into(), |said| said.tools.len().to_string()))),
+        (
+            Role::Text,
+            format!("{} allowed", started.map_or_else(|| "?".into(), |started| started.tools.len().to_string())),
+        ),
+        (Role::Text, format!("{} used", tools.values().filter(|tool| tool.calls > 0).count())),
+    ];
+    let names: Vec<&str> = tools.keys().copied().collect();
+    let mut pieces = vec![Piece::titled("tools", "tools".to_owned(), facts, Some(names.join("\n").into()))];
+    let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).min(NAME);
+    let is_foreign = |tool: &Use| {
+        (said.is_some() && !tool.offered && tool.calls > 0) || (started.is_some() && !tool.allowed) || tool.denied > 0
+    };
+    // What should not be there comes first.
+    let (foreign, own): (Vec<_>, Vec<_>) = tools.iter().partition(|(_, tool)| is_foreign(tool));
+    for (name, tool) in foreign.into_iter().chain(own) {
+        let known = (said.is_some(), started.is_some());
+        let (role, word) = match (tool.offered, tool.allowed, known) {
+            (true, true, _) => (Role::Succeeded, "offered, allowed"),
+            (true, false, (_, true)) => (Role::Failed, "offered, not allowed"),
+            (false, true, (true, _)) => (Role::Failed, "allowed, not offered"),
+            (true, false, (_, false)) => (Role::Text, "offered"),
+            (false, true, (false, _)) => (Role::Text, "allowed"),
+            (false, false, (true, _) | (_, true)) => (Role::Failed, "neither offered nor allowed"),
+            (false, false, (false, false)) => (Role::Text, "?"),
+        };
+        let mut used = match tool.calls {
+            0 => String::new(),
+            1 => ", used once".to_owned(),
+            calls => format!(", used {calls} times"),
+        };
+        for (count, what) in [(tool.failed, "failed"), (tool.denied, "denied")] {
+            if count > 0 {
+                used.push_str(&format!(", {count} {what}"));
+            }
+        }
+        let bad = if tool.failed + tool.denied > 0 { Role::Failed } else { Role::Text };
+        pieces.push(Piece::Runs {
+            indent: 2,
+            hang: 4,
+            runs: vec![(Role::Text, format!("{name:<longest$}  ")), (role, word.to_owned()), (bad, used)],
+        });
+    }
+    if tools.is_empty() {
+        pieces.push(Piece::line(Role::Dim, format!("  {ABSENT}")));
+    }
+    pieces
+}
+
+fn paths(
+    timeline: &Timeline,
+    attempt: &Attempt,
+    started: Option<&AttemptStarted>,
+    said: Option<&Said>,
+    gathered: &Gathered,
+) -> Vec<Piece> {
+    let rows = timeline.story().rows(attempt.lane);
+    let entries = timeline.story().state.entries;
+    let mut touched: BTreeMap<(Touch, bool), BTreeMap<&str, usize>> = BTreeMap::new();
+    for call in &gathered.calls {
+        let (Some(row), Some((touch, what))) = (rows.get(call.row), &call.touches) else { continue };
+        let went = matches!(row.end(entries), RowEnd::Ok | RowEnd::Open);
+        *touched.entry((*touch, went)).or_default().entry(what).or_default() += 1;
+    }
+    let home = started
+        .map(|started| started.cwd.as_str())
+        .or_else(|| said?.facts.iter().find(|(name, _)| *name == "directory").and_then(|(_, value)| value.as_deref()));
+    let all: BTreeSet<&str> = touched.values().flat_map(BTreeMap::keys).copied().collect();
+    let count = all.len();
+    let all: Vec<&str> = all.into_iter().collect();
+    let facts = vec![(Role::Dim, format!("{count}, as the calls name them"))];
+    let mut pieces = vec![Piece::titled("paths", "touched".to_owned(), facts, Some(all.join("\n").into()))];
+    let kinds = [
+        ((Touch::Writes, true), "writes"),
+        ((Touch::Reads, true), "reads"),
+        ((Touch::Runs, true), "runs"),
+        ((Touch::Writes, false), "failed to write"),
+        ((Touch::Reads, false), "failed to read"),
+        ((Touch::Runs, false), "failed to run"),
+    ];
+    for (kind, word) in kinds {
+        for (path, times) in touched.get(&kind).into_iter().flatten().take(PATHS) {
+            let outside = kind.0 != Touch::Runs && is_outside(path, home);
+            let role = if outside { Role::Failed } else { Role::Text };
+            let times = if *times > 1 { format!(" ×{times}") } else { String::new() };
+            let note = if outside { " outside of the directory" } else { "" };
+            pieces.push(Piece::fact(word, role, format!("{path}{times}{note}")));
+        }
+        let more = touched.get(&kind).map_or(0, BTreeMap::len).saturating_sub(PATHS);
+        if more > 0 {
+            pieces.push(Piece::line(Role::Dim, format!("  and {more} more")));
+        }
+    }
+    let limit = match touched.contains_key(&(Touch::Runs, true)) {
+        true => "what a shell command touches beside that is not observable",
+        false => "what a server touches beside that is not observable",
+    };
+    pieces.push(Piece::line(Role::Dim, format!("  {limit}")));
+    pieces
+}
+
+/// True for an absolute path that does not lie in `home`, and for one that climbs.
+fn is_outside(path: &str, home: Option<&str>) -> bool {
+    let climbs = path.split('/').any(|part| part == "..");
+    let Some(home) = home.map(|home| home.trim_end_matches('/')).filter(|home| !home.is_empty()) else { return climbs };
+    let inside = path.strip_prefix(home).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    climbs || (path.starts_with('/') && !inside)
+}
+
+fn session(attempt: &Attempt, started: Option<&AttemptStarted>, said: Option<&Said>) -> Vec<Piece> {
+    let mut pieces = vec![Piece::section("session", attempt.session.as_deref().map(Arc::from))];
+    let mut fact = |name: &str, value: Option<String>| {
+        let known = value.filter(|value| !value.is_empty());
+        let role = if known.is_some() { Role::Text } else { Role::Dim };
+        pieces.push(Piece::fact(name, role, known.unwrap_or_else(|| ABSENT.to_owned())));
+    };
+    fact("session", attempt.session.as_deref().map(str::to_owned));
+    if started.is_some_and(|started| started.scripted) {
+        fact("agent", Some("scripted: no model was asked".to_owned()));
+    }
+    let asked = |model: &Option<String>| model.clone().unwrap_or_else(|| "the agent's default".to_owned());
+    fact("model asked", started.map(|started| asked(&started.model)));
+    for (name, value) in said.into_iter().flat_map(|said| &said.facts) {
+        fact(name, value.clone());
+    }
+    if said.is_none() {
+        fact("said of itself", None);
+    }
+    if let Some(said) = said {
+        let servers = said.servers.iter().map(|(name, status)| format!("{name} {status}"));
+        fact("servers", Some(none(servers.collect())));
+        let plugins = said.plugins.iter().map(|(name, path)| format!("{name} ({path})"));
+        fact("plugins", Some(none(plugins.collect())));
+        for (name, values) in &said.more {
+            fact(name, Some(none(values.clone())));
+        }
+        if let Some(seq) = said.seq {
+            fact("as in", Some(format!("line {seq}")));
+        }
+    }
+    pieces
+}
+
+fn none(values: Vec<String>) -> String {
+    if values.is_empty() { "none".to_owned() } else { values.join(", ") }
+}
+
+fn environment(started: Option<&AttemptStarted>) -> Vec<Piece> {
+    let Some(started) = started else {
+        return vec![Piece::section("environment", None), Piece::fact("variables", Role::Dim, ABSENT)];
+    };
+    let lists = [
+        ("withheld", &started.env_stripped, Role::Succeeded),
+        ("set for it", &started.env_set, Role::Text),
+        ("passed by choice", &started.env_passed, Role::Warning),
+        ("inherited", &started.env_inherited, Role::Text),
+    ];
+    let all = lists.map(|(name, names, _)| format!("{name}: {}", names.join(" "))).join("\n");
+    let mut pieces = vec![Piece::titled(
+        "environment",
+        "environment".to_owned(),
+        vec![(Role::Dim, "names only".to_owned())],
+        Some(all.into()),
+    )];
+    for (name, names, role) in lists {
+        let unknown = name == "inherited" && names.is_empty();
+        let role = if names.is_empty() { Role::Dim } else { role };
+        let value = if unknown { ABSENT.to_owned() } else { listed(names.iter().map(String::as_str)) };
+        pieces.push(Piece::fact(name, role, value));
+    }
+    pieces
+}
+
+/// The command line, one argument with its value a line.
+fn command(started: Option<&AttemptStarted>) -> Vec<Piece> {
+    let Some(started) = started.filter(|started| !started.argv.is_empty()) else {
+        let why = match started {
+            Some(_) => "no process was started",
+            None => ABSENT,
+        };
+        return vec![Piece::section("command", None), Piece::line(Role::Dim, format!("  {why}"))];
+    };
+    let quoted: Vec<String> = started.argv.iter().map(|word| quoted(word)).collect();
+    let facts = started.pid.map(|pid| (Role::Dim, format!("process {pid}"))).into_iter().collect();
+    let mut pieces = vec![Piece::titled("command line", "command".to_owned(), facts, Some(quoted.join(" ").into()))];
+    pieces.push(Piece::fact("in", Role::Text, &started.cwd));
+    let mut words = quoted.iter().peekable();
+    while let Some(word) = words.next() {
+        let mut line = word.clone();
+        if word.starts_with('-') && !word.contains('=') {
+            while let Some(value) = words.next_if(|next| !next.starts_with('-')) {
+                line.push(' ');
+                line.push_str(value);
+            }
+        }
+        pieces.push(Piece::Runs { indent: 2, hang: 6, runs: vec![(Role::Text, line)] });
+    }
+    pieces
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |char: char| char.is_ascii_alphanumeric() || "-_./=:,@%+".contains(char);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_that_leave_the_directory_are_told() {
+        let home = Some("/home/dev/project/");
+        for inside in ["models/a.yml", "/home/dev/project/a", "/home/dev/project", "wiki page arr"] {
+            assert!(!is_outside(inside, home), "{inside}");
+        }
+        for outside in ["/etc/passwd", "/home/dev/project-b/a", "../a", "/home/dev/project/../b"] {
+            assert!(is_outside(outside, home), "{outside}");
+        }
+        assert!(!is_outside("/etc/passwd", None), "without a directory nothing is known to be outside");
+    }
+
+    #[test]
+    fn a_command_line_can_be_pasted() {
+        assert_eq!(quoted("--model=sonnet"), "--model=sonnet");
+        assert_eq!(quoted("it's here"), r"'it'\''s here'");
+        assert_eq!(quoted(""), "''");
+    }
+}

@@ -1,0 +1,359 @@
+//! The inspector: which unit, attempt, panel and action are looked at, and where in them one is.
+//!
+//! Knows no bodies: what a panel shows is laid out by the shell, which tells how many lines there are.
+
+use std::collections::BTreeSet;
+
+use ratatui::layout::Rect;
+
+use super::list::List;
+use crate::{
+    run::state::{Attempt, LaneId, Story, Unit},
+    tape::UnitKey,
+    tui::{
+        document::{Document, FoldId},
+        layout,
+    },
+};
+
+/// Rows of a detail below which it is not shown beside the actions.
+const LEAST_DETAIL: u16 = 6;
+
+/// Everything about a unit, one attempt at a time.
+#[derive(Clone, Debug)]
+pub struct Inspect {
+    /// Unit.
+    pub unit: UnitKey,
+    /// Attempt, by index.
+    pub attempt: usize,
+    /// What of it is shown.
+    pub panel: Panel,
+    /// Where the keys go while the actions are shown.
+    pub side: Side,
+    /// The side with the keys alone.
+    pub zoom: bool,
+    /// Actions of the attempt.
+    pub actions: List,
+    /// Lines of the document.
+    pub lines: List,
+    /// Folds that a person turned over.
+    pub turned: BTreeSet<FoldId>,
+    /// The line of the last match.
+    pub hit: Option<usize>,
+    /// What the shell has laid out.
+    pub laid: Laid,
+    /// To the end of the document as soon as it is laid out.
+    pub to_end: bool,
+    /// Where one was on other panels and attempts.
+    places: Vec<(usize, Panel, Place)>,
+}
+
+/// What of an attempt is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Panel {
+    /// What was said and done, one at a time.
+    Actions,
+    /// What it was told.
+    Prompt,
+    /// What it was given, and what it could reach.
+    Isolation,
+    /// What its process said on the side.
+    Stderr,
+    /// How it ended, and why.
+    Verdict,
+}
+
+impl Panel {
+    /// In the order of their keys.
+    pub const ALL: [Self; 5] = [Self::Actions, Self::Prompt, Self::Isolation, Self::Stderr, Self::Verdict];
+
+    /// Its name.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Actions => "actions",
+            Self::Prompt => "prompt",
+            Self::Isolation => "isolation",
+            Self::Stderr => "stderr",
+            Self::Verdict => "verdict",
+        }
+    }
+}
+
+/// A half of the panel with the actions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Side {
+    /// The list of actions.
+    #[default]
+    Actions,
+    /// Everything about the selected one.
+    Detail,
+}
+
+/// Facts about the document on screen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Laid {
+    /// Its lines.
+    pub lines: usize,
+    /// True when no more of it comes.
+    pub complete: bool,
+    /// Lines that begin a section.
+    pub sections: Vec<usize>,
+    /// The value that the selected line folds.
+    pub fold: Option<FoldId>,
+}
+
+#[derive(Clone, Debug)]
+struct Place {
+    actions: List,
+    lines: List,
+    side: Side,
+    turned: BTreeSet<FoldId>,
+}
+
+/// Where the parts of the inspector are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Areas {
+    /// Attempts.
+    pub attempts: Rect,
+    /// Panels.
+    pub panels: Rect,
+    /// The actions, if they are shown.
+    pub actions: Option<Rect>,
+    /// Between actions and document, if both are shown.
+    pub rule: Option<Rect>,
+    /// The document, if it is shown.
+    pub detail: Option<Rect>,
+}
+
+impl Inspect {
+    /// The inspector of an attempt, at an action or at the newest.
+    pub fn new(unit: UnitKey, attempt: usize, action: Option<usize>) -> Self {
+        let actions =
+            action.map_or_else(List::following, |selected| List { selected, seen: usize::MAX, ..List::default() });
+        Self {
+            unit,
+            attempt,
+            panel: Panel::Actions,
+            side: Side::Actions,
+            zoom: false,
+            actions,
+            lines: List::default(),
+            turned: BTreeSet::new(),
+            hit: None,
+            laid: Laid::default(),
+            to_end: false,
+            places: Vec::new(),
+        }
+    }
+
+    /// The unit.
+    pub fn unit<'a>(&self, story: &'a Story) -> Option<&'a Unit> {
+        story.state.units.iter().find(|unit| unit.key == self.unit)
+    }
+
+    /// The attempt that is shown, with its index.
+    pub fn attempt<'a>(&self, story: &'a Story) -> Option<(usize, &'a Attempt)> {
+        let unit = self.unit(story)?;
+        let index = self.attempt.min(unit.attempts.len().checked_sub(1)?);
+        unit.attempts.get(index).map(|attempt| (index, attempt))
+    }
+
+    /// Its lane.
+    pub fn lane(&self, story: &Story) -> Option<LaneId> {
+        self.attempt(story).map(|(_, attempt)| attempt.lane)
+    }
+
+    /// True when the keys move among the actions.
+    pub fn is_list(&self) -> bool {
+        self.panel == Panel::Actions && self.side == Side::Actions
+    }
+
+    /// Shows another panel or attempt, at the place where one was.
+    pub fn go(&mut self, attempt: usize, panel: Panel) {
+        if (attempt, panel) == (self.attempt, self.panel) {
+            return;
+        }
+        let here = (self.attempt, self.panel);
+        self.places.retain(|(attempt, panel, _)| (*attempt, *panel) != here);
+        let place = Place {
+            actions: self.actions,
+            lines: self.lines,
+            side: self.side,
+            turned: std::mem::take(&mut self.turned),
+        };
+        self.places.push((here.0, here.1, place));
+        let known = self.places.iter().find(|(known, of, _)| (*known, *of) == (attempt, panel));
+        match known.map(|(_, _, place)| place.clone()) {
+            Some(place) => {
+                (self.actions, self.lines, self.side, self.turned) =
+                    (place.actions, place.lines, place.side, place.turned);
+            }
+            None => {
+                if attempt != self.attempt {
+                    self.actions = List::following();
+                }
+                self.lines = List::default();
+                self.side = Side::Actions;
+            }
+        }
+        (self.attempt, self.panel) = (attempt, panel);
+        (self.hit, self.to_end) = (None, false);
+    }
+
+    /// Another action is selected: its document begins at the top.
+    pub fn select(&mut self, action: usize, len: usize) {
+        let before = self.actions.selected;
+        self.actions.select(action, len);
+        if self.actions.selected != before {
+            self.restart();
+        }
+    }
+
+    /// The last action is selected, and newer ones as they come.
+    pub fn follow(&mut self, len: usize) {
+        let before = self.actions.selected;
+        self.actions.end(len);
+        if self.actions.selected != before {
+            self.restart();
+        }
+    }
+
+    fn restart(&mut self) {
+        self.lines = List::default();
+        self.turned.clear();
+        (self.hit, self.to_end) = (None, false);
+    }
+
+    /// Selects a line of the document.
+    pub fn select_line(&mut self, line: usize) {
+        self.to_end = false;
+        self.lines.select(line, self.laid.lines);
+    }
+
+    /// Takes over what the shell has laid out.
+    pub fn lay(&mut self, document: Option<&Document>, complete: bool) {
+        let Some(document) = document else {
+            self.laid = Laid::default();
+            return;
+        };
+        self.laid.lines = document.lines.len();
+        self.laid.complete = complete;
+        if self.laid.sections.len() != document.sections.len() || complete {
+            self.laid.sections = document.sections.iter().map(|section| section.line).collect();
+        }
+        self.laid.fold = document.folds.get(&self.lines.selected).copied();
+    }
+
+    pub(super) fn settle(&mut self, story: &Story, body: Rect) {
+        let areas = self.areas(body);
+        let len = self.lane(story).map_or(0, |lane| story.rows(lane).len());
+        let height = |area: Option<Rect>| area.map_or(1, |area| usize::from(area.height));
+        let before = self.actions.selected;
+        self.actions.settle(len, height(areas.actions));
+        if self.actions.selected != before && self.panel == Panel::Actions {
+            self.restart();
+        }
+        if self.to_end {
+            self.lines.selected = self.laid.lines.saturating_sub(1);
+            self.to_end = !self.laid.complete;
+        }
+        // Until something is laid out, a place that one comes back to stays where it is.
+        if self.laid.complete || self.laid.lines > self.lines.selected {
+            self.lines.settle(self.laid.lines, height(areas.detail));
+        }
+    }
+
+    /// Where everything is inside the body of the screen.
+    pub fn areas(&self, body: Rect) -> Areas {
+        let inside = layout::inner(body);
+        let attempts = Rect { height: inside.height.min(1), ..inside };
+        let panels = Rect { y: inside.y + attempts.height, height: inside.height.saturating_sub(1).min(1), ..inside };
+        let top = attempts.height + panels.height;
+        let rest = Rect { y: inside.y + top, height: inside.height - top, ..inside };
+        let areas = Areas { attempts, panels, actions: None, rule: None, detail: None };
+        let one = |side: Side| match side {
+            Side::Actions => Areas { actions: Some(rest), ..areas },
+            Side::Detail => Areas { detail: Some(rest), ..areas },
+        };
+        if self.panel != Panel::Actions {
+            return one(Side::Detail);
+        }
+        if self.zoom {
+            return one(self.side);
+        }
+        if body.width >= layout::WIDE {
+            let left = (rest.width * 2 / 5).clamp(30, 72);
+            return Areas {
+                actions: Some(Rect { width: left, ..rest }),
+                rule: Some(Rect { x: rest.x + left, width: 1, ..rest }),
+                detail: Some(Rect { x: rest.x + left + 2, width: rest.width - left - 2, ..rest }),
+                ..areas
+            };
+        }
+        let top = (rest.height / 3).max(4);
+        if rest.height < top + 1 + LEAST_DETAIL {
+            return one(self.side);
+        }
+        Areas {
+            actions: Some(Rect { height: top, ..rest }),
+            rule: Some(Rect { y: rest.y + top, height: 1, ..rest }),
+            detail: Some(Rect { y: rest.y + top + 1, height: rest.height - top - 1, ..rest }),
+            ..areas
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn panels_and_attempts_are_found_again_where_they_were_left() {
+        let mut inspect = Inspect::new("u".into(), 1, Some(7));
+        inspect.laid = Laid { lines: 50, complete: true, ..Laid::default() };
+        inspect.select_line(20);
+        inspect.go(1, Panel::Prompt);
+        assert_eq!((inspect.lines.selected, inspect.actions.selected), (0, 7));
+        inspect.select_line(9);
+        inspect.go(0, Panel::Actions);
+        assert!(inspect.actions.follow, "another attempt has other actions");
+        inspect.go(1, Panel::Actions);
+        assert_eq!((inspect.actions.selected, inspect.lines.selected), (7, 20));
+        inspect.go(1, Panel::Prompt);
+        assert_eq!(inspect.lines.selected, 9);
+    }
+
+    #[test]
+    fn another_action_begins_at_its_top() {
+        let mut inspect = Inspect::new("u".into(), 0, Some(3));
+        inspect.laid = Laid { lines: 50, complete: true, ..Laid::default() };
+        inspect.select_line(20);
+        inspect.select(3, 9);
+        assert_eq!(inspect.lines.selected, 20);
+        inspect.select(4, 9);
+        assert_eq!(inspect.lines.selected, 0);
+    }
+
+    proptest! {
+        #[test]
+        fn the_parts_stay_inside_and_apart(width in 0..300_u16, height in 0..100_u16, zoom in any::<bool>(), detail in any::<bool>(), panel in 0..5_usize) {
+            let mut inspect = Inspect::new("u".into(), 0, None);
+            inspect.zoom = zoom;
+            inspect.side = if detail { Side::Detail } else { Side::Actions };
+            inspect.panel = Panel::ALL[panel];
+            let body = Rect::new(0, 2, width, height);
+            let areas = inspect.areas(body);
+            let all = [Some(areas.attempts), Some(areas.panels), areas.actions, areas.rule, areas.detail];
+            let all: Vec<_> = all.into_iter().flatten().collect();
+            prop_assert!(areas.actions.is_some() || areas.detail.is_some());
+            for (index, area) in all.iter().enumerate() {
+                prop_assert!(area.is_empty() || area.intersection(body) == *area);
+                for other in &all[index + 1..] {
+                    prop_assert!(area.intersection(*other).is_empty());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The inspector: attempts and panels as tabs, actions beside everything about the selected one.
+
+use ratatui::{buffer::Buffer, layout::Rect};
+
+use super::{Pen, Scene, pane, reader, stream, transcript};
+use crate::tui::{
+    model::{Inspect, Panel, Side},
+    text,
+    theme::{Role, status_role},
+};
+
+/// Paints the inspector.
+pub fn draw(scene: &Scene<'_>, view: &Inspect, area: Rect, buf: &mut Buffer) {
+    let unit = view.unit(scene.story);
+    let rows = view.lane(scene.story).map_or(&[][..], |lane| scene.story.rows(lane));
+    let key = text::safe(&view.unit, 60);
+    let role = unit.map_or(Role::Text, |unit| status_role(unit.status));
+    let sign = unit.map_or("", |unit| scene.theme.glyphs.status(unit.status));
+    let word = unit.map_or("", |unit| unit.status.word());
+    let title = [
+        (role, sign),
+        (Role::Text, " "),
+        (Role::Strong, key.as_ref()),
+        (Role::Text, " "),
+        (role, word),
+        (Role::Dim, " inspector"),
+    ];
+    let place = place(view, rows.len());
+    pane(scene, area, true, &title, &[(Role::Dim, &place)], buf);
+    let areas = view.areas(area);
+    if let Some(unit) = unit {
+        let shown = view.attempt(scene.story).map(|(index, _)| index);
+        transcript::tabs(scene, unit, shown, areas.attempts, buf);
+    }
+    panels(scene, view, areas.panels, buf);
+    if let Some(list) = areas.actions {
+        actions(scene, view, list, buf);
+    }
+    if let Some(rule) = areas.rule {
+        let [.., side, flat] = scene.theme.glyphs.frame;
+        for y in rule.y..rule.bottom() {
+            let sign = if rule.width == 1 { side.to_owned() } else { flat.repeat(usize::from(rule.width)) };
+            Pen::row(scene, buf, Rect { y, height: 1, ..rule }).put(Role::Border, &sign);
+        }
+    }
+    if let Some(detail) = areas.detail {
+        let focus = !view.is_list();
+        match scene.cache.document().filter(|_| view.laid.lines > 0) {
+            Some(document) => {
+                let selected = focus.then_some(view.lines.selected);
+                reader::draw(scene, document, view.lines.offset, selected, view.hit, detail, buf);
+            }
+            None if rows.is_empty() => Pen::row(scene, buf, detail).put(Role::Dim, "nothing has arrived yet"),
+            None => {}
+        }
+    }
+}
+
+/// Where one is, in actions or in lines.
+fn place(view: &Inspect, rows: usize) -> String {
+    let more = if view.laid.complete { "" } else { "+" };
+    let lines = format!("line {}/{}{more}", (view.lines.selected + 1).min(view.laid.lines), view.laid.lines);
+    match (view.panel, view.side) {
+        (Panel::Actions, _) if rows == 0 => String::new(),
+        (Panel::Actions, Side::Detail) => format!(" {}/{rows} · {lines} ", view.actions.selected + 1),
+        (Panel::Actions, Side::Actions) => match view.actions.news(rows) {
+            0 => format!(" {}/{rows} ", view.actions.selected + 1),
+            news => format!(" {}/{rows} · {news} new ", view.actions.selected + 1),
+        },
+        (Panel::Prompt | Panel::Isolation | Panel::Stderr | Panel::Verdict, _) => format!(" {lines} "),
+    }
+}
+
+fn panels(scene: &Scene<'_>, view: &Inspect, area: Rect, buf: &mut Buffer) {
+    let mut pen = Pen::row(scene, buf, area);
+    // The keys stay, and the name of the panel that is shown.
+    let short = Panel::ALL.iter().map(|panel| panel.word().len() + 5).sum::<usize>() > usize::from(area.width);
+    for (number, panel) in (1..).zip(Panel::ALL) {
+        let here = panel == view.panel;
+        let text = if short && !here { format!(" {number} ") } else { format!(" {number} {} ", panel.word()) };
+        pen.put(if here { Role::Badge } else { Role::Dim }, &text);
+        pen.skip(1);
+    }
+}
+
+fn actions(scene: &Scene<'_>, view: &Inspect, area: Rect, buf: &mut Buffer) {
+    let rows = view.lane(scene.story).map_or(&[][..], |lane| scene.story.rows(lane));
+    if rows.is_empty() {
+        Pen::row(scene, buf, area).put(Role::Dim, "nothing has arrived yet");
+    }
+    for (y, (index, row)) in (area.y..area.bottom()).zip(rows.iter().enumerate().skip(view.actions.offset)) {
+        let line = Rect { y, height: 1, ..area };
+        stream::row(scene, row, line, buf);
+        if index == view.actions.selected {
+            let role = if view.is_list() { Role::Selected } else { Role::Resting };
+            buf.set_style(line, scene.theme.style(role));
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The screen at work and at rest, as a whole program on a terminal: how long a key takes to show while 64 units
+//! stream, and what the screen costs when nothing changes.
+
+use std::{
+    fs::{self, File},
+    io::{Read as _, Write as _},
+    num::NonZero,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Child, Command},
+    sync::{Arc, Condvar, Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::pty::{Winsize, openpty};
+
+use crate::{
+    harness::{Bar, Limit, Outcome, Report, Sample},
+    probe::{argument, ingestdeck},
+};
+
+const ROWS: NonZero<u16> = NonZero::new(60).unwrap();
+const COLUMNS: NonZero<u16> = NonZero::new(200).unwrap();
+const UNITS: u32 = 64;
+/// Keys that are timed.
+const KEYS: usize = 400;
+/// Between two keys, as fast as anybody types.
+const TYPING: Duration = Duration::from_millis(40);
+/// For how long the screen is watched at rest.
+const REST: Duration = Duration::from_secs(5);
+/// Until something that must come is given up.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub(crate) fn measure(report: &mut Report) -> Outcome<()> {
+    let times = keys()?;
+    let bar = Bar { hard: Limit::AtMost(33.0), aim: Limit::AtMost(16.0) };
+    report.figure("key to paint with 64 live streams, p99, ms", &Sample::new(vec![times.quantile(0.99)]), bar);
+    report.note(&format!("all of them: {times}"));
+    let rest = rest()?;
+    report.figure("bytes drawn at rest", &Sample::new(vec![rest.bytes]), AT_REST);
+    let bar = Bar { hard: Limit::AtMost(0.2), aim: Limit::AtMost(0.0) };
+    report.figure("CPU at rest, % of a core", &Sample::new(vec![rest.cpu_percent]), bar);
+    report.note(&format!("wake-ups of all threads in {} s: {}", REST.as_secs(), rest.wakes));
+    Ok(())
+}
+
+const AT_REST: Bar = Bar { hard: Limit::AtMost(0.0), aim: Limit::AtMost(0.0) };
+
+/// Milliseconds from each key to the frame that shows what it did, while 64 units stream text.
+fn keys() -> Outcome<Sample> {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+    let agent = project(folder.path())?;
+    let many = UNITS.to_string();
+    let arguments = [
+        "run",
+        "--project-dir",
+        argument(folder.path())?,
+        "--claude-bin",
+        &agent,
+        "--concurrency",
+        &many,
+        "--ui",
+        "tui",
+    ];
+    let mut screen = Screen::open(&arguments)?;
+    screen.until(|text| text.contains("64 running") || text.contains("64▶"))?;
+    let mut times = Vec::with_capacity(KEYS);
+    for number in 0..KEYS {
+        thread::sleep(TYPING);
+        let opens = number % 2 == 0;
+        let pressed = Instant::now();
+        screen.press(b"?")?;
+        screen.until(|text| text.contains("one level back; never leaves") == opens)?;
+        times.push(pressed.elapsed().as_secs_f64() * 1000.0);
+    }
+    Ok(Sample::new(times))
+}
+
+/// A project of 64 documents and a scripted agent that talks for minutes about each. Gives the agent's program.
+fn project(folder: &Path) -> Outcome<String> {
+    fs::create_dir(folder.join("docs"))?;
+    for number in 0..UNITS {
+        fs::write(folder.join(format!("docs/page-{number:02}.md")), format!("# Page {number}\n"))?;
+    }
+    fs::write(folder.join("ktx.yaml"), "connections:\n  handbook: {driver: docs, source_dir: docs}\n")?;
+    let speech = "The quick brown fox jumps over the lazy dog. ".repeat(2000);
+    let script = format!("[pace]\nchunk_chars = 12\nchunk_ms = 20\n[[part]]\nsteps = [{{ say = \"{speech}\" }}]\n");
+    let (script_file, agent) = (folder.join("script.toml"), folder.join("agent"));
+    fs::write(&script_file, script)?;
+    let words =
+        format!("#!/bin/sh\nexec '{}' scripted-agent --script '{}' -- \"$@\"\n", ingestdeck(), argument(&script_file)?);
+    fs::write(&agent, words)?;
+    fs::set_permissions(&agent, fs::Permissions::from_mode(0o700))?;
+    Ok(argument(&agent)?.to_owned())
+}
+
+/// What a screen costs that shows a record to its end.
+struct Rest {
+    bytes: f64,
+    cpu_percent: f64,
+    wakes: u64,
+}
+
+fn rest() -> Outcome<Rest> {
+    let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures/success_tools.jsonl");
+    let screen = Screen::open(&["replay", argument(&capture)?, "--ui", "tui"])?;
+    screen.until(|text| text.contains("unit"))?;
+    // Whatever was to happen at the start has happened by then.
+    thread::sleep(Duration::from_secs(2));
+    let (bytes, cpu, wakes) = (screen.bytes(), screen.cpu()?, screen.wakes()?);
+    let watched = Instant::now();
+    thread::sleep(REST);
+    Ok(Rest {
+        bytes: (screen.bytes() - bytes) as f64,
+        cpu_percent: (screen.cpu()? - cpu) / watched.elapsed().as_secs_f64() * 100.0,
+        wakes: screen.wakes()?.saturating_sub(wakes),
+    })
+}
+
+/// The program on a terminal of 200×60. Killed when it is dropped.
+struct Screen {
+    child: Child,
+    master: File,
+    shown: Arc<(Mutex<Seen>, Condvar)>,
+}
+
+struct Seen {
+    parser: vt100::Parser,
+    bytes: u64,
+}
+
+impl Screen {
+    fn open(arguments: &[&str]) -> Outcome<Self> {
+        let size = Winsize { ws_row: ROWS.get(), ws_col: COLUMNS.get(), ws_xpixel: 0, ws_ypixel: 0 };
+        let pty = openpty(&size, None)?;
+        let slave = File::from(pty.slave);
+        let child = Command::new(ingestdeck())
+            .args(arguments)
+            .env("TERM", "xterm-256color")
+            .env("LANG", "C.UTF-8")
+            .stdin(slave.try_clone()?)
+            .stderr(slave.try_clone()?)
+            .stdout(slave)
+            .spawn()?;
+        let master = File::from(pty.master);
+        let seen = Seen { parser: vt100::Parser::new(ROWS, COLUMNS, 0), bytes: 0 };
+        let shown = Arc::new((Mutex::new(seen), Condvar::new()));
+        let (mut reader, told) = (master.try_clone()?, Arc::clone(&shown));
+        thread::spawn(move || {
+            let mut buffer = vec![0; 64 << 10];
+            while let Ok(count @ 1..) = reader.read(&mut buffer) {
+                let mut seen = told.0.lock().unwrap_or_else(PoisonError::into_inner);
+                seen.parser.process(&buffer[..count]);
+                seen.bytes += count as u64;
+                told.1.notify_all();
+            }
+        });
+        Ok(Self { child, master, shown })
+    }
+
+    fn press(&mut self, keys: &[u8]) -> Outcome<()> {
+        Ok(self.master.write_all(keys)?)
+    }
+
+    /// Waits until the text on the screen is as wanted.
+    fn until(&self, wanted: impl Fn(&str) -> bool) -> Outcome<()> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut seen = self.shown.0.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let text = seen.parser.screen().contents();
+            if wanted(&text) {
+                return Ok(());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(format!("what was waited for did not come up; the screen says\n{text}").into());
+            }
+            (seen, _) = self.shown.1.wait_timeout(seen, left).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.shown.0.lock().unwrap_or_else(PoisonError::into_inner).bytes
+    }
+
+    /// Seconds of processor time that its living threads had so far.
+    fn cpu(&self) -> Outcome<f64> {
+        let nanoseconds = self.of_threads("schedstat", |text| text.split_whitespace().next()?.parse().ok())?;
+        Ok(nanoseconds as f64 / 1e9)
+    }
+
+    /// How often its threads went to sleep so far.
+    fn wakes(&self) -> Outcome<u64> {
+        self.of_threads("status", |text| {
+            let switches = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+            switches.trim().parse().ok()
+        })
+    }
+
+    /// The sum over its threads of what `read` finds in a file that the system keeps of each.
+    fn of_threads(&self, file: &str, read: impl Fn(&str) -> Option<u64>) -> Outcome<u64> {
+        let mut sum = 0;
+        for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            sum += read(&fs::read_to_string(task?.path().join(file))?).ok_or("the file has another form")?;
+        }
+        Ok(sum)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // Both fail only if it is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

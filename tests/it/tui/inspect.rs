@@ -1,0 +1,230 @@
+//! The inspector through the real loop: every panel, on tapes, captures and session files.
+
+use std::path::Path;
+
+use ingestdeck::{
+    replay::FileSource,
+    run::Timeline,
+    tape::{
+        Body, Note,
+        note::{AttemptStarted, IsolationChecked},
+    },
+};
+use serde_json::json;
+
+use super::{
+    script::{Script, options, play},
+    tape::{self, Tape},
+};
+
+const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), (120, 36)];
+const UNIT: &str = "notion-revenue-policy";
+
+fn shown(timeline: Timeline, keys: &str, size: (u16, u16)) -> Script {
+    play(timeline, None, options(), Script::new(keys, size)).0
+}
+
+fn fixture(name: &str) -> Timeline {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures").join(name);
+    Timeline::new(Box::new(FileSource::open(&path).unwrap()))
+}
+
+/// A unit that failed, was told what was wrong, and got through: two attempts with everything an attempt has.
+pub(super) fn twice() -> Tape {
+    let mut tape = Tape::new("orbit", false);
+    tape.plan(&[UNIT]);
+    let text = "# Revenue policy\n\nRevenue is recognised **monthly**.\n";
+    for attempt in [1, 2] {
+        let feedback = if attempt == 1 { "" } else { "\n\n## Feedback\nGive the page a title." };
+        let started = AttemptStarted {
+            argv: ["claude", "-p", "--tools=", "--model", "sonnet", "--allowedTools", "mcp__ktx__read_raw_file"]
+                .map(String::from)
+                .to_vec(),
+            cwd: "/home/dev/orbit".into(),
+            env_set: vec!["DISABLE_TELEMETRY".into(), "TMPDIR".into()],
+            env_stripped: vec!["ANTHROPIC_API_KEY".into()],
+            env_inherited: vec!["HOME".into(), "PATH".into()],
+            model: Some("sonnet".into()),
+            step_budget: 40,
+            system_prompt: "<role>\nYou turn raw files into pages.\n</role>".into(),
+            prompt: format!("# Wiki Index\n(empty)\n\n## WorkUnit: {UNIT}\n- policy.md{feedback}"),
+            tools: vec!["mcp__ktx__read_raw_file".into(), "mcp__ktx__wiki_read".into(), "mcp__ktx__wiki_write".into()],
+            pid: Some(4242),
+            ..AttemptStarted::default()
+        };
+        tape.note(Some((UNIT, attempt)), &Note::AttemptStarted(Box::new(started)));
+        tape.out(
+            UNIT,
+            attempt,
+            &json!({"type": "system", "subtype": "init", "session_id": format!("5e55-{attempt}"), "model": "claude-sonnet-5-5",
+                "cwd": "/home/dev/orbit", "tools": ["mcp__ktx__read_raw_file", "mcp__ktx__wiki_read", "mcp__ktx__wiki_write"],
+                "mcp_servers": [{"name": "ktx", "status": "connected"}], "permissionMode": "dontAsk",
+                "claude_code_version": "2.1.330", "plugins": [], "skills": [], "agents": []}),
+        );
+        let check = IsolationChecked { breach: None, settings_sources: (attempt == 1).then(Vec::new) };
+        tape.note(Some((UNIT, attempt)), &Note::IsolationChecked(check)).wait(900);
+        let id = |call: &str| format!("{call}{attempt}");
+        tape.say(UNIT, attempt, "I read the **policy** first.\n\n1. the file\n2. the page").wait(200);
+        tape.call(UNIT, attempt, &id("r"), "read_raw_file", &json!({"path": "policy.md"})).wait(100);
+        tape.result(UNIT, attempt, &id("r"), text, false).wait(700);
+        tape.entry(Some((UNIT, attempt)), Body::Err("(node:1) warning: \u{1b}[31mred\u{1b}[0m".into()));
+        tape.call(UNIT, attempt, &id("p"), "wiki_read", &json!({"key": "revenue"})).wait(10);
+        let old = "---\nsummary: Revenue\n---\n\n# Revenue\n\nRevenue is booked daily.\n\nOwner: finance\n";
+        tape.result(UNIT, attempt, &id("p"), old, false).wait(900);
+        if attempt == 1 {
+            let bad = json!({"key": "revenue", "content": "# Revenue"});
+            tape.call(UNIT, attempt, &id("w"), "wiki_write", &bad).wait(50);
+            tape.result(UNIT, attempt, &id("w"), "wiki_write rejected: summary is missing", true).wait(500);
+            tape.end(UNIT, attempt, 1).wait(1000);
+            tape.note(Some((UNIT, 2)), &Note::RetryRequested { next: 2, amendment: None }).wait(200);
+        } else {
+            let good = json!({"key": "revenue", "summary": "Revenue",
+                "content": "# Revenue\n\nRevenue is recognised monthly.\n\nOwner: finance"});
+            tape.call(UNIT, attempt, &id("w"), "wiki_write", &good).wait(50);
+            tape.result(UNIT, attempt, &id("w"), "Wiki page `revenue` updated.", false).wait(500);
+            let published = Note::Published { paths: vec!["wiki/global/revenue.md".into()] };
+            tape.note(Some((UNIT, attempt)), &published);
+            tape.end(UNIT, attempt, 0);
+        }
+    }
+    tape
+}
+
+macro_rules! at_every_size {
+    ($name:literal, $timeline:expr, $keys:literal) => {
+        for size in SIZES {
+            let script = shown($timeline, $keys, size);
+            insta::assert_snapshot!(format!("{}_{}x{}", $name, size.0, size.1), script.text());
+        }
+    };
+}
+
+#[test]
+fn an_action_with_everything_about_it() {
+    // The second attempt opens at its first action; the write is the last call.
+    at_every_size!("write", twice().timeline(), "i/wiki_write<enter><enter>");
+    at_every_size!("failed", twice().timeline(), "ih]");
+}
+
+#[test]
+fn what_was_sent_and_given() {
+    at_every_size!("prompt", twice().timeline(), "i2");
+    at_every_size!("isolation", twice().timeline(), "i3");
+}
+
+#[test]
+fn how_it_went() {
+    at_every_size!("stderr", twice().timeline(), "i4");
+    at_every_size!("verdict", twice().timeline(), "ih5");
+}
+
+#[test]
+fn a_unit_that_runs() {
+    at_every_size!("running", tape::running().timeline(), "i");
+}
+
+#[test]
+fn a_bare_capture_says_what_is_not_on_it() {
+    let isolation = shown(fixture("permission_denied_dontask.jsonl"), "i3", (120, 60)).text();
+    assert!(isolation.contains("not on this record: nobody compared"), "{isolation}");
+    assert!(isolation.contains("neither offered nor allowed") || isolation.contains("offered, used"), "{isolation}");
+    let prompt = shown(fixture("permission_denied_dontask.jsonl"), "i2", (120, 36)).text();
+    assert!(prompt.contains("not on this record"), "{prompt}");
+    let stderr = shown(fixture("permission_denied_dontask.jsonl"), "i4", (120, 36)).text();
+    assert!(stderr.contains("not on this record"), "{stderr}");
+}
+
+#[test]
+fn a_session_file_and_a_two_way_transcript_show_their_prompt() {
+    let prompt = shown(fixture("ondisk_session.jsonl"), "i2", (120, 36)).text();
+    assert!(!prompt.contains("prompt\n│not on this record") && prompt.contains("characters"), "{prompt}");
+    let prompt = shown(fixture("control_protocol.transcript.jsonl"), "i2", (120, 36)).text();
+    assert!(prompt.contains("characters"), "{prompt}");
+}
+
+#[test]
+fn pictures_are_named() {
+    let picture = shown(fixture("image_result.jsonl"), "i", (120, 60)).text();
+    assert!(picture.contains("picture: image/png, "), "{picture}");
+}
+
+#[test]
+fn panels_attempts_and_sides_keep_their_place() {
+    let text = |keys: &str| shown(twice().timeline(), keys, (120, 36)).text();
+    assert!(text("i3jjj21").contains("1 actions"));
+    assert!(text("i3jjj23").contains("line 4/"), "{}", text("i3jjj23"));
+    assert!(text("ih]l").contains("4/"), "the other attempt has its own place");
+    // Back from the detail to the actions, then out.
+    assert!(text("i<enter><esc>").contains(" inspector "));
+    assert!(!text("i<enter><esc><esc>").contains(" inspector "));
+    assert!(!text("ii").contains(" inspector "));
+    // From a line of the transcript and from an opened entry to the same action.
+    assert!(text("<enter>gg/revenue` updated<enter>i").contains("wiki_write · w2"));
+    assert!(text("<enter>gg/revenue` updated<enter><enter>i").contains("wiki_write · w2"));
+}
+
+#[test]
+fn what_is_copied_is_the_true_text() {
+    let copied = |keys: &str| shown(twice().timeline(), keys, (120, 36)).copied;
+    assert_eq!(copied("ih]Y"), ["revenue"]);
+    assert_eq!(copied("i2Y"), ["claude --resume 5e55-2"]);
+    assert_eq!(copied("ih]<tab>y"), [r##"{"key":"revenue","content":"# Revenue"}"##]);
+    let prompt = copied("i2y").concat();
+    assert!(prompt.starts_with("# Wiki Index\n(empty)\n") && prompt.ends_with("Give the page a title."), "{prompt}");
+    assert_eq!(copied("i4jky"), ["(node:1) warning: \u{1b}[31mred\u{1b}[0m"], "the bytes, not what is shown of them");
+    let script = shown(twice().timeline(), "i3jk%%%%y", (120, 36));
+    assert!(script.text().contains("copied "), "{}", script.text());
+}
+
+#[test]
+fn a_call_and_its_result_find_each_other() {
+    let text = |keys: &str| shown(tape::running().timeline(), keys, (120, 36)).text();
+    let call = text("gg<enter>ggjj");
+    let there = text("gg<enter>ggjj%");
+    let back = text("gg<enter>ggjj%%");
+    assert_ne!(call, there, "{call}");
+    assert_eq!(call, back);
+    assert!(text("gg<enter>gg%").contains("no counterpart"));
+}
+
+#[test]
+fn json_folds_and_unfolds() {
+    let folded = shown(twice().timeline(), "ih]<tab>/message<enter><enter>", (120, 60)).text();
+    let unfolded = shown(twice().timeline(), "ih]<tab>/message<enter><enter><enter>", (120, 60)).text();
+    assert!(folded.contains(r#""message": { … "#), "{folded}");
+    assert!(!unfolded.contains(r#""message": { … "#), "{unfolded}");
+}
+
+#[test]
+fn a_search_in_the_detail_goes_to_the_line() {
+    let script = shown(twice().timeline(), "i3/inherited<enter>", (120, 24));
+    assert!(script.text().contains("inherited        HOME, PATH"), "{}", script.text());
+}
+
+#[test]
+fn ten_thousand_calls_are_all_counted() {
+    let mut tape = Tape::new("orbit", false);
+    tape.plan(&["big"]).start("big", 1);
+    for call in 0..10_000 {
+        let id = format!("t{call}");
+        tape.call("big", 1, &id, "read_raw_file", &json!({"path": format!("file-{}.md", call % 700)}));
+        tape.result("big", 1, &id, "text", call % 1000 == 999);
+    }
+    tape.end("big", 1, 10);
+    let script = shown(tape.timeline(), "i3", (120, 40));
+    assert!(script.text().contains("used 10000 times, 10 failed"), "{}", script.text());
+    assert!(script.text().contains("touched · 700"), "{}", script.text());
+}
+
+#[test]
+fn a_result_of_megabytes_is_there_at_once_and_to_its_end() {
+    let mut tape = Tape::new("orbit", false);
+    let text: String = (0..40_000).map(|line| format!("line {line} of a result that is long\n")).collect();
+    tape.plan(&["big"]).start("big", 1);
+    tape.call("big", 1, "t", "read_raw_file", &json!({"path": "a"})).wait(10).result("big", 1, "t", &text, false);
+    tape.end("big", 1, 0);
+    let script = shown(tape.timeline(), "i<tab>%", (120, 36));
+    assert!(script.text().contains("line 0 of a result"), "{}", script.text());
+    let script = shown(tape.timeline(), "i<tab>/39999 of<enter>", (120, 36));
+    assert!(script.text().contains("line 39999 of a result"), "{}", script.text());
+}
