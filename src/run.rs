@@ -2,7 +2,9 @@
 //!
 //! Pure: sources do their I/O behind a trait. Nothing here can tell a live run from a recorded one.
 
+pub mod causes;
 pub mod fold;
+pub mod outlook;
 pub mod source;
 pub mod spent;
 pub mod state;

@@ -3,6 +3,8 @@
 //! Pure functions and state machines over plain data; timers and processes are orders that others carry out.
 //! It must not know streams, files or clocks.
 
+pub mod cluster;
+pub mod forecast;
 pub mod limits;
 pub mod retry;
 pub mod schedule;

@@ -176,6 +176,8 @@ pub struct Attempt {
     pub failures: u32,
     /// Denied calls, each once.
     pub denials: u32,
+    /// The call that failed first and its error, `tool: error`.
+    pub first_failure: Option<Arc<str>>,
     /// Cost, once the agent said it.
     pub cost_usd: Option<f64>,
     /// Tokens.

@@ -398,6 +398,33 @@ pub enum Cause {
     Other(String),
 }
 
+impl Cause {
+    /// Its words, on screens.
+    pub fn word(&self) -> &str {
+        match self {
+            Self::Completed => "completed",
+            Self::Budget => "budget",
+            Self::PromptTooLarge => "prompt too large",
+            Self::Isolation => "isolation",
+            Self::Cancelled => "cancelled",
+            Self::ContextOverflow => "context overflow",
+            Self::UsageLimit { .. } => "usage limit",
+            Self::Transient => "service busy",
+            Self::Network => "network",
+            Self::Auth => "login",
+            Self::Credit => "credit",
+            Self::Model => "model",
+            Self::Crashed => "crashed",
+            Self::ToolFailures => "tool failures",
+            Self::DanglingReferences => "dangling references",
+            Self::Validation => "validation",
+            Self::LoopError => "agent loop",
+            Self::Internal => "internal",
+            Self::Other(other) => other,
+        }
+    }
+}
+
 /// What became of a tool call that waited for a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

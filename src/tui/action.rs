@@ -117,6 +117,7 @@ actions! {
     Retry "retry" Units View "retry" "new attempt at the unit";
     RetryWith "retry-with" Units View "retry with" "retry with feedback, another model or budget";
     RetryFailed "retry-failed" Units View "retry failed" "new attempts at all failed units; asks";
+    Causes "causes" Units View "causes" "failures by cause; what is left";
     Stop "stop" Units View "stop" "stop the unit; asks";
     More "more-at-once" Units View "more" "one more unit at once";
     Fewer "fewer-at-once" Units View "fewer" "one unit fewer at once; none is stopped";

@@ -226,7 +226,7 @@ pub fn wants(model: &Model, story: &Story, cache: &Cache) -> Wants {
             wants.document = Some(Wanted { what: What::Parts(view.parts.clone()), width });
         }
         Some(View::Inspect(view)) => inspect(view, story, cache, plan.body, &mut wants),
-        Some(View::Help(_) | View::Log(_)) => {}
+        Some(View::Help(_) | View::Log(_) | View::Causes(_)) => {}
         None => {
             if let (Some(_), Some((_, attempt))) = (plan.stream, model.attempt(story)) {
                 let rows = story.rows(attempt.lane).iter().skip(model.deck.stream.offset);

@@ -2,7 +2,9 @@
 //!
 //! Knows no terminal, no clock and no file. It changes in [`super::update`] and in [`Model::settle`], nowhere else.
 
+mod ahead;
 mod amend;
+mod causes;
 mod hold;
 pub mod inspect;
 mod list;
@@ -11,7 +13,9 @@ mod views;
 
 use std::time::Duration;
 
+use ahead::Ahead;
 pub use amend::{Amending, Field};
+pub use causes::{CauseLine, Causes};
 pub use hold::{CallId, Editor, Purpose, Typing};
 pub use inspect::{Inspect, Panel, Side};
 pub use list::{List, scrolled};
@@ -26,7 +30,10 @@ use super::{
     layout::{self, Plan},
 };
 use crate::{
-    run::state::{Attempt, LaneId, RunState, Story, Unit, UnitStatus},
+    run::{
+        outlook::Outlook,
+        state::{Attempt, LaneId, RunState, Story, Unit, UnitStatus},
+    },
     tape::{Millis, UnitKey},
 };
 
@@ -78,6 +85,8 @@ pub struct Model {
     pub time: Millis,
     /// Counts over all units.
     pub totals: Totals,
+    /// What is left.
+    ahead: Ahead,
 }
 
 /// How time passes on the screen.
@@ -251,6 +260,7 @@ impl Model {
             now: Duration::ZERO,
             time: Millis(0),
             totals: Totals::default(),
+            ahead: Ahead::default(),
         }
     }
 
@@ -324,6 +334,7 @@ impl Model {
             self.follow_work(&story.state);
             self.deck.listing.refresh(&story.state);
         }
+        self.ahead.settle(&story.state, &self.totals, self.time);
         self.drop_stale_question(story);
         let plan = self.plan(story);
         self.settle_selection(story, plan.unit_rows());
@@ -342,12 +353,21 @@ impl Model {
             Some(View::Entry(view)) => view.settle(story, body),
             Some(View::Inspect(view)) => view.settle(story, plan.body),
             Some(View::Log(list)) => list.settle(story.remarks().len(), body),
+            Some(View::Causes(view)) => {
+                let above = super::view::causes::head(plan.body_rows());
+                view.settle(story, body.saturating_sub(usize::from(above)));
+            }
             Some(View::Help(list)) => {
                 let lines = super::view::help::rows(&self.keymap, plan.body.width);
                 list.offset = list.offset.min(lines.saturating_sub(body));
             }
             None => {}
         }
+    }
+
+    /// What is left of the run.
+    pub fn outlook(&self) -> &Outlook {
+        &self.ahead.outlook
     }
 
     /// Selects the unit that somebody chose, or the one nearest to it that is there, and scrolls to it.

@@ -8,12 +8,13 @@ use super::{
     handout::Tool,
     key::Key,
     keymap::Lookup,
-    model::{EntryView, List, Model, Pace, Pane, Purpose, Subject, Transcript, Typing, View},
+    model::{Causes, EntryView, List, Model, Pace, Pane, Purpose, Subject, Transcript, Typing, View},
     msg::Msg,
 };
 use crate::run::state::{RowEnd, Story};
 
 mod amend;
+mod causes;
 pub(super) mod find;
 mod handout;
 pub(super) mod hold;
@@ -166,7 +167,9 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
             listing::change(model, story, action);
         }
         Action::Help => toggle(model, View::Help(List::default()), |view| matches!(view, View::Help(_))),
+        Action::Causes => toggle(model, View::Causes(Causes::default()), |view| matches!(view, View::Causes(_))),
         Action::Log => toggle(model, View::Log(List::following()), |view| matches!(view, View::Log(_))),
+        Action::Retry if matches!(model.views.last(), Some(View::Causes(_))) => causes::retry(model, story),
         Action::Retry => return orders::retry(model, story),
         Action::RetryWith => amend::open(model, story),
         Action::RetryFailed => return orders::retry_failed(model, story),
@@ -276,6 +279,7 @@ fn step(model: &mut Model, story: &Story, by: isize) {
         Some(View::Inspect(view)) => inspect::step(view, story, by),
         Some(View::Entry(view)) => view.scroll = view.scroll.saturating_add_signed(by),
         Some(View::Log(list)) => list.step(by, story.remarks().len()),
+        Some(View::Causes(view)) => view.list.step(by, view.lines.len()),
         Some(View::Help(list)) => list.offset = list.offset.saturating_add_signed(by),
         None if model.deck.focus == Pane::Units => {
             let row = model.unit_row().saturating_add_signed(by);
@@ -310,6 +314,7 @@ fn ends(model: &mut Model, story: &Story, last: bool) {
         Some(View::Inspect(view)) => inspect::ends(view, story, last),
         Some(View::Entry(view)) => view.scroll = if last { view.lines } else { 0 },
         Some(View::Log(list)) => go(list, story.remarks().len()),
+        Some(View::Causes(view)) => go(&mut view.list, view.lines.len()),
         Some(View::Help(list)) => list.offset = if last { usize::MAX } else { 0 },
         None if model.deck.focus == Pane::Units => choose(model, story, if last { usize::MAX } else { 0 }),
         None => {
@@ -333,7 +338,7 @@ fn sideways(model: &mut Model, story: &Story, by: isize) {
         }
         Some(View::Inspect(view)) => inspect::sideways(view, story, by),
         Some(View::Entry(view)) => view.turn(story, by),
-        Some(View::Help(_) | View::Log(_)) => {}
+        Some(View::Help(_) | View::Log(_) | View::Causes(_)) => {}
         None => {
             model.deck.auto = false;
             if let (Some((index, _)), Some(unit)) = (model.attempt(story), model.unit(story)) {
@@ -356,6 +361,7 @@ fn open(model: &mut Model, story: &Story) {
             View::Entry(EntryView::new(view.unit.clone(), lane, Subject::Entry(view.list.selected)))
         }
         Some(View::Entry(_) | View::Help(_) | View::Inspect(_)) => return,
+        Some(View::Causes(_)) => return causes::open(model, story),
         Some(View::Log(list)) => {
             // To the unit that the remark is about.
             let about = story.remarks().get(list.selected).and_then(|remark| remark.unit.clone());

@@ -4,6 +4,7 @@
 //! is. Every text goes through [`Pen`], which is the only way to a cell and makes it safe.
 
 pub mod amend;
+pub mod causes;
 pub mod dialog;
 pub mod entry;
 pub mod footer;
@@ -106,6 +107,7 @@ pub fn draw(scene: &Scene<'_>, buf: &mut Buffer) {
         Some(View::Inspect(view)) => inspect::draw(scene, view, plan.body, buf),
         Some(View::Help(list)) => help::draw(scene, list, plan.body, buf),
         Some(View::Log(list)) => log::draw(scene, list, plan.body, buf),
+        Some(View::Causes(view)) => causes::draw(scene, view, plan.body, buf),
     }
     let hints = footer::draw(scene, plan.footer, buf);
     dialog::toasts(scene, plan.body, hints, buf);

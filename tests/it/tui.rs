@@ -2,6 +2,7 @@
 
 mod amend;
 mod broken;
+mod causes;
 mod deck;
 mod hold;
 mod inspect;

@@ -1,12 +1,13 @@
 //! The fold of one attempt's lines: counts, rows, and the translator's events passed on.
 
 use std::{
+    borrow::Cow,
     collections::{HashMap, HashSet},
     sync::Arc,
 };
 
 use crate::{
-    actions::{ActionKind, Ended, Event, Phase, Translator, event::Detail},
+    actions::{ActionKind, Ended, Event, Phase, Translator, event::Detail, label::short_name},
     decode::{
         Block, Body as Said, Chat, Line, ResultLine, Usage,
         line::{Delta, System},
@@ -46,8 +47,8 @@ pub(super) struct LaneFold {
     lane: LaneId,
     rows: usize,
     translator: Translator,
-    /// Rows of calls without a result, by id.
-    open: HashMap<Box<str>, usize>,
+    /// Calls without a result, by id.
+    open: HashMap<Box<str>, OpenCall>,
     /// Ids of calls whose failure is counted, or is none because a person refused them.
     failed: HashSet<Box<str>>,
     denied: HashSet<Box<str>>,
@@ -58,6 +59,13 @@ pub(super) struct LaneFold {
     api_error: ApiError,
     /// What the session had cost before this attempt went on with it.
     cost_before: f64,
+}
+
+/// A call without a result.
+#[derive(Clone, Debug)]
+struct OpenCall {
+    row: usize,
+    tool: Box<str>,
 }
 
 /// What the last failed API call said, for the verdict of a capture.
@@ -250,6 +258,18 @@ impl LaneFold {
         self.failed.insert(id.into());
     }
 
+    /// Keeps the first failure in words.
+    pub(super) fn tell_failure<'a>(&self, story: &mut Story, tool: Option<&str>, error: impl FnOnce() -> Cow<'a, str>) {
+        const KEPT: usize = 300;
+        let attempt = self.attempt(story);
+        if attempt.first_failure.is_none() {
+            let error = error();
+            let line = error.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no error text");
+            let tool = tool.map(|tool| format!("{}: ", short_name(tool))).unwrap_or_default();
+            attempt.first_failure = Some(tool.chars().chain(line.chars()).take(KEPT).collect::<String>().into());
+        }
+    }
+
     fn assistant(&mut self, story: &mut Story, seq: Seq, chat: &Chat<'_>, depth: u8) {
         if depth == 0 {
             self.attempt(story).live_text.clear();
@@ -279,7 +299,7 @@ impl LaneFold {
                 }
                 Block::ToolUse(call) => {
                     let row = self.push_row(story, Row::new(seq, index, RowKind::Tool, RowEnd::Open, depth));
-                    self.open.insert(call.id.as_ref().into(), row);
+                    self.open.insert(call.id.as_ref().into(), OpenCall { row, tool: call.name.as_ref().into() });
                     let open = u32::try_from(self.open.len()).unwrap_or(u32::MAX);
                     let attempt = self.attempt(story);
                     attempt.calls += 1;
@@ -306,8 +326,12 @@ impl LaneFold {
             if end != RowEnd::Ok {
                 self.count_failure(story, Some(id));
             }
-            match self.open.remove(id) {
-                Some(row) => self.close_row(story, row, seq, end),
+            let call = self.open.remove(id);
+            if matches!(end, RowEnd::Failed | RowEnd::Denied) {
+                self.tell_failure(story, call.as_ref().map(|call| &*call.tool), || result.text());
+            }
+            match call {
+                Some(call) => self.close_row(story, call.row, seq, end),
                 None => {
                     // A result without its call still has to be seen.
                     self.push_row(story, Row::new(seq, 0, RowKind::Tool, end, depth));
@@ -400,7 +424,7 @@ impl LaneFold {
             }
         }
         if let Some(ok) = told.completed {
-            let open: Vec<usize> = self.open.drain().map(|(_, row)| row).collect();
+            let open: Vec<usize> = self.open.drain().map(|(_, call)| call.row).collect();
             for row in open {
                 self.close_row(story, row, seq, RowEnd::Failed);
             }

@@ -109,10 +109,12 @@ impl Fold {
                 fold.attempt(story).published.clone_from(paths);
                 fold.note_row(story, arrived.seq, RowEnd::Ok);
             }
-            Note::ToolFailed { tool_use_id, .. } => {
+            Note::ToolFailed { tool, tool_use_id, message } => {
                 let Some(lane) = self.address(story, arrived, None, emit) else { return };
                 self.enter(story, lane, arrived);
-                self.lane(lane).count_failure(story, tool_use_id.as_deref());
+                let fold = self.lane(lane);
+                fold.count_failure(story, tool_use_id.as_deref());
+                fold.tell_failure(story, Some(tool), || message.as_str().into());
             }
             Note::Said { level, text } => {
                 // Attempt 0 stands for a unit that has none yet: there is no lane to show it in.

@@ -1,6 +1,6 @@
 //! Views above the deck: what they show, and how they stay in range of the story.
 
-use super::{inspect::Inspect, list::List};
+use super::{causes::Causes, inspect::Inspect, list::List};
 use crate::{
     run::state::{Attempt, LaneId, RowEnd, RowKind, Story},
     tape::{Seq, UnitKey},
@@ -19,6 +19,8 @@ pub enum View {
     Help(List),
     /// The run's remarks.
     Log(List),
+    /// What is left, and failures by cause.
+    Causes(Causes),
 }
 
 /// Every line of an attempt.

@@ -52,6 +52,14 @@ fn go(model: &mut Model, story: &Story, forward: bool, here: bool) -> Vec<Effect
             found(model, story, hit);
             return Vec::new();
         }
+        Some(View::Causes(view)) => {
+            let len = view.lines.len();
+            let hit = nearest(len, before(view.list.selected, len), forward, |line| {
+                view.line_has(line, &story.state.units, |text| matches(text, &query))
+            });
+            found(model, story, hit);
+            return Vec::new();
+        }
         Some(View::Transcript(view)) => {
             let Some(lane) = view.lane(story) else { return Vec::new() };
             (Over::Entries(lane), before(view.list.selected, story.entries(lane).len()))
@@ -112,6 +120,7 @@ fn land(model: &mut Model, story: &Story, place: usize) {
             view.scroll = place.saturating_sub(2);
         }
         Some(View::Log(list)) => list.select(place, story.remarks().len()),
+        Some(View::Causes(view)) => view.list.select(place, view.lines.len()),
         Some(View::Help(_)) => {}
         None if model.deck.focus == Pane::Units => choose(model, story, place),
         None => {
@@ -132,6 +141,7 @@ pub(super) fn failure(model: &mut Model, story: &Story, forward: bool) {
     }
     let hit = match model.views.last() {
         Some(View::Help(_) | View::Inspect(_)) => return,
+        Some(View::Causes(_)) => return super::causes::next(model, forward),
         Some(View::Log(list)) => {
             let remarks = story.remarks();
             nearest(remarks.len(), list.selected, forward, |row| {

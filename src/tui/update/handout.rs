@@ -2,7 +2,7 @@
 
 use super::orders;
 use crate::{
-    run::state::{LaneId, Story},
+    run::state::{LaneId, Story, Unit},
     tape::Seq,
     tui::{
         effect::Effect,
@@ -22,6 +22,10 @@ pub(super) fn hand_out(model: &mut Model, story: &Story, tool: Tool) -> Vec<Effe
             view.lane(story).map(|lane| attempt(story, lane, Some(view.list.selected), tool))
         }
         Some(View::Entry(view)) => Some(entry(view, tool)),
+        Some(View::Causes(_)) => {
+            let latest = orders::target(model, story).and_then(Unit::latest);
+            latest.map(|shown| attempt(story, shown.lane, None, tool))
+        }
         Some(View::Inspect(view)) if view.panel == Panel::Actions => {
             view.lane(story).and_then(|lane| row(story, lane, view.actions.selected, tool))
         }

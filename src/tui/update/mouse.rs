@@ -36,6 +36,14 @@ pub(super) fn click(model: &mut Model, story: &Story, x: u16, y: u16) -> Vec<Eff
                 list.select(list.offset + row, story.remarks().len());
             }
         }
+        Some(View::Causes(view)) => {
+            let mut rows = layout::inner(plan.body);
+            let above = crate::tui::view::causes::head(rows.height).min(rows.height);
+            (rows.y, rows.height) = (rows.y + above, rows.height - above);
+            if let Some(row) = clicked(rows) {
+                view.list.select(view.list.offset + row, view.lines.len());
+            }
+        }
         Some(View::Inspect(view)) => {
             let areas = view.areas(plan.body);
             let len = view.lane(story).map_or(0, |lane| story.rows(lane).len());

@@ -1,12 +1,15 @@
 //! Orders to the run, leaving, and copying: what reaches beyond the screen, and the questions before it.
 
 use crate::{
-    run::state::{LaneId, Row, RowKind, Story, Unit, UnitStatus},
+    run::{
+        outlook::Outlook,
+        state::{LaneId, Row, RowKind, Story, Unit, UnitStatus},
+    },
     tape::{Seq, UnitKey},
     tui::{
         effect::{Command, Effect},
         model::{EntryView, Model, Of, Pane, Question, Transcript, View, is_failure},
-        view::dollars,
+        view::causes::forecast_words,
     },
     units::schedule::SLOTS,
 };
@@ -17,12 +20,13 @@ pub(super) fn target<'a>(model: &Model, story: &'a Story) -> Option<&'a Unit> {
         Some(View::Transcript(Transcript { unit, .. }) | View::Entry(EntryView { unit, .. })) => {
             story.state.units.iter().find(|known| known.key == *unit)
         }
+        Some(View::Causes(view)) => story.state.units.get(view.unit()?),
         Some(View::Inspect(view)) => view.unit(story),
         _ => model.unit(story),
     }
 }
 
-const RECORDED: &str = "this is a record, so nothing runs; `ingestdeck run --only UNIT` runs a unit again";
+pub(super) const RECORDED: &str = "this is a record, so nothing runs; `ingestdeck run --only UNIT` runs a unit again";
 
 pub(super) fn retry(model: &mut Model, story: &Story) -> Vec<Effect> {
     model.deck.auto = false;
@@ -54,31 +58,23 @@ pub(super) fn refusal(model: &Model, unit: &Unit) -> Option<String> {
 }
 
 pub(super) fn retry_failed(model: &mut Model, story: &Story) -> Vec<Effect> {
-    let failed = story.state.units.iter().filter(|unit| is_failure(unit.status));
-    let units: Vec<UnitKey> = failed.map(|unit| unit.key.clone()).collect();
+    let failed = story.state.units.iter().enumerate().filter(|(_, unit)| is_failure(unit.status));
+    let (places, units): (Vec<usize>, Vec<UnitKey>) = failed.map(|(place, unit)| (place, unit.key.clone())).unzip();
     if !model.live {
         model.say(RECORDED);
     } else if units.is_empty() {
         model.say("no unit has failed");
     } else {
-        let forecast = match forecast(model, units.len()) {
-            Some(cost) => format!("about {}, by the mean of the attempts so far", dollars(Some(cost))),
-            None => "$?: no attempt has said yet what it cost".to_owned(),
-        };
         model.question = Some(Question {
             text: format!("Retry {}?", counted(units.len(), "failed unit")),
-            details: std::iter::once(forecast).chain(listed(&units)).collect(),
+            details: [forecast_words(&Outlook::of_retrying(&story.state, &places))]
+                .into_iter()
+                .chain(listed(&units))
+                .collect(),
             then: vec![Effect::Command(Command::RetryFailed { units })],
         });
     }
     Vec::new()
-}
-
-/// What so many attempts will cost, by the mean of those whose cost is known.
-fn forecast(model: &Model, attempts: usize) -> Option<f64> {
-    let totals = &model.totals;
-    #[expect(clippy::cast_precision_loss, reason = "nobody runs 2^52 attempts")]
-    (totals.priced > 0).then(|| totals.cost / totals.priced as f64 * attempts as f64)
 }
 
 /// Another number of units at once. The run decides; the note that comes back shows in the header.
@@ -114,11 +110,11 @@ pub(super) fn stop(model: &mut Model, story: &Story) -> Vec<Effect> {
     Vec::new()
 }
 
-fn counted(count: usize, what: &str) -> String {
+pub(super) fn counted(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-fn listed(units: &[UnitKey]) -> Vec<String> {
+pub(super) fn listed(units: &[UnitKey]) -> Vec<String> {
     const MOST: usize = 5;
     let mut lines: Vec<_> = units.iter().take(MOST).map(|unit| unit.as_str().to_owned()).collect();
     if units.len() > MOST {
@@ -173,6 +169,9 @@ pub(super) fn copy(model: &Model, story: &Story) -> Vec<Effect> {
         }
         Some(View::Log(list)) => story.remarks().get(list.selected).map_or_else(Vec::new, |remark| {
             vec![Effect::Copy { text: remark.text.clone(), what: "remark".to_owned() }]
+        }),
+        Some(View::Causes(view)) => view.failures().map_or_else(Vec::new, |failures| {
+            vec![Effect::Copy { text: failures.example.clone(), what: "error".to_owned() }]
         }),
         Some(View::Inspect(view)) => super::inspect::copy(view, story),
         Some(View::Help(_)) => Vec::new(),

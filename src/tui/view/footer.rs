@@ -63,6 +63,7 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
     let over = scene.story.state.units.get(model.deck.unit).is_some_and(|unit| unit.status.is_over());
     let mut actions = match model.views.last() {
         Some(View::Help(_)) => vec![Action::Back],
+        Some(View::Causes(_)) => vec![Action::Back, Action::Open, Action::Retry, Action::NextFailure, Action::Search],
         Some(View::Log(_)) => vec![Action::Back, Action::Open, Action::Search, Action::NextFailure],
         Some(View::Transcript(view)) => {
             let unit = scene.story.state.units.iter().find(|unit| unit.key == view.unit);

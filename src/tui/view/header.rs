@@ -2,7 +2,7 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{Pen, Scene, clock, count, dollars};
+use super::{Pen, Scene, causes::brief, clock, count, dollars};
 use crate::{
     run::state::{Limit, RunState, UnitStatus},
     tape::Millis,
@@ -231,6 +231,10 @@ fn numbers(scene: &Scene<'_>) -> Vec<Fact> {
         let more = if totals.priced > 0 && totals.priced < totals.attempts { "+" } else { "" };
         let cost = dollars((totals.priced > 0).then_some(totals.cost));
         facts.push(Fact::new(4, Role::Text, format!("{cost}{more}")));
+    }
+    let goes_on = state.ended.is_none() && (totals.active() > 0 || !scene.source.ended);
+    if let Some(left) = brief(scene.model.outlook(), scene.model.time).filter(|_| goes_on) {
+        facts.push(Fact::new(4, Role::Dim, left));
     }
     if let Some(limit) = &state.limit {
         let used = limit.utilization.map(|used| format!(" {:.0} %", used * 100.0)).unwrap_or_default();

@@ -1,0 +1,125 @@
+//! Why units failed: failures with one cause and one error together, with what can be done about them. Pure.
+
+use super::state::{Attempt, RunState, Unit, UnitStatus};
+use crate::{
+    tape::note::Cause,
+    units::cluster::{Failure, clusters},
+};
+
+/// Units that failed for the same reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failures {
+    /// The cause in words.
+    pub cause: String,
+    /// What the errors have in common.
+    pub pattern: String,
+    /// The error of the first of them, as it was.
+    pub example: String,
+    /// What a person can do.
+    pub remedy: Option<String>,
+    /// The units, by index, in plan order.
+    pub units: Vec<usize>,
+}
+
+/// Failures of the moment, those of most units first.
+pub fn causes(state: &RunState) -> Vec<Failures> {
+    let failed: Vec<(usize, &Unit)> = state
+        .units
+        .iter()
+        .enumerate()
+        .filter(|(_, unit)| matches!(unit.status, UnitStatus::Failed | UnitStatus::Interrupted))
+        .collect();
+    let failures = failed.iter().map(|(_, unit)| Failure { cause: cause(unit), error: error(unit), unit: &unit.key });
+    let heaps = clusters(failures);
+    heaps
+        .into_iter()
+        .map(|heap| {
+            let first = heap.members.first().and_then(|member| failed.get(*member)).map(|(_, unit)| *unit);
+            Failures {
+                cause: heap.cause,
+                pattern: heap.error,
+                example: first.map(error).unwrap_or_default().to_owned(),
+                remedy: first.and_then(remedy).map(str::to_owned),
+                units: heap.members.iter().filter_map(|member| failed.get(*member)).map(|(unit, _)| *unit).collect(),
+            }
+        })
+        .collect()
+}
+
+fn cause(unit: &Unit) -> &str {
+    match unit.latest().and_then(|attempt| attempt.verdict.as_ref()) {
+        Some(verdict) => verdict.cause.word(),
+        None if unit.status == UnitStatus::Interrupted => "interrupted",
+        None => "failed",
+    }
+}
+
+/// The error that tells most: of failed calls the first one, since the verdict only counts them.
+pub fn error(unit: &Unit) -> &str {
+    let Some(attempt) = unit.latest() else { return "" };
+    match &attempt.verdict {
+        Some(verdict) if verdict.cause == Cause::ToolFailures => first_failure(attempt).unwrap_or(&verdict.reason),
+        Some(verdict) => &verdict.reason,
+        None if unit.status == UnitStatus::Interrupted => "the record breaks off before its end",
+        None => first_failure(attempt).unwrap_or("no reason is on record"),
+    }
+}
+
+fn first_failure(attempt: &Attempt) -> Option<&str> {
+    attempt.first_failure.as_deref()
+}
+
+fn remedy(unit: &Unit) -> Option<&str> {
+    match unit.latest().and_then(|attempt| attempt.verdict.as_ref()) {
+        Some(verdict) => verdict.remedy.as_deref(),
+        None => Some("retry it; its attempt was never judged"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tape::note::{Outcome, StopReason, Verdict};
+
+    fn unit(key: &str, cause: Option<Cause>, reason: &str, failure: Option<&str>) -> Unit {
+        let verdict = cause.map(|cause| Verdict {
+            outcome: Outcome::Failed,
+            stop: StopReason::Natural,
+            cause,
+            reason: reason.into(),
+            remedy: Some("look".into()),
+        });
+        let status = if verdict.is_some() { UnitStatus::Failed } else { UnitStatus::Interrupted };
+        let attempt = Attempt { verdict, first_failure: failure.map(Into::into), ..Attempt::default() };
+        Unit { key: key.into(), planned: None, status, attempts: vec![attempt], retry_at: None, holding: false }
+    }
+
+    #[test]
+    fn failed_calls_are_told_apart_by_their_errors_and_verdicts_by_theirs() {
+        let calls = |key, failure| {
+            let reason = format!("1 tool call(s) failed during WorkUnit {key}");
+            unit(key, Some(Cause::ToolFailures), &reason, Some(failure))
+        };
+        let units = vec![
+            unit("ok", None, "", None),
+            calls("page-1", "wiki_write: page \"a\" has no title"),
+            calls("page-2", "read_raw_file: no file raw/x.md"),
+            calls("page-3", "wiki_write: page \"b\" has no title"),
+            unit("page-4", Some(Cause::UsageLimit { resets_at: Some(4) }), "usage limit until 4", None),
+            unit("page-5", Some(Cause::UsageLimit { resets_at: None }), "usage limit until 77", None),
+        ];
+        let state = RunState { units, ..RunState::default() };
+        let told: Vec<_> = causes(&state).into_iter().map(|heap| (heap.cause, heap.pattern, heap.units)).collect();
+        assert_eq!(
+            told,
+            [
+                ("tool failures".into(), "wiki_write: page \"…\" has no title".into(), vec![1, 3]),
+                ("usage limit".into(), "usage limit until #".into(), vec![4, 5]),
+                ("interrupted".into(), "the record breaks off before its end".into(), vec![0]),
+                ("tool failures".to_owned(), "read_raw_file: no file …".to_owned(), vec![2]),
+            ]
+        );
+        assert_eq!(causes(&state)[0].example, "wiki_write: page \"a\" has no title");
+        assert_eq!(causes(&RunState::default()), []);
+    }
+}

@@ -1,0 +1,160 @@
+//! What is left and what it will take, and failures by cause: how many units, which, and what can be done.
+
+use ratatui::{buffer::Buffer, layout::Rect};
+
+use super::{Pen, Scene, dollars, pane};
+use crate::run::state::UnitStatus;
+use crate::{
+    run::{causes, outlook::Outlook},
+    tape::Millis,
+    tui::{
+        model::{CauseLine, Causes},
+        text,
+        theme::{Role, status_role},
+    },
+    units::forecast::{ENOUGH, Forecast, Range},
+};
+
+/// Rows above the failures, for a body of that height.
+pub fn head(height: u16) -> u16 {
+    if height >= 10 { 3 } else { 1 }
+}
+
+/// Paints the page.
+pub fn draw(scene: &Scene<'_>, view: &Causes, area: Rect, buf: &mut Buffer) {
+    let failed: usize = view.heaps.iter().map(|heap| heap.units.len()).sum();
+    let title = format!(" {} of {}", counted(failed, "failed unit"), counted(view.heaps.len(), "kind"));
+    let place = if view.lines.is_empty() {
+        String::new()
+    } else {
+        format!(" {}/{} ", view.list.selected + 1, view.lines.len())
+    };
+    let inside = pane(scene, area, true, &[(Role::Strong, "causes"), (Role::Dim, &title)], &[(Role::Dim, &place)], buf);
+    let above = head(inside.height).min(inside.height);
+    for (y, (role, line)) in (inside.y..inside.y + above).zip(outlook(scene)) {
+        Pen::row(scene, buf, Rect { y, height: 1, ..inside }).put(role, &line);
+    }
+    let rows = Rect { y: inside.y + above, height: inside.height - above, ..inside };
+    if view.lines.is_empty() {
+        Pen::row(scene, buf, rows).put(Role::Dim, "no unit has failed");
+    }
+    for (y, (index, line)) in (rows.y..rows.bottom()).zip(view.lines.iter().enumerate().skip(view.list.offset)) {
+        let row = Rect { y, height: 1, ..rows };
+        self::line(scene, view, *line, row, buf);
+        if index == view.list.selected {
+            buf.set_style(row, scene.theme.style(Role::Selected));
+        }
+    }
+}
+
+fn line(scene: &Scene<'_>, view: &Causes, line: CauseLine, area: Rect, buf: &mut Buffer) {
+    let mut pen = Pen::row(scene, buf, area);
+    let Some(heap) = view.heaps.get(line.heap()) else { return };
+    match line {
+        CauseLine::Cause(_) => {
+            pen.cell(Role::Failed, scene.theme.glyphs.status(UnitStatus::Failed), 2);
+            pen.put(Role::Failed, &format!("{} {}  ", counted(heap.units.len(), "unit"), heap.cause));
+            // What they have in common; of a single one, what it says.
+            let error = if heap.units.len() > 1 { &heap.pattern } else { &heap.example };
+            pen.put(Role::Strong, &text::one_row(error, 300));
+        }
+        CauseLine::Remedy(_) => {
+            pen.skip(2);
+            pen.cell(Role::Text, scene.theme.glyphs.arrow, 2);
+            pen.put(Role::Text, &text::one_row(heap.remedy.as_deref().unwrap_or_default(), 300));
+        }
+        CauseLine::Unit { unit, .. } => {
+            let Some(unit) = scene.story.state.units.get(unit) else { return };
+            pen.skip(4);
+            pen.cell(status_role(unit.status), scene.theme.glyphs.status(unit.status), 2);
+            let width = (usize::from(area.width) * 2 / 5).min(40);
+            pen.cell(Role::Text, &text::middle(&unit.key, width, scene.theme.glyphs.cut), width);
+            if let Some(attempt) = unit.latest() {
+                pen.cell_right(Role::Dim, &format!("try {}", attempt.number), 8);
+                pen.skip(2);
+            }
+            pen.put(Role::Dim, &text::one_row(causes::error(unit), 300));
+        }
+    }
+}
+
+/// What is left, in lines that say the most first.
+fn outlook(scene: &Scene<'_>) -> Vec<(Role, String)> {
+    let outlook = scene.model.outlook();
+    let forecast = &outlook.forecast;
+    if forecast.units == 0 {
+        return vec![(Role::Dim, "nothing is left to do".to_owned())];
+    }
+    let time = time_words(outlook.time_left(scene.model.time));
+    let slots = scene.story.state.planned.as_ref().map_or(1, |plan| plan.concurrency);
+    let first = format!(
+        "{} left: cost {}, done in {time}, {slots} at once",
+        counted(forecast.units, "unit"),
+        cost_words(forecast.cost)
+    );
+    let kinds: Vec<_> = outlook
+        .kinds
+        .iter()
+        .filter(|kind| kind.left > 0)
+        .map(|kind| {
+            let name = if kind.name.is_empty() { "units" } else { &kind.name };
+            format!("{name}: {} left, {} finished", kind.left, kind.finished)
+        })
+        .collect();
+    let known = outlook.kinds.iter().filter(|kind| kind.left > 0).all(|kind| kind.finished >= ENOUGH);
+    let why = if known { "by what finished so far" } else { "not known before three of each kind have finished" };
+    vec![(Role::Strong, first), (Role::Dim, format!("{} ({why})", kinds.join(" · ")))]
+}
+
+/// `$0.40, P90 $0.90`.
+pub fn cost_words(cost: Option<Range<f64>>) -> String {
+    match cost {
+        None => "$?".to_owned(),
+        Some(cost) => format!("{}, P90 {}", dollars(Some(cost.likely)), dollars(Some(cost.high))),
+    }
+}
+
+/// `5m 10s, P90 9m 02s`.
+pub fn time_words(time: Option<Range<Millis>>) -> String {
+    match time {
+        None => "?".to_owned(),
+        Some(time) => format!("{}, P90 {}", time.likely, time.high),
+    }
+}
+
+/// The line of a question about trying units again.
+pub fn forecast_words(forecast: &Forecast) -> String {
+    match (forecast.cost, forecast.time) {
+        (None, None) => "Forecast: $?, since fewer than three units like them have finished.".to_owned(),
+        (cost, time) => format!("Forecast: {}; {}.", cost_words(cost), time_words(time)),
+    }
+}
+
+/// `left $0.40-0.90 in 5m-9m`, for the header; `None` when nothing is left.
+pub fn brief(outlook: &Outlook, now: Millis) -> Option<String> {
+    if outlook.forecast.units == 0 {
+        return None;
+    }
+    let cost = match outlook.forecast.cost {
+        None => "$?".to_owned(),
+        Some(cost) => spread(&dollars(Some(cost.likely)), &dollars(Some(cost.high))),
+    };
+    let time = match outlook.time_left(now) {
+        None => "?".to_owned(),
+        Some(time) => spread(&coarse(time.likely), &coarse(time.high)),
+    };
+    Some(if cost == "$?" && time == "?" { "left ?".to_owned() } else { format!("left {cost} in {time}") })
+}
+
+fn spread(low: &str, high: &str) -> String {
+    if low == high { low.to_owned() } else { format!("{low}-{high}") }
+}
+
+/// `40s`, `5m`, `2h 10m`: what a forecast is good for.
+fn coarse(time: Millis) -> String {
+    if time.0 < 60_000 || time.0 >= 3_600_000 { time.to_string() } else { format!("{}m", (time.0 + 30_000) / 60_000) }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}

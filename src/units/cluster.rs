@@ -1,0 +1,169 @@
+//! Failures that are one failure: the same cause, and the same error once what differs from unit to unit is taken out.
+//!
+//! Knows words, not units: whoever has failures hands in their cause and their error, and gets them back in heaps.
+
+use std::collections::HashMap;
+
+/// Characters of an error that are looked at.
+const READ: usize = 600;
+/// Characters that tell it apart from others.
+const TOLD: usize = 160;
+
+/// A failure, as far as it is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure<'a> {
+    /// Name of the cause.
+    pub cause: &'a str,
+    /// What went wrong, in foreign words.
+    pub error: &'a str,
+    /// Whose it is; the name is taken out of the error.
+    pub unit: &'a str,
+}
+
+/// Failures with the same cause and the same error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    /// Name of the cause.
+    pub cause: String,
+    /// The error without what differs.
+    pub error: String,
+    /// Positions of the failures in what was handed in.
+    pub members: Vec<usize>,
+}
+
+/// Heaps failures up, the largest heap first; among equals, the one that was met first.
+pub fn clusters<'a>(failures: impl IntoIterator<Item = Failure<'a>>) -> Vec<Cluster> {
+    let mut heaps: Vec<Cluster> = Vec::new();
+    let mut known: HashMap<(String, String), usize> = HashMap::new();
+    for (position, failure) in failures.into_iter().enumerate() {
+        let error = normalised(failure.error, failure.unit);
+        let heap = *known.entry((failure.cause.to_owned(), error.clone())).or_insert_with(|| {
+            heaps.push(Cluster { cause: failure.cause.to_owned(), error, members: Vec::new() });
+            heaps.len() - 1
+        });
+        if let Some(heap) = heaps.get_mut(heap) {
+            heap.members.push(position);
+        }
+    }
+    heaps.sort_by_key(|heap| std::cmp::Reverse(heap.members.len()));
+    heaps
+}
+
+/// An error without what differs from unit to unit: names of units, numbers, ids, paths and quoted values.
+pub fn normalised(error: &str, unit: &str) -> String {
+    let line = error.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    let end = line.char_indices().nth(READ).map_or(line.len(), |(end, _)| end);
+    // A short name may be a part of any word.
+    let line = if unit.len() >= 3 { line[..end].replace(unit, "…") } else { line[..end].to_owned() };
+    let words: Vec<String> = unquoted(&line).split_whitespace().map(plain).collect();
+    words.join(" ").chars().take(TOLD).collect()
+}
+
+/// The line with what stands between quotes left out. A quote that is not closed, or stands inside a word, is none.
+fn unquoted(line: &str) -> String {
+    let mut out = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(at) = rest.find(['"', '\'', '`', '“', '‘']) {
+        let (before, from) = rest.split_at(at);
+        out.push_str(before);
+        let mut chars = from.chars();
+        let open = chars.next().unwrap_or_default();
+        rest = chars.as_str();
+        out.push(open);
+        let close = match open {
+            '“' => '”',
+            '‘' => '’',
+            same => same,
+        };
+        let inside_word = open == '\'' && before.ends_with(char::is_alphanumeric);
+        if let Some(end) = rest.find(close).filter(|_| !inside_word) {
+            out.push('…');
+            out.push(close);
+            rest = &rest[end + close.len_utf8()..];
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+/// A word without its digits, or a mark for a word that is a path or an id.
+fn plain(word: &str) -> String {
+    let core = word.trim_matches(|char: char| !char.is_alphanumeric() && char != '/' && char != '.');
+    let is_path = core.contains('/') && core.chars().any(char::is_alphanumeric);
+    let is_id = core.len() >= 8
+        && core.chars().any(|char| char.is_ascii_digit())
+        && core.chars().any(|char| char.is_ascii_alphabetic())
+        && core.chars().all(|char| char.is_ascii_alphanumeric() || char == '-' || char == '_');
+    if is_path || is_id {
+        return word.replacen(core, "…", 1);
+    }
+    let mut out = String::with_capacity(word.len());
+    for char in word.chars() {
+        match char.is_ascii_digit() {
+            true if out.ends_with('#') => {}
+            true => out.push('#'),
+            false => out.push(char),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn failure<'a>(cause: &'a str, error: &'a str, unit: &'a str) -> Failure<'a> {
+        Failure { cause, error, unit }
+    }
+
+    #[test]
+    fn what_differs_from_unit_to_unit_is_taken_out() {
+        let same = |a: (&str, &str), b: (&str, &str)| normalised(a.0, a.1) == normalised(b.0, b.1);
+        assert!(same(
+            ("2 tool call(s) failed during WorkUnit dbt-all", "dbt-all"),
+            ("13 tool call(s) failed during WorkUnit docs-b", "docs-b")
+        ));
+        assert!(same(("no file models/a.yml at line 3", "a"), ("no file raw/b/c.sql at line 41", "b")));
+        assert!(same(("page \"arr\" has no title", "a"), ("page \"net churn\" has no title", "b")));
+        assert!(same(("API error req_011CabcDEF retry", "a"), ("API error req_9zz8yyXXX retry", "b")));
+        assert!(!same(("front matter is missing a title", "a"), ("front matter is missing a summary", "a")));
+        assert_eq!(normalised("can't read 'a' and 'b'", "u"), "can't read '…' and '…'");
+        assert_eq!(normalised("\n  first line \n second", "u"), "first line");
+        assert_eq!(normalised("open \" quote stays", "u"), "open \" quote stays");
+        assert_eq!(normalised("", "u"), "");
+    }
+
+    #[test]
+    fn heaps_are_sorted_by_size_and_keep_their_members() {
+        let heaps = clusters([
+            failure("network", "connection 1 refused", "a"),
+            failure("tool_failures", "wiki_write: no title", "b"),
+            failure("tool_failures", "wiki_write: no title", "c"),
+            failure("transient", "wiki_write: no title", "d"),
+        ]);
+        let told: Vec<_> = heaps.iter().map(|heap| (heap.cause.as_str(), heap.members.clone())).collect();
+        assert_eq!(told, [("tool_failures", vec![1, 2]), ("network", vec![0]), ("transient", vec![3])]);
+        assert_eq!(heaps[1].error, "connection # refused");
+    }
+
+    proptest! {
+        #[test]
+        fn every_failure_is_in_one_heap(errors in prop::collection::vec((any::<String>(), "[a-z0-9-]{0,6}"), 0..40)) {
+            let heaps = clusters(errors.iter().map(|(error, unit)| failure("cause", error, unit)));
+            let mut members: Vec<usize> = heaps.iter().flat_map(|heap| heap.members.clone()).collect();
+            members.sort_unstable();
+            prop_assert_eq!(members, (0..errors.len()).collect::<Vec<_>>());
+            prop_assert!(heaps.iter().all(|heap| heap.error.chars().count() <= TOLD));
+        }
+
+        #[test]
+        fn numbers_never_tell_failures_apart(a in 0..u32::MAX, b in 0..u32::MAX) {
+            prop_assert_eq!(
+                normalised(&format!("HTTP {a} after {a} ms"), "u"),
+                normalised(&format!("HTTP {b} after {b} ms"), "u")
+            );
+        }
+    }
+}
