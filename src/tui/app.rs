@@ -106,6 +106,7 @@ impl App {
             last: timeline.story().state.now,
             passed: options.passed,
             broken: None,
+            cut: None,
             origin,
         };
         let mut app = Self {
@@ -424,6 +425,16 @@ impl App {
         }
         self.facts();
         self.limiter.mark(Dirty::Soon);
+    }
+
+    /// The run broke off: what is on the record is all there will be, and nobody takes orders any more.
+    pub fn broke(&mut self, why: String) {
+        self.model.say(why.clone());
+        self.shown.cut = Some(why);
+        self.model.live = false;
+        self.commands = None;
+        self.grew();
+        self.redraw();
     }
 
     /// False while no frame could show that the record grew: lines come one by one, and waking up for each costs more

@@ -52,6 +52,7 @@ impl Still {
             last: crate::tape::Millis(0),
             passed: options.passed,
             broken: None,
+            cut: None,
         };
         Self { model: Model::new(options.keymap, false), cache: Cache::default(), theme: options.theme, shown }
     }

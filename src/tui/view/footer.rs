@@ -3,6 +3,7 @@
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{Pen, Scene, clock};
+use crate::run::state::UnitStatus;
 use crate::tui::{
     action::Action,
     model::{Model, Pace, Pane, Purpose, View, is_failure},
@@ -142,6 +143,9 @@ fn position(scene: &Scene<'_>) -> Vec<(Role, String)> {
     let (model, story, source) = (scene.model, scene.story, scene.source);
     let glyphs = scene.theme.glyphs;
     let mut pieces = match model.pace {
+        Pace::Follow if source.cut.is_some() => {
+            return vec![(Role::Failed, format!("{} BROKEN ", glyphs.status(UnitStatus::Failed)))];
+        }
         Pace::Follow if model.live && story.state.ended.is_some() => {
             vec![(Role::Live, format!("{} ENDED ", glyphs.live))]
         }
