@@ -111,6 +111,7 @@ actions! {
     Zoom "zoom" Move View "zoom" "the focused pane alone, and back";
     Open "open" Move View "open" "open or unfold what is selected";
     Inspect "inspect" Move View "inspect" "everything about the unit, and back";
+    Compare "compare" Move View "compare" "two attempts side by side, and back";
     Tab "tab" Move View "panel" "panel by number";
     Counterpart "counterpart" Move View "match" "from a call to its result and back";
     Back "back" Move View "back" "one level back; never leaves";
@@ -126,8 +127,8 @@ actions! {
     AllowOnce "allow-once" Units Held "allow once" "let the held call pass; the next waits";
     EditCall "edit" Units Held "edit" "edit the arguments of the held call";
     DenyCall "deny" Units Held "deny" "refuse the held call; asks for a reason";
-    NextFailure "next-failure" Units View "failure" "next failure in the pane";
-    PreviousFailure "previous-failure" Units View "failure" "previous failure in the pane";
+    NextFailure "next-failure" Units View "failure" "next failure or difference in the pane";
+    PreviousFailure "previous-failure" Units View "failure" "the previous one";
     Search "search" Find View "search" "search in the pane";
     NextMatch "next-match" Find View "next match" "next match";
     PreviousMatch "previous-match" Find View "previous match" "previous match";

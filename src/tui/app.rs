@@ -116,6 +116,7 @@ impl App {
             ended: false,
             passed: options.passed,
             broken: None,
+            cut: None,
             origin,
         };
         let mut app = Self {
@@ -350,6 +351,16 @@ impl App {
         }
     }
 
+    /// The run broke off: what is on the record is all there will be, and nobody takes orders any more.
+    pub fn broke(&mut self, why: String) {
+        self.model.say(why.clone());
+        self.shown.cut = Some(why);
+        self.model.live = false;
+        self.commands = None;
+        self.grew();
+        self.redraw();
+    }
+
     /// False while no frame could show that the record grew: lines come one by one, and waking up for each costs more
     /// than all of them do.
     pub fn takes_growth(&self) -> bool {
@@ -423,6 +434,11 @@ impl App {
         load::load(&mut self.timeline, &mut self.cache, &wants);
         self.unread = load::is_unread(&self.timeline, &self.cache, &wants);
         self.lay(&wants);
+        if let Some(View::Compare(_)) = self.model.views.last() {
+            // What there is to show is known only now.
+            let wants = cache::wants(&self.model, self.timeline.story(), &self.cache);
+            load::load(&mut self.timeline, &mut self.cache, &wants);
+        }
         let scene = Scene {
             model: &self.model,
             story: self.timeline.story(),
@@ -440,6 +456,10 @@ impl App {
         match self.model.views.last_mut() {
             Some(View::Entry(view)) => view.lines = document.map_or(0, |document| document.lines.len()),
             Some(View::Inspect(view)) => view.lay(document, self.cache.is_complete()),
+            Some(View::Compare(view)) => {
+                let sides = wants.comparison.filter(|sides| self.cache.has_comparison(sides));
+                view.lay(sides.and_then(|_| self.cache.comparison()));
+            }
             _ => {}
         }
         self.model.settle(self.timeline.story());
@@ -449,7 +469,8 @@ impl App {
     fn read_on(&mut self) {
         let wants = cache::wants(&self.model, self.timeline.story(), &self.cache);
         self.unread = load::more(&mut self.timeline, &mut self.cache, &wants);
-        self.limiter.mark(Dirty::Soon);
+        // Whoever waits for the whole of it waits no longer than that.
+        self.limiter.mark(if self.unread { Dirty::Soon } else { Dirty::Now });
     }
 
     /// A frame is on the screen.

@@ -5,6 +5,7 @@
 mod ahead;
 mod amend;
 mod causes;
+pub mod compare;
 mod extent;
 mod hold;
 pub mod inspect;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use ahead::Ahead;
 pub use amend::{Amending, Field};
 pub use causes::{CauseLine, Causes};
+pub use compare::Compare;
 pub use extent::Extent;
 pub use hold::{CallId, Editor, Purpose, Typing};
 pub use inspect::{Inspect, Panel, Side};
@@ -384,6 +386,7 @@ impl Model {
         match self.views.last_mut() {
             Some(View::Transcript(view)) => view.settle(story, body),
             Some(View::Entry(view)) => view.settle(story, body),
+            Some(View::Compare(view)) => view.settle(plan.body),
             Some(View::Inspect(view)) => view.settle(story, plan.body),
             Some(View::Log(list)) => list.settle(story.remarks().len(), body),
             Some(View::Breakpoints(list)) => list.settle(self.breakpoints.len(), body),

@@ -52,6 +52,7 @@ impl Still {
             ended: true,
             passed: options.passed,
             broken: None,
+            cut: None,
         };
         Self {
             model: Model::new(options.keymap, false),

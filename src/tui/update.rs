@@ -19,6 +19,7 @@ use crate::run::{
 mod amend;
 mod causes;
 pub(super) mod command;
+mod compare;
 pub(super) mod find;
 mod handout;
 pub(super) mod hold;
@@ -157,6 +158,7 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
         Action::Left => sideways(model, story, -1),
         Action::NextPane | Action::PreviousPane => match model.views.last_mut() {
             Some(View::Inspect(view)) => inspect::other_side(view),
+            Some(View::Compare(view)) => view.side = 1 - view.side,
             Some(_) => {}
             None => model.deck.focus = other(model.deck.focus),
         },
@@ -165,6 +167,7 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
             _ => model.deck.zoom = !model.deck.zoom,
         },
         Action::Inspect => inspect::open(model, story),
+        Action::Compare => compare::open(model, story),
         Action::Tab => {}
         Action::Counterpart => inspect::counterpart(model, story),
         Action::Open => open(model, story),
@@ -283,6 +286,7 @@ fn page(model: &Model, story: &Story) -> usize {
     let plan = model.plan(story);
     match (model.views.last(), model.deck.focus) {
         (Some(View::Inspect(view)), _) => inspect::page(view, plan.body),
+        (Some(View::Compare(view)), _) => usize::from(view.areas(plan.body).calls.height),
         (Some(_), _) => usize::from(plan.body_rows()),
         (None, Pane::Units) => plan.unit_rows(),
         (None, Pane::Stream) => plan.stream_rows(model.attempt(story).map(|(_, attempt)| attempt)),
@@ -296,6 +300,10 @@ fn step(model: &mut Model, story: &Story, by: isize) {
             view.list.step(by, len);
         }
         Some(View::Inspect(view)) => inspect::step(view, story, by),
+        Some(View::Compare(view)) => {
+            let len = view.len();
+            view.list.step(by, len);
+        }
         Some(View::Entry(view)) => view.scroll = view.scroll.saturating_add_signed(by),
         Some(View::Log(list)) => list.step(by, story.remarks().len()),
         Some(View::Breakpoints(list)) => list.step(by, model.breakpoints.len()),
@@ -332,6 +340,7 @@ fn ends(model: &mut Model, story: &Story, last: bool) {
             go(&mut view.list, len);
         }
         Some(View::Inspect(view)) => inspect::ends(view, story, last),
+        Some(View::Compare(view)) => compare::ends(view, last),
         Some(View::Entry(view)) => view.scroll = if last { view.lines } else { 0 },
         Some(View::Log(list)) => go(list, story.remarks().len()),
         Some(View::Breakpoints(list)) => go(list, model.breakpoints.len()),
@@ -358,6 +367,7 @@ fn sideways(model: &mut Model, story: &Story, by: isize) {
             }
         }
         Some(View::Inspect(view)) => inspect::sideways(view, story, by),
+        Some(View::Compare(_)) => compare::sideways(model, story, by > 0),
         Some(View::Entry(view)) => view.turn(story, by),
         Some(View::Help(_) | View::Log(_) | View::Causes(_) | View::Breakpoints(_)) => {}
         None => {
@@ -376,12 +386,16 @@ fn open(model: &mut Model, story: &Story) {
         inspect::enter(view);
         return;
     }
+    if let Some(View::Compare(_)) = model.views.last() {
+        compare::enter(model);
+        return;
+    }
     let view = match model.views.last() {
         Some(View::Transcript(view)) => {
             let Some(lane) = view.lane(story).filter(|lane| !story.entries(*lane).is_empty()) else { return };
             View::Entry(EntryView::new(view.unit.clone(), lane, Subject::Entry(view.list.selected)))
         }
-        Some(View::Entry(_) | View::Help(_) | View::Inspect(_)) => return,
+        Some(View::Entry(_) | View::Help(_) | View::Inspect(_) | View::Compare(_)) => return,
         Some(View::Causes(_)) => return causes::open(model, story),
         Some(View::Breakpoints(_)) => {
             time::toggle(model);

@@ -7,6 +7,7 @@ pub mod amend;
 pub mod bar;
 pub mod breakpoints;
 pub mod causes;
+pub mod compare;
 pub mod dialog;
 pub mod entry;
 pub mod footer;
@@ -70,6 +71,8 @@ pub struct Shown {
     pub passed: Vec<String>,
     /// Why reading stopped, if it did.
     pub broken: Option<String>,
+    /// Why the run broke off without an end on its record, if it did and we saw it.
+    pub cut: Option<String>,
 }
 
 /// Paints the whole screen.
@@ -104,6 +107,7 @@ pub fn draw(scene: &Scene<'_>, buf: &mut Buffer) {
         }
         Some(View::Transcript(view)) => transcript::draw(scene, view, plan.body, buf),
         Some(View::Entry(view)) => entry::draw(scene, view, plan.body, buf),
+        Some(View::Compare(view)) => compare::draw(scene, view, plan.body, buf),
         Some(View::Inspect(view)) => inspect::draw(scene, view, plan.body, buf),
         Some(View::Help(list)) => help::draw(scene, list, plan.body, buf),
         Some(View::Log(list)) => log::draw(scene, list, plan.body, buf),

@@ -31,6 +31,10 @@ pub(super) fn hand_out(model: &mut Model, story: &Story, tool: Tool) -> Vec<Effe
             let latest = orders::target(model, story).and_then(Unit::latest);
             latest.map(|shown| attempt(story, shown.lane, None, tool))
         }
+        Some(View::Compare(view)) => super::compare::chosen(view).and_then(|(side, index)| {
+            let lane = view.attempts(story)?[side].lane;
+            row(story, lane, index, tool)
+        }),
         Some(View::Inspect(view)) if view.panel == Panel::Actions => {
             view.lane(story).and_then(|lane| row(story, lane, view.actions.selected, tool))
         }

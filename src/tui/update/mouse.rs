@@ -66,6 +66,13 @@ pub(super) fn click(model: &mut Model, story: &Story, x: u16, y: u16) -> Vec<Eff
                 view.select_line(view.lines.offset + row);
             }
         }
+        Some(View::Compare(view)) => {
+            let len = view.len();
+            let areas = view.areas(plan.body);
+            if let Some(row) = clicked(areas.calls).map(|row| view.list.offset + row).filter(|row| *row < len) {
+                view.list.select(row, len);
+            }
+        }
         Some(View::Entry(_) | View::Help(_)) => {}
         None => {
             if let Some(pane) = plan.units.filter(|pane| pane.contains(at)) {

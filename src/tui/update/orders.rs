@@ -23,6 +23,7 @@ pub(super) fn target<'a>(model: &Model, story: &'a Story) -> Option<&'a Unit> {
         }
         Some(View::Causes(view)) => story.state.units.get(view.unit()?),
         Some(View::Inspect(view)) => view.unit(story),
+        Some(View::Compare(view)) => view.unit(story),
         _ => model.unit(story),
     }
 }
@@ -188,6 +189,7 @@ pub(super) fn copy(model: &Model, story: &Story) -> Vec<Effect> {
             vec![Effect::Copy { text: failures.example.clone(), what: "error".to_owned() }]
         }),
         Some(View::Inspect(view)) => super::inspect::copy(view, story),
+        Some(View::Compare(view)) => super::compare::copy(view, story),
         Some(View::Help(_) | View::Breakpoints(_)) => Vec::new(),
         None if model.deck.focus == Pane::Units => copy_name(model, story),
         None => {

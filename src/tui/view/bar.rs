@@ -6,7 +6,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{Pen, Scene, clock};
 use crate::{
-    run::{Mark, chronicle::Stretch},
+    run::{Mark, chronicle::Stretch, state::UnitStatus},
     tape::Millis,
     tui::{
         model::Pace,
@@ -120,6 +120,9 @@ fn pace(scene: &Scene<'_>) -> Piece {
     }
     match model.pace {
         Pace::Follow if model.live => (0, Role::Live, format!("{} LIVE", glyphs.live)),
+        Pace::Follow if scene.source.cut.is_some() => {
+            (0, Role::Failed, format!("{} BROKEN", glyphs.status(UnitStatus::Failed)))
+        }
         Pace::Follow => (0, Role::Live, "REPLAY".to_owned()),
         Pace::Scaled(speed) => (0, Role::Live, format!("{} ×{speed}", glyphs.playing)),
         Pace::Full => (0, Role::Live, format!("{} ×max", glyphs.playing)),

@@ -3,6 +3,7 @@
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{Pen, Scene, clock};
+use crate::run::state::UnitStatus;
 use crate::tui::{
     action::Action,
     command,
@@ -86,6 +87,9 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
             let rest = [Action::Search, Action::NextFailure, Action::Copy];
             [Action::Back, Action::Open].into_iter().chain(attempts).chain(rest).collect()
         }
+        Some(View::Compare(_)) => {
+            vec![Action::Back, Action::Open, Action::Left, Action::NextPane, Action::Copy]
+        }
         Some(View::Inspect(view)) => {
             let several = view.unit(scene.story).is_some_and(|unit| unit.attempts.len() > 1);
             let attempts = several.then_some(Action::Right);
@@ -154,6 +158,9 @@ fn position(scene: &Scene<'_>) -> Vec<(Role, String)> {
     let (model, story, source) = (scene.model, scene.story, scene.source);
     let glyphs = scene.theme.glyphs;
     let mut pieces = match model.pace {
+        Pace::Follow if source.cut.is_some() => {
+            return vec![(Role::Failed, format!("{} BROKEN ", glyphs.status(UnitStatus::Failed)))];
+        }
         _ if model.extent.going.is_some() => vec![(Role::Live, format!("{} going on ", glyphs.playing))],
         Pace::Follow if model.live && story.state.ended.is_some() => {
             vec![(Role::Live, format!("{} ENDED ", glyphs.live))]

@@ -28,7 +28,7 @@ fn orders(tape: &Tape, keys: &str) -> (Script, Exit, Vec<Command>) {
     let (commands, mut orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
     let script = Script::new(keys, SIZE).after(Duration::from_secs(20));
-    let (script, exit) = play(growing.timeline, Some(LiveHandle { commands, changed }), options(), script);
+    let (script, exit) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
     let orders = std::iter::from_fn(|| orders.try_recv().ok()).collect();
     (script, exit, orders)
 }
@@ -285,7 +285,7 @@ fn nothing_is_drawn_while_nothing_changes() {
     let (commands, _orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
     let script = Script::new("", SIZE).after(Duration::from_secs(20)).waiting(Duration::from_secs(60));
-    let (script, _) = play(growing.timeline, Some(LiveHandle { commands, changed }), options(), script);
+    let (script, _) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
     assert!((58..=64).contains(&script.frames), "{} frames", script.frames);
 }
 
@@ -325,7 +325,7 @@ fn the_mouse_selects_and_scrolls_what_it_is_over() {
     let (commands, _orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
     let script = Script::new("", SIZE).input(Input::Click(5, 6)).input(Input::Wheel(90, 20, false));
-    let (script, _) = play(growing.timeline, Some(LiveHandle { commands, changed }), options(), script);
+    let (script, _) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
     assert!(script.text().contains("✓ lookml-orphans succeeded"), "{}", script.text());
 }
 
@@ -401,7 +401,7 @@ proptest! {
             let growing = tape.growing();
             let (commands, _orders) = mpsc::channel(1);
             let (_grows, changed) = watch::channel(0);
-            play(growing.timeline, Some(LiveHandle { commands, changed }), options, script).1
+            play(growing.timeline, Some(LiveHandle::new(commands, changed)), options, script).1
         } else {
             play(tape.timeline(), None, options, script).1
         };
