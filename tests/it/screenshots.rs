@@ -45,7 +45,7 @@ fn drawn(shot: &Shot) -> String {
         .args(["--size", shot.size, "--keys", shot.keys, "--theme", shot.theme, "--out"])
         .arg(&out)
         .env_clear()
-        .envs([("TERM", "xterm-256color"), ("LANG", "C.UTF-8")])
+        .envs([("TERM", "xterm-256color"), ("LANG", "C.UTF-8"), ("TZ", "UTC")])
         .env("HOME", home.path())
         .current_dir(home.path())
         .output()
