@@ -1,9 +1,12 @@
 //! The screen through its real loop: scripts of keys on a test terminal, with a clock that stands unless it is told.
 
 mod amend;
+mod broken;
 mod causes;
+mod compare;
 mod deck;
 mod hold;
+mod hostile;
 mod inspect;
 mod keys;
 mod manners;
@@ -13,3 +16,4 @@ mod screens;
 mod script;
 mod session;
 mod tape;
+mod themes;
