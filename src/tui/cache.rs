@@ -248,7 +248,7 @@ pub fn wants(model: &Model, story: &Story, cache: &Cache) -> Wants {
         }
         Some(View::Compare(view)) => compare(view, story, cache, plan.body, &mut wants),
         Some(View::Inspect(view)) => inspect(view, story, cache, plan.body, &mut wants),
-        Some(View::Help(_) | View::Log(_) | View::Causes(_)) => {}
+        Some(View::Help(_) | View::Log(_) | View::Causes(_) | View::Breakpoints(_)) => {}
         None => {
             if let (Some(_), Some((_, attempt))) = (plan.stream, model.attempt(story)) {
                 let rows = story.rows(attempt.lane).iter().skip(model.deck.stream.offset);

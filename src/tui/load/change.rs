@@ -75,10 +75,11 @@ pub(super) fn of(call: &ToolUse<'_>) -> Option<Write> {
     Some(Write { to: to?, effect })
 }
 
-/// `connection/source`.
+/// `connection/source`, or the source alone if its connection is not said.
 fn source(input: Raw<'_>) -> Option<String> {
     let [connection, name] = input.pick(["connectionId", "sourceName"]);
-    Some(format!("{}/{}", connection?.as_str()?, name?.as_str()?))
+    let name = name?.as_str()?;
+    Some(connection.and_then(Raw::as_str).map_or_else(|| name.to_string(), |connection| format!("{connection}/{name}")))
 }
 
 /// A definition as the file has it.
@@ -237,6 +238,14 @@ mod tests {
         assert!(matches!(made.effect, Effect::Whole(text) if text.contains("name: arr")));
         let gone = r#"{"connectionId":"wh","sourceName":"arr","delete":true}"#;
         assert_eq!(write("mcp__ktx__sl_edit_source", gone).unwrap().effect, Effect::Removed);
+        let places = Effect::Places(vec![("a".into(), "b".into())]);
+        let edit = r#"{"sourceName":"s","yaml_edits":[{"oldText":"a","newText":"b"}]}"#;
+        assert_eq!(write("mcp__ktx__sl_edit_source", edit), Some(Write { to: "s".into(), effect: places }));
+        for name in ["mcp__ktx__sl_write_source", "mcp__ktx__sl_edit_source"] {
+            let gone = Some(Write { to: "s".into(), effect: Effect::Removed });
+            assert_eq!(write(name, r#"{"sourceName":"s","delete":true}"#), gone);
+            assert_eq!(write(name, r#"{"sourceName":"s"}"#), None);
+        }
         for (name, input) in [("Read", r#"{"file_path":"/a"}"#), ("Write", "[]"), ("Edit", r#"{"file_path":"/a"}"#)] {
             assert_eq!(write(name, input), None, "{name}");
         }

@@ -17,7 +17,7 @@ pub(super) fn open(model: &mut Model, story: &Story) {
             model.views.pop();
             return;
         }
-        Some(View::Help(_) | View::Log(_)) => return,
+        Some(View::Help(_) | View::Log(_) | View::Breakpoints(_)) => return,
         Some(View::Inspect(view)) => view.unit(story),
         Some(View::Transcript(Transcript { unit, .. }) | View::Entry(EntryView { unit, .. })) => {
             story.state.units.iter().find(|known| known.key == *unit)

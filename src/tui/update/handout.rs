@@ -18,6 +18,11 @@ pub(super) fn hand_out(model: &mut Model, story: &Story, tool: Tool) -> Vec<Effe
             Some(Wish { tool, what: "help".into(), entries: Vec::new(), reading: Reading::Text(text), at: None })
         }
         Some(View::Log(_)) => Some(log(story, tool)),
+        Some(View::Breakpoints(_)) => {
+            let lines = model.breakpoints.iter().map(|breakpoint| format!("{}\n", breakpoint.condition));
+            let text = lines.collect();
+            Some(Wish { tool, what: "breakpoints".into(), entries: Vec::new(), reading: Reading::Text(text), at: None })
+        }
         Some(View::Transcript(view)) => {
             view.lane(story).map(|lane| attempt(story, lane, Some(view.list.selected), tool))
         }
