@@ -111,7 +111,7 @@ actions! {
     Zoom "zoom" Move View "zoom" "the focused pane alone, and back";
     Open "open" Move View "open" "open or unfold what is selected";
     Inspect "inspect" Move View "inspect" "everything about the unit, and back";
-    Tab "tab" Move View "panel" "panel by number";
+    Tab "tab" Move View "panel" "panel or pane by number";
     Counterpart "counterpart" Move View "match" "from a call to its result and back";
     Back "back" Move View "back" "one level back; never leaves";
     Retry "retry" Units View "retry" "new attempt at the unit";
@@ -146,6 +146,7 @@ actions! {
     ToStart "to-start" Time View "start" "to the first entry";
     ToEnd "to-end" Time View "live" "to the last entry; live again";
     Help "help" Screen View "help" "this page";
+    Grid "grid" Screen View "grid" "live panes of units; and back";
     Log "log" Screen View "log" "the run's remarks";
     Copy "copy" Screen View "copy" "copy what is selected";
     CopyName "copy-name" Screen View "copy name" "copy the unit's key or resume line";

@@ -5,6 +5,7 @@
 mod ahead;
 mod amend;
 mod causes;
+mod grid;
 mod hold;
 pub mod inspect;
 mod list;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use ahead::Ahead;
 pub use amend::{Amending, Field};
 pub use causes::{CauseLine, Causes};
+pub use grid::{Grid, Slot, Towards};
 pub use hold::{CallId, Editor, Purpose, Typing};
 pub use inspect::{Inspect, Panel, Side};
 pub use list::{List, scrolled};
@@ -85,6 +87,8 @@ pub struct Model {
     pub time: Millis,
     /// Counts over all units.
     pub totals: Totals,
+    /// Panes of several units.
+    pub grid: Grid,
     /// What is left.
     ahead: Ahead,
 }
@@ -260,6 +264,7 @@ impl Model {
             now: Duration::ZERO,
             time: Millis(0),
             totals: Totals::default(),
+            grid: Grid::default(),
             ahead: Ahead::default(),
         }
     }
@@ -337,7 +342,16 @@ impl Model {
         self.ahead.settle(&story.state, &self.totals, self.time);
         self.drop_stale_question(story);
         let plan = self.plan(story);
-        self.settle_selection(story, plan.unit_rows());
+        if matches!(self.views.last(), Some(View::Grid)) {
+            self.grid.settle(story, plan.body);
+            // Orders are about the focused pane, whatever the table hides.
+            if let Some(unit) = self.grid.unit().filter(|unit| *unit != self.deck.unit) {
+                (self.deck.unit, self.deck.attempt) = (unit, None);
+            }
+            (self.deck.chosen, self.deck.settled, self.deck.hidden_by) = (self.deck.unit, self.deck.unit, None);
+        } else {
+            self.settle_selection(story, plan.unit_rows());
+        }
 
         let lane = self.attempt(story).map(|(_, attempt)| attempt.lane);
         if lane != self.deck.lane {
@@ -353,6 +367,7 @@ impl Model {
             Some(View::Entry(view)) => view.settle(story, body),
             Some(View::Inspect(view)) => view.settle(story, plan.body),
             Some(View::Log(list)) => list.settle(story.remarks().len(), body),
+            Some(View::Grid) => {}
             Some(View::Causes(view)) => {
                 let above = super::view::causes::head(plan.body_rows());
                 view.settle(story, body.saturating_sub(usize::from(above)));

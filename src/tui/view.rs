@@ -8,6 +8,7 @@ pub mod causes;
 pub mod dialog;
 pub mod entry;
 pub mod footer;
+pub mod grid;
 pub mod header;
 pub mod help;
 pub mod inspect;
@@ -105,6 +106,7 @@ pub fn draw(scene: &Scene<'_>, buf: &mut Buffer) {
         Some(View::Inspect(view)) => inspect::draw(scene, view, plan.body, buf),
         Some(View::Help(list)) => help::draw(scene, list, plan.body, buf),
         Some(View::Log(list)) => log::draw(scene, list, plan.body, buf),
+        Some(View::Grid) => grid::draw(scene, plan.body, buf),
         Some(View::Causes(view)) => causes::draw(scene, view, plan.body, buf),
     }
     let hints = footer::draw(scene, plan.footer, buf);

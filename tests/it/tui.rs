@@ -3,6 +3,7 @@
 mod amend;
 mod causes;
 mod deck;
+mod grid;
 mod hold;
 mod inspect;
 mod keys;

@@ -19,6 +19,8 @@ pub enum View {
     Help(List),
     /// The run's remarks.
     Log(List),
+    /// Panes of several units.
+    Grid,
     /// What is left, and failures by cause.
     Causes(Causes),
 }

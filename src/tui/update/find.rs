@@ -41,7 +41,7 @@ fn go(model: &mut Model, story: &Story, forward: bool, here: bool) -> Vec<Effect
         None => len.saturating_sub(1),
     };
     let (over, from) = match model.views.last() {
-        Some(View::Help(_)) => return Vec::new(),
+        Some(View::Help(_) | View::Grid) => return Vec::new(),
         Some(View::Log(list)) => {
             let remarks = story.remarks();
             let from = before(list.selected, remarks.len());
@@ -121,7 +121,7 @@ fn land(model: &mut Model, story: &Story, place: usize) {
         }
         Some(View::Log(list)) => list.select(place, story.remarks().len()),
         Some(View::Causes(view)) => view.list.select(place, view.lines.len()),
-        Some(View::Help(_)) => {}
+        Some(View::Help(_) | View::Grid) => {}
         None if model.deck.focus == Pane::Units => choose(model, story, place),
         None => {
             let len = model.deck.lane.map_or(0, |lane| story.rows(lane).len());
@@ -140,7 +140,7 @@ pub(super) fn failure(model: &mut Model, story: &Story, forward: bool) {
         return;
     }
     let hit = match model.views.last() {
-        Some(View::Help(_) | View::Inspect(_)) => return,
+        Some(View::Help(_) | View::Inspect(_) | View::Grid) => return,
         Some(View::Causes(_)) => return super::causes::next(model, forward),
         Some(View::Log(list)) => {
             let remarks = story.remarks();

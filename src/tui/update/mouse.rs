@@ -36,6 +36,12 @@ pub(super) fn click(model: &mut Model, story: &Story, x: u16, y: u16) -> Vec<Eff
                 list.select(list.offset + row, story.remarks().len());
             }
         }
+        Some(View::Grid) => {
+            let panes = model.grid.panes(plan.body);
+            if let Some((place, _)) = panes.into_iter().find(|(_, area)| area.contains(at)) {
+                model.grid.choose(place);
+            }
+        }
         Some(View::Causes(view)) => {
             let mut rows = layout::inner(plan.body);
             let above = crate::tui::view::causes::head(rows.height).min(rows.height);
@@ -86,7 +92,12 @@ pub(super) fn wheel(model: &mut Model, story: &Story, x: u16, y: u16, down: bool
     }
     let plan = model.plan(story);
     let at = Position { x, y };
-    if model.views.is_empty() {
+    if matches!(model.views.last(), Some(View::Grid)) {
+        let panes = model.grid.panes(plan.body);
+        if let Some((place, _)) = panes.into_iter().find(|(_, area)| area.contains(at)) {
+            super::grid::scroll(model, story, Some((place, WHEEL)), down);
+        }
+    } else if model.views.is_empty() {
         let under = [(plan.units, Pane::Units), (plan.stream, Pane::Stream)];
         let Some((_, pane)) = under.into_iter().find(|(area, _)| area.is_some_and(|area| area.contains(at))) else {
             return Vec::new();

@@ -373,7 +373,7 @@ fn any_key() -> impl Strategy<Value = String> {
         "漢",
     ];
     prop_oneof![
-        3 => prop::sample::select("jkGhlzrRx][/nNfFoOtC.,}{>0$?LyYmqsedEP".chars().map(String::from).collect::<Vec<_>>()),
+        3 => prop::sample::select("jkGhlzvv12rRx][/nNfFoOtC.,}{>0$?LyYmqsedEP".chars().map(String::from).collect::<Vec<_>>()),
         2 => prop::sample::select(named.map(String::from).to_vec()),
     ]
 }
