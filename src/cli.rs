@@ -7,10 +7,12 @@ pub mod doctor;
 pub mod drive;
 pub mod execute;
 pub mod exit;
-pub mod gate;
+pub mod fuse;
+mod gate;
 pub mod json;
 pub mod launch;
 pub mod lines;
+pub mod mcp;
 pub mod plan;
 pub mod project;
 pub mod replay;
@@ -78,6 +80,7 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Screenshot(args) => screenshot::screenshot(global, args),
         Command::Session(args) => session::session(global, args),
         Command::Doctor(args) => doctor::doctor(global, args),
+        Command::Mcp(args) => mcp::mcp(global, args),
         Command::Runs { command } => runs::runs(global, command),
         Command::Config { command: args::ConfigCommand::Show } => settings::show(global),
     }

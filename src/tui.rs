@@ -8,7 +8,9 @@
 
 pub mod action;
 pub mod app;
+pub mod breakpoint;
 pub mod cache;
+pub mod command;
 pub mod document;
 pub mod effect;
 pub mod frame;
@@ -33,7 +35,8 @@ pub mod world;
 use std::{io, time::Duration};
 
 use futures_util::FutureExt as _;
-use tokio::sync::{mpsc, watch};
+use jiff::tz::TimeZone;
+use tokio::sync::{mpsc, oneshot, watch};
 
 pub use effect::Command;
 pub use keymap::{Keymap, KeymapError, Overrides};
@@ -60,6 +63,15 @@ pub struct LiveHandle {
     pub commands: mpsc::Sender<Command>,
     /// Changes whenever the record grows.
     pub changed: watch::Receiver<u64>,
+    /// Says why the run broke off, if it does: it is not on the record, as that is what cannot be written.
+    pub broken: Option<oneshot::Receiver<String>>,
+}
+
+impl LiveHandle {
+    /// The way to a run that does not break off.
+    pub fn new(commands: mpsc::Sender<Command>, changed: watch::Receiver<u64>) -> Self {
+        Self { commands, changed, broken: None }
+    }
 }
 
 /// How the screen looks and starts.
@@ -75,12 +87,14 @@ pub struct Options {
     pub fps: u32,
     /// Start at entry 0 and stand there.
     pub paused: bool,
-    /// Play by the record's own times, so many times as fast.
+    /// Play by the record's own times, so many times as fast; infinity for as fast as possible.
     pub speed: Option<f64>,
     /// Names of variables that a setting passes on to agents although they would be withheld; shown as a badge.
     pub passed: Vec<String>,
     /// Tool calls of the run can be held.
     pub can_hold: bool,
+    /// Where the wall clock hangs.
+    pub zone: TimeZone,
     /// Leave by itself.
     pub until: Option<Until>,
 }
@@ -131,6 +145,7 @@ impl Options {
             speed: None,
             passed: Vec::new(),
             can_hold: false,
+            zone: TimeZone::UTC,
             until: None,
         })
     }
@@ -186,6 +201,7 @@ pub async fn run(timeline: Timeline, live: Option<LiveHandle>, options: Options)
 }
 
 enum Event {
+    Broke(Option<String>),
     Input(Input),
     Grew,
     Work,
@@ -200,7 +216,8 @@ pub async fn drive<W: World>(
     world: &mut W,
 ) -> Result<Exit, TuiError> {
     let until = options.until;
-    let (commands, mut changed) = live.map_or((None, None), |live| (Some(live.commands), Some(live.changed)));
+    let (commands, mut changed, mut broken) =
+        live.map_or((None, None, None), |live| (Some(live.commands), Some(live.changed), live.broken));
     let mut app = App::new(timeline, commands, options, world.moment());
     loop {
         app.tick(world.moment());
@@ -224,6 +241,7 @@ pub async fn drive<W: World>(
         let event = tokio::select! {
             biased;
             input = world.input() => Event::Input(input),
+            why = broke(&mut broken), if broken.is_some() => Event::Broke(why),
             grew = grew(&mut changed), if changed.is_some() && app.takes_growth() => {
                 if !grew {
                     changed = None;
@@ -234,6 +252,12 @@ pub async fn drive<W: World>(
             () = tokio::time::sleep(wait.unwrap_or(Duration::MAX)), if wait.is_some() => Event::Timer,
         };
         match event {
+            Event::Broke(why) => {
+                broken = None;
+                if let Some(why) = why {
+                    app.broke(why);
+                }
+            }
             Event::Grew => app.grew(),
             Event::Work => app.work(),
             Event::Timer => app.woke(),
@@ -253,6 +277,14 @@ pub async fn drive<W: World>(
                 }
             }
         }
+    }
+}
+
+/// Why the run broke off; `None` when nobody will tell any more.
+async fn broke(broken: &mut Option<oneshot::Receiver<String>>) -> Option<String> {
+    match broken {
+        Some(broken) => broken.await.ok(),
+        None => None,
     }
 }
 
@@ -286,6 +318,7 @@ async fn take<W: World>(app: &mut App, world: &mut W, input: Input) -> Result<Op
         Input::Key(key) => Msg::Key(key),
         Input::Paste(text) => Msg::Paste(text),
         Input::Click(x, y) => Msg::Click { x, y },
+        Input::Drag(x) => Msg::Drag { x },
         Input::Wheel(x, y, down) => Msg::Wheel { x, y, down },
         Input::Resize(width, height) => Msg::Resize { width, height },
         Input::Focus(gained) => {

@@ -1,7 +1,9 @@
-//! The tools of an attempt as an MCP server, spoken to through frames rather than a pipe of its own.
+//! The tools of an attempt as an MCP server, spoken to through frames rather than a pipe of its own; and the same
+//! server on a transport of its own, for any other client ([`serve`]).
 //!
-//! rmcp is the server; its transport is a pair of channels. Messages of the agent go in with [`Server::feed`], answers
-//! come out of [`Server::next`]. It must not know frames or request ids of the two-way protocol.
+//! rmcp is the server; for an attempt its transport is a pair of channels. Messages of the agent go in with
+//! [`Server::feed`], answers come out of [`Server::next`]. It must not know frames or request ids of the two-way
+//! protocol.
 
 use std::{borrow::Cow, collections::BTreeSet, convert::Infallible, sync::Arc, time::Duration};
 
@@ -12,8 +14,8 @@ use rmcp::{
         ListToolsResult, MetaObject, PaginatedRequestParams, ServerCapabilities, ServerConfig, ServerJsonRpcMessage,
         Tool, ToolAnnotations,
     },
-    service::RequestContext,
-    transport::Transport,
+    service::{RequestContext, ServerInitializeError},
+    transport::{IntoTransport, Transport},
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -101,7 +103,7 @@ impl Server {
         let (incoming, inbox) = mpsc::unbounded_channel();
         let (outbox, outgoing) = mpsc::unbounded_channel();
         let (busy, calls) = mpsc::channel(1);
-        let handler = Handler { tools, outbox: outbox.clone(), busy };
+        let handler = Handler { tools, watch: Some(Watch { outbox: outbox.clone(), busy }) };
         let task = tokio::spawn(async move {
             match rmcp::serve_server(handler, Channels { inbox, outbox }).await {
                 Ok(running) => match running.waiting().await {
@@ -167,9 +169,36 @@ impl Transport<RoleServer> for Channels {
     }
 }
 
+/// Why a client was not served.
+#[derive(Debug, thiserror::Error)]
+#[error("the client does not speak MCP as it should: {0}")]
+pub struct ServeError(String);
+
+/// Serves `tools` on `transport` until the client leaves; calls that are in progress then have some seconds to answer.
+/// Call [`check`] first.
+pub async fn serve<T, E, A>(tools: Arc<dyn Toolset>, transport: T) -> Result<(), ServeError>
+where
+    T: IntoTransport<RoleServer, E, A>,
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let running = match rmcp::serve_server(Handler { tools, watch: None }, transport).await {
+        Ok(running) => running,
+        // It left before it said anything.
+        Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
+        Err(error) => return Err(ServeError(error.to_string())),
+    };
+    running.waiting().await.map(drop).map_err(|error| ServeError(error.to_string()))
+}
+
 #[derive(Debug)]
 struct Handler {
     tools: Arc<dyn Toolset>,
+    watch: Option<Watch>,
+}
+
+/// Who is told of calls beside the client.
+#[derive(Clone, Debug)]
+struct Watch {
     outbox: UnboundedSender<FromServer>,
     busy: mpsc::Sender<Infallible>,
 }
@@ -201,7 +230,7 @@ impl ServerHandler for Handler {
             tool_use_id,
         };
         let (tool, tool_use_id) = (call.name.clone(), call.tool_use_id.clone());
-        let (tools, busy) = (Arc::clone(&self.tools), self.busy.clone());
+        let (tools, busy) = (Arc::clone(&self.tools), self.watch.as_ref().map(|watch| watch.busy.clone()));
         let reply = tokio::task::spawn_blocking(move || {
             let reply = tools.call(&call);
             drop(busy);
@@ -212,7 +241,10 @@ impl ServerHandler for Handler {
             ToolReply::error(format!("{tool} broke down; this is a defect of ingestdeck, not of the call"))
         });
         let failure = reply.is_error.then(|| reply.markdown.clone());
-        let _ = self.outbox.send(FromServer::Called { tool, tool_use_id, failure });
+        if let Some(watch) = &self.watch {
+            // Nobody listens any more: the attempt is over.
+            let _ = watch.outbox.send(FromServer::Called { tool, tool_use_id, failure });
+        }
         let content = vec![ContentBlock::text(reply.markdown)];
         let result = if reply.is_error { CallToolResult::error(content) } else { CallToolResult::success(content) };
         Ok(result.into())

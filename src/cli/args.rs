@@ -87,6 +87,8 @@ pub enum Command {
     Replay(ReplayArgs),
     /// Run one plain Claude Code session and record it
     Session(SessionArgs),
+    /// Serve the tools of a unit to any MCP client, on stdin and stdout
+    Mcp(McpArgs),
     /// Look at recorded runs
     Runs {
         /// What about them.
@@ -242,6 +244,20 @@ pub enum Profile {
     Claude,
     /// `[agent]`.
     Agent,
+}
+
+/// `mcp`.
+#[derive(Clone, Debug, Args)]
+pub struct McpArgs {
+    /// Serve the raw files of this unit, by its key as `plan` prints it [default: none]
+    #[arg(long, value_name = "UNIT", conflicts_with = "connection")]
+    pub unit: Option<String>,
+    /// Serve the raw files of all units of this connection
+    #[arg(long, value_name = "CONNECTION")]
+    pub connection: Option<String>,
+    /// Write pages and sources below this directory, never into the project [default: write nothing]
+    #[arg(long, value_name = "DIR")]
+    pub workspace: Option<PathBuf>,
 }
 
 /// `runs`.

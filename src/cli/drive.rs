@@ -5,7 +5,7 @@
 use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
 
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{mpsc, oneshot, watch},
     task::JoinSet,
 };
 
@@ -61,11 +61,16 @@ impl<E: Executor> Drive<E> {
     }
 
     /// Runs until nothing is left to do. With `stay`, a person may still ask for more then, so it returns only once
-    /// `inputs` is closed as well.
+    /// `inputs` is closed as well. `blown` tells when the tape can be written no more.
     ///
     /// # Errors
     /// When the tape cannot be written: everything that runs has been ended by then.
-    pub async fn run(mut self, mut inputs: mpsc::Receiver<Input>, stay: bool) -> Result<RunEnded, RecordError> {
+    pub async fn run(
+        mut self,
+        mut inputs: mpsc::Receiver<Input>,
+        stay: bool,
+        mut blown: watch::Receiver<Option<RecordError>>,
+    ) -> Result<RunEnded, RecordError> {
         let mut open = true;
         let mut next = Some(Input::Begin);
         loop {
@@ -78,8 +83,13 @@ impl<E: Executor> Drive<E> {
                 return Ok(ended.clone());
             }
             next = tokio::select! {
-                // A person comes first: under a flood of ends a stop must not wait.
+                // A tape that is full comes first, then a person: under a flood of ends a stop must not wait.
                 biased;
+                error = first(&mut blown), if open || !self.attempts.is_empty() || !self.timers.is_empty() => {
+                    // Nothing that goes on would be kept. Dropping an attempt kills its process group.
+                    self.attempts.shutdown().await;
+                    return Err(error);
+                }
                 input = inputs.recv(), if open => {
                     open = input.is_some();
                     input
@@ -156,6 +166,15 @@ impl<E: Executor> Drive<E> {
     }
 }
 
+/// The first failure to record; never, where nobody would tell.
+async fn first(blown: &mut watch::Receiver<Option<RecordError>>) -> RecordError {
+    let error = blown.wait_for(Option::is_some).await.ok().and_then(|error| error.clone());
+    match error {
+        Some(error) => error,
+        None => std::future::pending().await,
+    }
+}
+
 /// The verdict of an attempt that could not even be prepared.
 pub fn unprepared(reason: impl Into<String>) -> Verdict {
     Verdict {
@@ -225,7 +244,7 @@ mod tests {
     async fn a_run_ends_by_itself_when_nobody_may_ask_for_more() {
         let (drive, notes) = drive(&["a", "b-fails", "c"]);
         let (_, inputs) = mpsc::channel(1);
-        let ended = drive.run(inputs, true).await.unwrap();
+        let ended = drive.run(inputs, true, watch::channel(None).1).await.unwrap();
         assert_eq!((ended.succeeded, ended.failed), (2, 1));
         assert!(matches!(notes.0.lock().unwrap().last(), Some(Note::RunEnded(_))));
     }
@@ -234,7 +253,7 @@ mod tests {
     async fn a_failed_unit_is_retried_alone_after_the_run_has_ended() {
         let (drive, notes) = drive(&["a", "b-fails"]);
         let (person, inputs) = mpsc::channel(1);
-        let run = tokio::spawn(drive.run(inputs, true));
+        let run = tokio::spawn(drive.run(inputs, true, watch::channel(None).1));
         while !matches!(notes.0.lock().unwrap().last(), Some(Note::RunEnded(_))) {
             tokio::task::yield_now().await;
         }
@@ -247,10 +266,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_tape_that_is_full_ends_what_runs_at_once() {
+        let (drive, notes) = drive(&["a-waits", "b-waits", "c"]);
+        let (blown, is_blown) = watch::channel(None);
+        let (_person, inputs) = mpsc::channel(1);
+        let run = tokio::spawn(drive.run(inputs, true, is_blown));
+        let error = RecordError { path: "tape.jsonl".into(), cause: "no space left on device".into() };
+        blown.send_replace(Some(error.clone()));
+        assert_eq!(run.await.unwrap(), Err(error));
+        assert!(notes.0.lock().unwrap().is_empty(), "nobody tries to write about it");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn stopping_reaches_what_runs() {
         let (drive, _) = drive(&["a-waits", "b-waits", "c"]);
         let (person, inputs) = mpsc::channel(1);
-        let run = tokio::spawn(drive.run(inputs, true));
+        let run = tokio::spawn(drive.run(inputs, true, watch::channel(None).1));
         person.send(Input::StopAll).await.unwrap();
         drop(person);
         let ended = run.await.unwrap().unwrap();

@@ -15,6 +15,7 @@ use super::{
     drive::{Drive, Executor},
     execute::{Agent, Attempts, Terms},
     exit::{Exit, Failure},
+    fuse::{self, Fuse},
     gate::Holds,
     project, replay, runs, screen, show,
     show::Plain,
@@ -224,12 +225,13 @@ impl Stage<'_> {
         let timeline = Timeline::new(Box::new(source));
 
         let (inputs, received) = mpsc::channel(INPUTS);
-        let recorder: Arc<dyn Recorder> = Arc::clone(&tape) as _;
+        let fuse = Arc::new(Fuse::new(Arc::clone(&tape) as _));
+        let recorder: Arc<dyn Recorder> = Arc::clone(&fuse) as _;
         let tap = Arc::new(Tap::new(Arc::clone(&recorder), inputs.downgrade()));
         let holds = Arc::new(Holds::new(Arc::clone(&recorder)));
         self.held.iter().flatten().for_each(|unit| holds.hold(unit));
         let executor = Arc::new(make(tap, Arc::clone(&holds), &directory));
-        let drive = Drive::new(schedule, executor, recorder).run(received, options.is_some());
+        let drive = Drive::new(schedule, executor, recorder).run(received, options.is_some(), fuse.blown());
         let view = View { timeline, changed: tape.subscribe(), finish };
         let outcome = match options {
             Some(options) => on_screen(options, view, drive, inputs, holds).await,
@@ -291,17 +293,26 @@ async fn on_screen(
     holds: Arc<Holds>,
 ) -> Result<Outcome, Failure> {
     let View { timeline, changed, finish } = view;
-    let driving = tokio::spawn(drive);
-    let left = screen::live(options, timeline, inputs.clone(), holds, changed).await;
+    let (tell, broken) = oneshot::channel();
+    let driving = tokio::spawn(async move {
+        let ended = drive.await;
+        if let Err(error) = &ended {
+            // What is on the tape is all there will be. The screen may be gone, and knows then.
+            finish.finish();
+            let _ = tell.send(fuse::remedy(error));
+        }
+        (ended, finish)
+    });
+    let left = screen::live(options, timeline, inputs.clone(), holds, changed, broken).await;
     // A screen that broke must not leave agents running behind nobody's back.
     let last = if matches!(&left, Ok(left) if left.how == tui::Left::Quit) { Input::StopAll } else { Input::KillAll };
     let _ = inputs.send(last).await;
     drop(inputs);
-    let ended = driving.await.map_err(Failure::internal)?;
+    let (ended, finish) = driving.await.map_err(Failure::internal)?;
     finish.finish();
     let left = left?;
     let (summary, _) = screen::leave_summary(left.timeline)?;
-    ended.map_err(Failure::internal)?;
+    ended.map_err(|error| Failure::internal(fuse::remedy(&error)))?;
     Ok(Outcome { exit: screen::after(&left.how, summary.exit_after(left.interrupted)), summary })
 }
 
@@ -334,7 +345,7 @@ async fn plainly(
     let summary = Summary::of(state);
     shown?;
     sink.end(&origin, state)?;
-    ended.map_err(Failure::internal)?;
+    ended.map_err(|error| Failure::internal(fuse::remedy(&error)))?;
     let exit = match signals.await.ok().flatten() {
         Some(Exit::Signal(signals::SIGINT)) => summary.exit_after(true),
         Some(exit) => exit,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
     args::{Global, ReplayArgs, Until},
@@ -50,6 +50,7 @@ pub async fn live(
     inputs: mpsc::Sender<Input>,
     holds: Arc<Holds>,
     changed: watch::Receiver<u64>,
+    broken: oneshot::Receiver<String>,
 ) -> Result<tui::Exit, Failure> {
     let (commands, mut orders) = mpsc::channel(ORDERS);
     let translating = tokio::spawn(async move {
@@ -61,8 +62,9 @@ pub async fn live(
             }
         }
     });
-    let left =
-        tui::run(timeline, Some(LiveHandle { commands, changed }), options).await.map_err(|error| unusable(&error));
+    let left = tui::run(timeline, Some(LiveHandle { commands, changed, broken: Some(broken) }), options)
+        .await
+        .map_err(|error| unusable(&error));
     // The screen's end of the channel is gone, so what it said last is passed on before this returns.
     let _ = translating.await;
     left

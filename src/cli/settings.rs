@@ -63,6 +63,7 @@ pub fn screen(global: &Global, config: &Config) -> Result<tui::Options, Failure>
     })?;
     Ok(tui::Options {
         can_hold: false,
+        zone: jiff::tz::TimeZone::system(),
         theme,
         keymap,
         manners: manners(config, variable)?,

@@ -219,6 +219,7 @@ pub(crate) fn parse(text: &str) -> Result<Doc, String> {
 
 /// Writes a source as text, so that a reader of YAML 1.1 (where `on` is true) and one of 1.2 see the same.
 pub(crate) fn render(doc: &Doc) -> Result<String, String> {
+    let doc = &shape::ordered(doc.clone());
     let render = |options| serde_saphyr::to_string_with_options(doc, options).map_err(|error| error.to_string());
     let plain = serde_saphyr::ser_options! { compact_list_indent: false, folded_wrap_chars: 1_000_000 };
     let text = render(plain)?;

@@ -41,7 +41,7 @@ pub struct Planned {
 }
 
 /// A unit with all that an attempt at it needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkUnit {
     /// What the tape keeps of it.
     pub planned: PlannedUnit,

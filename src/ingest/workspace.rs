@@ -5,7 +5,9 @@
 
 use std::{
     collections::BTreeMap,
-    fmt, io,
+    fmt,
+    fs::File,
+    io,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -14,6 +16,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::beneath::{self, Folder, PRIVATE};
 
+mod lasting;
 pub(crate) mod publish;
 
 pub use publish::{PublishError, Recovered, recover};
@@ -34,8 +37,24 @@ pub(crate) type Print = Option<[u8; 32]>;
 #[derive(Debug)]
 pub(crate) struct Workspace {
     project: PathBuf,
-    dir: PathBuf,
+    /// Mirrors the project, as far as something was written.
+    tree: PathBuf,
+    fate: Fate,
     state: Mutex<State>,
+}
+
+/// What becomes of what was written.
+#[derive(Debug)]
+enum Fate {
+    /// The directory goes with the attempt.
+    Swept(PathBuf),
+    /// It stays; nobody else may use it meanwhile.
+    Stays {
+        /// Released when it is closed.
+        _lock: File,
+    },
+    /// There is none.
+    ReadOnly,
 }
 
 #[derive(Debug, Default)]
@@ -77,6 +96,9 @@ pub(crate) enum WriteError {
     /// The attempt is over.
     #[error("the attempt is over; nothing can be written any more")]
     Sealed,
+    /// Nobody said where to write.
+    #[error("nothing can be written here: these tools were started without a workspace")]
+    ReadOnly,
     /// The system refuses.
     #[error("cannot write `{path}`: {cause}")]
     Io {
@@ -94,7 +116,22 @@ impl Workspace {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{} exists already", dir.display())));
         }
         beneath::make_private(project, &dir.join(TREE))?;
-        Ok(Self { project: project.to_path_buf(), dir: dir.to_path_buf(), state: Mutex::default() })
+        let fate = Fate::Swept(dir.to_path_buf());
+        Ok(Self { project: project.to_path_buf(), tree: dir.join(TREE), fate, state: Mutex::default() })
+    }
+
+    /// Opens or makes a workspace in `dir` that stays when it is closed, with what is written there already. It may not
+    /// be the project itself, nor a part of what it would mirror.
+    pub(crate) fn lasting(project: &Path, dir: &Path) -> io::Result<Self> {
+        let (tree, lock, changes) = lasting::open(project, dir)?;
+        let state = Mutex::new(State { changes, ..State::default() });
+        Ok(Self { project: project.to_path_buf(), tree, fate: Fate::Stays { _lock: lock }, state })
+    }
+
+    /// A look at `project` that writes nothing.
+    pub(crate) fn read_only(project: &Path) -> Self {
+        let project = project.to_path_buf();
+        Self { tree: project.clone(), project, fate: Fate::ReadOnly, state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -120,7 +157,7 @@ impl Workspace {
     fn look(&self, state: &State, path: &str) -> io::Result<Option<Vec<u8>>> {
         match state.changes.get(path) {
             Some(Change { now: None, .. }) => Ok(None),
-            Some(_) => Folder::open(&self.dir.join(TREE))?.read_if_there(path, LARGEST),
+            Some(_) => Folder::open(&self.tree)?.read_if_there(path, LARGEST),
             None => Folder::open(&self.project)?.read_if_there(path, LARGEST),
         }
     }
@@ -129,10 +166,13 @@ impl Workspace {
     pub(crate) fn write(&self, path: &str, bytes: &[u8]) -> Result<(), WriteError> {
         let mut state = self.state();
         let base = self.base(&state, path)?;
-        let tree = Folder::open(&self.dir.join(TREE)).map_err(|cause| io_error(path, cause))?;
+        let tree = Folder::open(&self.tree).map_err(|cause| io_error(path, cause))?;
         tree.write(path, bytes, PRIVATE, 0o600).map_err(|cause| io_error(path, cause))?;
-        state.changes.insert(path.to_owned(), Change { base, now: Some(print_of(bytes)) });
-        Ok(())
+        let was_removed = state
+            .changes
+            .insert(path.to_owned(), Change { base, now: Some(print_of(bytes)) })
+            .is_some_and(|change| change.now.is_none());
+        if was_removed { self.note_removals(&state, path) } else { Ok(()) }
     }
 
     /// Removes `path` for this attempt. False if there was no such file.
@@ -140,18 +180,22 @@ impl Workspace {
         let mut state = self.state();
         let base = self.base(&state, path)?;
         let is_there = state.changes.get(path).map_or(base.is_some(), |change| change.now.is_some());
-        let tree = Folder::open(&self.dir.join(TREE)).map_err(|cause| io_error(path, cause))?;
+        let tree = Folder::open(&self.tree).map_err(|cause| io_error(path, cause))?;
         tree.remove(path).map_err(|cause| io_error(path, cause))?;
         match base {
             // Made and removed by the same attempt: nothing happened.
             None => state.changes.remove(path),
             Some(_) => state.changes.insert(path.to_owned(), Change { base, now: None }),
         };
+        self.note_removals(&state, path)?;
         Ok(is_there)
     }
 
     /// Checks that `path` may be changed, and tells what the project holds there.
     fn base(&self, state: &State, path: &str) -> Result<Print, WriteError> {
+        if matches!(self.fate, Fate::ReadOnly) {
+            return Err(WriteError::ReadOnly);
+        }
         if state.sealed {
             return Err(WriteError::Sealed);
         }
@@ -177,9 +221,10 @@ impl Workspace {
     pub(crate) fn revert(&self, path: &str) -> Result<Reverted, WriteError> {
         let mut state = self.state();
         let base = self.base(&state, path)?;
-        let tree = Folder::open(&self.dir.join(TREE)).map_err(|cause| io_error(path, cause))?;
+        let tree = Folder::open(&self.tree).map_err(|cause| io_error(path, cause))?;
         tree.remove(path).map_err(|cause| io_error(path, cause))?;
         state.changes.remove(path);
+        self.note_removals(&state, path)?;
         Ok(if base.is_some() { Reverted::Restored } else { Reverted::Removed })
     }
 
@@ -216,20 +261,29 @@ impl Workspace {
             state.sealed = true;
             state.changes.clone()
         };
-        publish::publish(&self.project, &self.dir.join(TREE), &changes)?;
+        publish::publish(&self.project, &self.tree, &changes)?;
         self.discard();
         Ok(changes.into_keys().collect())
     }
 
-    /// Removes the workspace and what is in it.
+    /// Closes the workspace, and removes it with what is in it unless it is to stay.
     pub(crate) fn discard(&self) {
         let mut state = self.state();
         state.sealed = true;
+        let Fate::Swept(dir) = &self.fate else { return };
         state.changes.clear();
-        if let Err(error) = std::fs::remove_dir_all(&self.dir)
+        if let Err(error) = std::fs::remove_dir_all(dir)
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(dir = %self.dir.display(), %error, "cannot remove the workspace of an attempt");
+            tracing::warn!(dir = %dir.display(), %error, "cannot remove the workspace of an attempt");
+        }
+    }
+
+    /// Keeps on record what was removed, where that has to outlast us.
+    fn note_removals(&self, state: &State, path: &str) -> Result<(), WriteError> {
+        match &self.fate {
+            Fate::Stays { .. } => lasting::note(&self.tree, &state.changes).map_err(|cause| io_error(path, cause)),
+            Fate::Swept(_) | Fate::ReadOnly => Ok(()),
         }
     }
 }

@@ -8,7 +8,10 @@ use std::collections::BTreeMap;
 use ratatui::style::{Color, Modifier, Style};
 use serde::Deserialize;
 
-use crate::run::state::{RowEnd, RowKind, UnitStatus};
+use crate::run::{
+    Mark,
+    state::{RowEnd, RowKind, UnitStatus},
+};
 
 macro_rules! roles {
     ($($role:ident $name:literal,)+) => {
@@ -251,6 +254,13 @@ pub struct Glyphs {
     pub full: &'static str,
     /// Empty part of a bar.
     pub empty: &'static str,
+    /// How much happened, from little to much.
+    pub levels: [&'static str; 8],
+    /// The moment that is shown.
+    pub here: &'static str,
+    /// A breakpoint.
+    pub breakpoint: &'static str,
+    marks: [&'static str; 4],
     /// Corners and sides: top left, top right, bottom left, bottom right, vertical, horizontal.
     pub frame: [&'static str; 6],
     /// Points to a remedy.
@@ -276,6 +286,11 @@ impl Glyphs {
             UnitStatus::Interrupted => 7,
             UnitStatus::Held => 8,
         }]
+    }
+
+    /// Sign of a mark.
+    pub fn mark(&self, mark: Mark) -> &'static str {
+        self.marks[mark as usize]
     }
 
     /// Sign of a row.
@@ -314,6 +329,10 @@ static UNICODE: Glyphs = Glyphs {
     playing: "▶",
     full: "━",
     empty: "─",
+    levels: ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"],
+    here: "┃",
+    breakpoint: "◉",
+    marks: ["✗", "▲", "◆", "↻"],
     frame: ["┌", "┐", "└", "┘", "│", "─"],
     arrow: "→",
 };
@@ -330,6 +349,10 @@ static ASCII: Glyphs = Glyphs {
     playing: ">",
     full: "#",
     empty: "-",
+    levels: [".", ".", ":", ":", "-", "=", "*", "#"],
+    here: "|",
+    breakpoint: "@",
+    marks: ["x", "!", "$", "~"],
     frame: ["+", "+", "+", "+", "|", "-"],
     arrow: ">",
 };
@@ -346,6 +369,16 @@ pub fn status_role(status: UnitStatus) -> Role {
         UnitStatus::Stopped => Role::Stopped,
         UnitStatus::Interrupted => Role::Interrupted,
         UnitStatus::Held => Role::Paused,
+    }
+}
+
+/// The role of a mark.
+pub fn mark_role(mark: Mark) -> Role {
+    match mark {
+        Mark::Failure => Role::Failed,
+        Mark::Denial => Role::Denied,
+        Mark::Limit => Role::Budget,
+        Mark::Retry => Role::Waiting,
     }
 }
 

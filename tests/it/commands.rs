@@ -9,13 +9,14 @@ pub(crate) mod place;
 mod agents;
 mod broken;
 mod records;
+mod tools;
 
 use self::place::Place;
 
 #[test]
 fn help_says_what_can_be_done() {
     let place = Place::new();
-    for command in ["", "demo", "plan", "run", "replay", "session", "runs", "runs show", "doctor", "config"] {
+    for command in ["", "demo", "plan", "run", "replay", "session", "mcp", "runs", "runs show", "doctor", "config"] {
         let mut words: Vec<&str> = command.split_whitespace().collect();
         words.push("-h");
         let help = place.run(&words);

@@ -9,6 +9,7 @@ mod config;
 mod demo;
 mod ingest;
 mod journey;
+mod mcp;
 mod real_ingest;
 mod replay;
 mod scripted;

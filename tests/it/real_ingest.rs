@@ -5,6 +5,7 @@ mod ends;
 mod limits;
 mod screen;
 mod session;
+mod tools;
 
 use serde_json::{Value, json};
 

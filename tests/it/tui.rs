@@ -1,7 +1,9 @@
 //! The screen through its real loop: scripts of keys on a test terminal, with a clock that stands unless it is told.
 
 mod amend;
+mod broken;
 mod causes;
+mod compare;
 mod deck;
 mod grid;
 mod hold;

@@ -226,9 +226,18 @@ pub(crate) struct Segment {
     pub(crate) description: Option<String>,
 }
 
+static SCHEMA: LazyLock<schema::Schema> = LazyLock::new(schema::of::<Definition>);
+
+/// `doc` with its fields in the order of the definition, so that sources read alike whoever wrote them.
+pub(super) fn ordered(mut doc: Doc) -> Doc {
+    let fields = SCHEMA.get("properties").and_then(Value::as_object).into_iter().flat_map(Map::keys);
+    let mut sorted: Doc = fields.filter_map(|field| doc.shift_remove_entry(field)).collect();
+    sorted.extend(doc);
+    sorted
+}
+
 /// `doc` as a definition, or every way in which it is none, each naming its field.
 pub(super) fn read(doc: &Doc) -> Result<Definition, Vec<String>> {
-    static SCHEMA: LazyLock<schema::Schema> = LazyLock::new(schema::of::<Definition>);
     let value = schema::check(&SCHEMA, &Value::Object(doc.clone()))?;
     serde_json::from_value(value).map_err(|error| vec![error.to_string()])
 }

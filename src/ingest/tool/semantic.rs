@@ -67,6 +67,7 @@ impl From<WriteError> for No {
             WriteError::Forbidden(_) => "path_not_allowed",
             WriteError::Stale(_) => super::CHANGED,
             WriteError::Sealed => "attempt_over",
+            WriteError::ReadOnly => "read_only",
             WriteError::Io { .. } => "write_failed",
         };
         Self::new(reason, error.to_string())

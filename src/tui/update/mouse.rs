@@ -2,7 +2,7 @@
 
 use ratatui::layout::{Position, Rect};
 
-use super::{choose, step};
+use super::{choose, step, time};
 use crate::{
     run::state::Story,
     tui::{
@@ -20,6 +20,10 @@ pub(super) fn click(model: &mut Model, story: &Story, x: u16, y: u16) -> Vec<Eff
     let at = Position { x, y };
     if model.question.is_some() || model.editor.is_some() || model.amending.is_some() || plan.too_small() {
         return Vec::new();
+    }
+    model.pointing = plan.bar.contains(at);
+    if model.pointing {
+        return time::point(model, plan.bar, x);
     }
     let clicked = |rows: Rect| rows.contains(at).then(|| usize::from(y - rows.y));
     match model.views.last_mut() {
@@ -42,6 +46,11 @@ pub(super) fn click(model: &mut Model, story: &Story, x: u16, y: u16) -> Vec<Eff
                 model.grid.choose(place);
             }
         }
+        Some(View::Breakpoints(list)) => {
+            if let Some(row) = clicked(layout::inner(plan.body)) {
+                list.select(list.offset + row, model.breakpoints.len());
+            }
+        }
         Some(View::Causes(view)) => {
             let mut rows = layout::inner(plan.body);
             let above = crate::tui::view::causes::head(rows.height).min(rows.height);
@@ -61,6 +70,13 @@ pub(super) fn click(model: &mut Model, story: &Story, x: u16, y: u16) -> Vec<Eff
             } else if let Some(row) = areas.detail.and_then(clicked) {
                 view.side = Side::Detail;
                 view.select_line(view.lines.offset + row);
+            }
+        }
+        Some(View::Compare(view)) => {
+            let len = view.len();
+            let areas = view.areas(plan.body);
+            if let Some(row) = clicked(areas.calls).map(|row| view.list.offset + row).filter(|row| *row < len) {
+                view.list.select(row, len);
             }
         }
         Some(View::Entry(_) | View::Help(_)) => {}
@@ -86,12 +102,22 @@ pub(super) fn click(model: &mut Model, story: &Story, x: u16, y: u16) -> Vec<Eff
     Vec::new()
 }
 
+/// The button is held down: whoever points at the bar draws its cursor along.
+pub(super) fn drag(model: &mut Model, story: &Story, x: u16) -> Vec<Effect> {
+    let plan = model.plan(story);
+    let may = model.pointing && model.question.is_none() && model.editor.is_none() && !plan.too_small();
+    if may && plan.bar.height > 0 { time::point(model, plan.bar, x) } else { Vec::new() }
+}
+
 pub(super) fn wheel(model: &mut Model, story: &Story, x: u16, y: u16, down: bool) -> Vec<Effect> {
     if model.question.is_some() {
         return Vec::new();
     }
     let plan = model.plan(story);
     let at = Position { x, y };
+    if plan.bar.contains(at) && model.editor.is_none() {
+        return time::turn_wheel(model, story, plan.bar, down);
+    }
     if matches!(model.views.last(), Some(View::Grid)) {
         let panes = model.grid.panes(plan.body);
         if let Some((place, _)) = panes.into_iter().find(|(_, area)| area.contains(at)) {

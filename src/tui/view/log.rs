@@ -13,6 +13,7 @@ pub fn draw(scene: &Scene<'_>, list: &List, area: Rect, buf: &mut Buffer) {
     let remarks = scene.story.remarks();
     let place = format!(" {} ", remarks.len());
     let inside = pane(scene, area, true, &[(Role::Strong, "log")], &[(Role::Dim, &place)], buf);
+    let inside = broken(scene, inside, buf);
     if remarks.is_empty() {
         Pen::row(scene, buf, inside).put(Role::Dim, "nothing to remark so far");
     }
@@ -38,4 +39,15 @@ pub fn draw(scene: &Scene<'_>, list: &List, area: Rect, buf: &mut Buffer) {
             buf.set_style(line, scene.theme.style(Role::Selected));
         }
     }
+}
+
+/// What no record can hold: why there is no more of it. Gives the room below.
+fn broken(scene: &Scene<'_>, inside: Rect, buf: &mut Buffer) -> Rect {
+    let Some(why) = &scene.source.cut else { return inside };
+    let why = text::wrap(&format!("broken: {}", text::one_row(why, 600)), usize::from(inside.width));
+    let rows = u16::try_from(why.len()).unwrap_or(u16::MAX).min(inside.height.saturating_sub(2));
+    for (y, line) in (inside.y..inside.y + rows).zip(&why) {
+        Pen::row(scene, buf, Rect { y, height: 1, ..inside }).put(Role::Failed, line);
+    }
+    Rect { y: inside.y + rows, height: inside.height - rows, ..inside }
 }

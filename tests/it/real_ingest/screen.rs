@@ -158,6 +158,44 @@ fn a_failed_unit_is_retried_alone_with_one_key() {
     assert_eq!(states.last().map(String::as_str), Some("succeeded"));
 }
 
+/// A unit that failed is answered in its own session, with another budget; what the answer costs counts once.
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn a_failed_unit_goes_on_in_its_session_with_what_a_person_says() {
+    let lost = Turn::blocks([ktx("wiki_write", json!({"title": "lost"}))]);
+    let turns = [lost, Turn::says("There is no such file.")].into_iter().chain(good_turns("docs-crates", "crates.md"));
+    let deck = Deck::new([asked_by("docs-crates", turns)]);
+    let mut terminal = Terminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-crates"]);
+    terminal.sees_unit('✗', "docs-crates");
+    terminal.press("e");
+    terminal.sees(&["new attempt at docs-crates"]);
+    terminal.press("The file is crates.md.\t\t\x01\x0b33\t \x13");
+    terminal.sees_unit('✓', "docs-crates");
+    terminal.sees(&["asked for: same session, 33 turns, feedback"]);
+    terminal.press("q");
+    assert_eq!(terminal.leaves().exit_code(), 0);
+    assert_eq!(deck.names("wiki/global"), ["page-docs-crates.md"]);
+
+    let [first, second] = deck.started().try_into().unwrap();
+    let word = |argv: &[String], flag: &str| argv.iter().find_map(|word| word.strip_prefix(flag).map(str::to_owned));
+    let session = word(&first.argv, "--session-id=");
+    assert!(session.is_some() && session == word(&second.argv, "--resume="), "{:?}", second.argv);
+    let wanted = second.amendment.unwrap();
+    assert_eq!((wanted.resume, wanted.step_budget, second.step_budget), (session, Some(33), 33));
+    assert_eq!(wanted.feedback.as_deref(), Some("The file is crates.md."));
+    let asked = deck.api.requests().pop().unwrap();
+    for words in ["lost", "There is no such file.", "Continue with the following feedback: The file is crates.md."] {
+        assert!(asked.body.contains(words), "the session remembers {words}");
+    }
+    // The second bill of the CLI has the first one in it.
+    let bills: Vec<f64> = deck.entries().iter().filter_map(|entry| entry["out"]["total_cost_usd"].as_f64()).collect();
+    let replayed = deck.play(&["replay", "latest", "--ui", "json"]);
+    let summary: serde_json::Value = serde_json::from_str(replayed.stdout.lines().last().unwrap()).unwrap();
+    let cost = summary["event"]["cost_usd"].as_f64().unwrap();
+    assert_eq!(bills.len(), 2);
+    assert!(bills[0] > 0.0 && (cost - bills[1]).abs() < 1e-9, "{cost} of {bills:?}");
+}
+
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn leaving_while_units_run_asks_first_and_leaves_nobody_behind() {

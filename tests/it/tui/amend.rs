@@ -24,7 +24,7 @@ fn live(tape: &Tape, script: Script) -> (Script, Vec<Command>) {
     let (commands, mut orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
     let script = script.after(Duration::from_secs(20));
-    let (script, _) = play(growing.timeline, Some(LiveHandle { commands, changed }), options(), script);
+    let (script, _) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
     (script, std::iter::from_fn(|| orders.try_recv().ok()).collect())
 }
 

@@ -39,7 +39,7 @@ fn live(tape: &Tape, script: Script) -> (Script, Vec<Command>) {
     let (commands, mut orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
     let script = script.after(Duration::from_secs(4));
-    let (script, _) = play(growing.timeline, Some(LiveHandle { commands, changed }), options(), script);
+    let (script, _) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
     (script, std::iter::from_fn(|| orders.try_recv().ok()).collect())
 }
 
@@ -156,7 +156,7 @@ fn a_call_that_waits_is_decided_over_in_its_pane() {
     let (commands, mut orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
     let script = Script::new("vs", SIZE).after(Duration::from_secs(4));
-    let (script, _) = play(growing.timeline, Some(LiveHandle { commands, changed }), options(), script);
+    let (script, _) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
     assert!(script.text().contains("wiki_write waits for you"), "{}", script.text());
     assert!(matches!(orders.try_recv(), Ok(Command::Step { .. })));
 }

@@ -28,7 +28,7 @@ fn orders(tape: &Tape, keys: &str) -> (Script, Exit, Vec<Command>) {
     let (commands, mut orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
     let script = Script::new(keys, SIZE).after(Duration::from_secs(20));
-    let (script, exit) = play(growing.timeline, Some(LiveHandle { commands, changed }), options(), script);
+    let (script, exit) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
     let orders = std::iter::from_fn(|| orders.try_recv().ok()).collect();
     (script, exit, orders)
 }
@@ -214,11 +214,10 @@ fn time_is_walked_both_ways() {
     let entries = tape::running().entries();
     let at = |keys: &str| {
         let text = record(keys).text();
-        let footer = text.lines().last().unwrap().to_owned();
-        footer
-            .split_whitespace()
+        let bar = text.lines().rev().nth(1).unwrap().to_owned();
+        bar.split_whitespace()
             .find_map(|word| word.split_once('/')?.0.parse::<u64>().ok())
-            .unwrap_or_else(|| panic!("{footer}"))
+            .unwrap_or_else(|| panic!("{bar}"))
     };
     assert_eq!(at(""), entries);
     assert_eq!(at(","), entries - 1);
@@ -286,7 +285,7 @@ fn nothing_is_drawn_while_nothing_changes() {
     let (commands, _orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
     let script = Script::new("", SIZE).after(Duration::from_secs(20)).waiting(Duration::from_secs(60));
-    let (script, _) = play(growing.timeline, Some(LiveHandle { commands, changed }), options(), script);
+    let (script, _) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
     assert!((58..=64).contains(&script.frames), "{} frames", script.frames);
 }
 
@@ -326,7 +325,7 @@ fn the_mouse_selects_and_scrolls_what_it_is_over() {
     let (commands, _orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
     let script = Script::new("", SIZE).input(Input::Click(5, 6)).input(Input::Wheel(90, 20, false));
-    let (script, _) = play(growing.timeline, Some(LiveHandle { commands, changed }), options(), script);
+    let (script, _) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
     assert!(script.text().contains("✓ lookml-orphans succeeded"), "{}", script.text());
 }
 
@@ -402,7 +401,7 @@ proptest! {
             let growing = tape.growing();
             let (commands, _orders) = mpsc::channel(1);
             let (_grows, changed) = watch::channel(0);
-            play(growing.timeline, Some(LiveHandle { commands, changed }), options, script).1
+            play(growing.timeline, Some(LiveHandle::new(commands, changed)), options, script).1
         } else {
             play(tape.timeline(), None, options, script).1
         };

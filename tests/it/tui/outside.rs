@@ -23,7 +23,7 @@ fn live(tape: &Tape, script: Script) -> Script {
     let growing = tape.growing();
     let (commands, _orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
-    play(growing.timeline, Some(LiveHandle { commands, changed }), options(), script).0
+    play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script).0
 }
 
 /// As [`live`], but the screen comes up on `before` and the rest of `tape` arrives afterwards.
@@ -32,7 +32,7 @@ fn growing(before: &Tape, tape: &Tape, script: Script) -> Script {
     let (commands, _orders) = mpsc::channel(8);
     let (grows, changed) = watch::channel(0);
     let script = script.grows(growing.more(before, tape), grows);
-    play(growing.timeline, Some(LiveHandle { commands, changed }), options(), script).0
+    play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script).0
 }
 
 fn texts(news: &[News]) -> Vec<&str> {

@@ -126,6 +126,74 @@ fn a_unit_of_the_demo_is_stepped() {
 }
 
 #[test]
+fn the_failed_unit_of_the_demo_goes_on_in_its_session_with_feedback() {
+    let kept = tempfile::tempdir().unwrap();
+    let project = kept.path().join("demo");
+    let mut session = Session::open(&["demo", "--keep", project.to_str().unwrap(), "--speed", "20"]);
+    session.shows("✗ docs-bean-contracts");
+    session.shows("ENDED");
+    session.press("]e");
+    session.shows("new attempt at docs-bean-contracts");
+    // Feedback, then past the model to the budget, then the session.
+    session.press("One page, please.\t\t\u{1}\u{b}15\t \u{13}");
+    session.shows("✓ docs-bean-contracts");
+    session.shows("asked for: same session, 15 turns");
+    session.press("q");
+    assert_eq!(session.end(), 0);
+
+    let runs = std::fs::read_dir(project.join(".ktx/ingestdeck/runs")).unwrap();
+    let tape = runs.map(|run| run.unwrap().path().join("tape.jsonl")).find(|tape| tape.is_file()).unwrap();
+    let entries: Vec<Value> =
+        std::fs::read_to_string(tape).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |attempt: u64| {
+        let entry = entries.iter().find(|entry| {
+            entry["unit"] == "docs-bean-contracts"
+                && entry["try"] == attempt
+                && entry["note"]["kind"] == "attempt_started"
+        });
+        entry.unwrap()["note"].clone()
+    };
+    let word = |note: &Value, flag: &str| {
+        let words = note["argv"].as_array().unwrap().iter().filter_map(Value::as_str);
+        words.filter_map(|word| word.strip_prefix(flag)).map(str::to_owned).next()
+    };
+    let (first, second) = (of(1), of(2));
+    assert_eq!(word(&first, "--session-id="), word(&second, "--resume="), "the same session");
+    assert_eq!(second["step_budget"], 15);
+    let prompt = second["prompt"].as_str().unwrap();
+    assert!(prompt.starts_with("Continue with the following feedback: One page, please.\n\n"), "{prompt}");
+    assert!(project.join("wiki/global/landed-cost.md").is_file(), "what it wrote is in the project");
+}
+
+#[test]
+fn a_tape_that_cannot_be_written_breaks_the_run_and_says_so() {
+    let kept = tempfile::tempdir().unwrap();
+    let project = kept.path().join("demo");
+    // No file may grow beyond 100 KiB, as if the disk were full.
+    let limited = "trap '' XFSZ; ulimit -f 200; exec \"$0\" \"$@\"";
+    let demo = ["demo", "--keep", project.to_str().unwrap(), "--speed", "4"];
+    let args = [&["-c", limited, env!("CARGO_BIN_EXE_ingestdeck")][..], &demo[..]].concat();
+    let mut session = Session::run("/bin/sh", &args, &[]);
+    session.shows("✗ broken");
+    session.shows("✗ BROKEN");
+    session.shows("interrupted");
+    assert!(!session.text().contains("running"), "{}", session.text());
+    session.press("L");
+    session.shows("broken: File too large");
+    session.shows("Free some space");
+    let tape = std::fs::read_dir(project.join(".ktx/ingestdeck/runs")).unwrap().next().unwrap().unwrap();
+    let text = std::fs::read_to_string(tape.path().join("tape.jsonl")).unwrap();
+    let pids = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()?["note"]["pid"].as_i64());
+    let alive =
+        |pid: &i64| std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
+    let pids: Vec<i64> = pids.collect();
+    assert!(!pids.is_empty());
+    session.until("the end of every agent", |_| !pids.iter().any(alive));
+    session.press("q");
+    assert_eq!(session.end(), 1);
+}
+
+#[test]
 fn stopping_a_held_unit_drops_the_wait() {
     let kept = tempfile::tempdir().unwrap();
     let project = kept.path().join("demo");

@@ -29,7 +29,7 @@ fn live(tape: &Tape, keys: &str, size: (u16, u16)) -> Script {
     let (commands, _orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
     let script = Script::new(keys, size).after(Duration::from_secs(20));
-    play(growing.timeline, Some(LiveHandle { commands, changed }), options(), script).0
+    play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script).0
 }
 
 macro_rules! at_every_size {

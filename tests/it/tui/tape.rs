@@ -204,7 +204,7 @@ impl Tape {
     pub(crate) fn growing(&self) -> Growing {
         let file = self.file();
         let (source, finish) = FileSource::follow(file.path()).unwrap();
-        Growing { timeline: Timeline::new(Box::new(source)), _finish: finish, file }
+        Growing { timeline: Timeline::new(Box::new(source)), finish, file }
     }
 
     fn file(&self) -> tempfile::NamedTempFile {
@@ -217,7 +217,8 @@ impl Tape {
 /// A record that is still written to.
 pub(crate) struct Growing {
     pub(crate) timeline: Timeline,
-    _finish: ingestdeck::replay::file::Finish,
+    /// Says that nothing more comes.
+    pub(crate) finish: ingestdeck::replay::file::Finish,
     file: tempfile::NamedTempFile,
 }
 

@@ -1,0 +1,49 @@
+//! A recorder that says when it can write no more. A run whose tape cannot be written must end at once, whatever its
+//! agents are about: nothing that they still do would be kept.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::run::{Item, Recorder, source::RecordError};
+
+/// Records, and remembers the first failure.
+#[derive(Debug)]
+pub struct Fuse {
+    inner: Arc<dyn Recorder>,
+    blown: watch::Sender<Option<RecordError>>,
+}
+
+impl Fuse {
+    /// Watches what goes to `inner`.
+    pub fn new(inner: Arc<dyn Recorder>) -> Self {
+        Self { inner, blown: watch::channel(None).0 }
+    }
+
+    /// The first failure, once there is one.
+    pub fn blown(&self) -> watch::Receiver<Option<RecordError>> {
+        self.blown.subscribe()
+    }
+}
+
+impl Recorder for Fuse {
+    fn record(&self, items: &[Item<'_>]) -> Result<(), RecordError> {
+        let recorded = self.inner.record(items);
+        if let Err(error) = &recorded {
+            self.blown.send_if_modified(|blown| {
+                let first = blown.is_none();
+                blown.get_or_insert_with(|| error.clone());
+                first
+            });
+        }
+        recorded
+    }
+}
+
+/// What happened and what to do, the cause first: paths are long.
+pub fn remedy(error: &RecordError) -> String {
+    let RecordError { path, cause } = error;
+    format!(
+        "{cause}: cannot write {path}; what ran was ended. Free some space or mend the permissions, then run what is left again"
+    )
+}

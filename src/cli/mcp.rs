@@ -1,0 +1,48 @@
+//! `mcp`: the tools of a unit for any MCP client, on stdin and stdout.
+
+use std::io::{self, IsTerminal as _};
+
+use super::{
+    args::{Global, McpArgs, SelectArgs},
+    exit::{Exit, Failure},
+    project, show,
+};
+use crate::{
+    claude::mcp,
+    ingest::{WorkUnit, desk, project::Project},
+};
+
+/// Serves until stdin ends.
+///
+/// # Errors
+/// When there is no project, no such unit or connection, or the workspace cannot be used; when the client does not
+/// speak MCP.
+pub fn mcp(global: &Global, args: &McpArgs) -> Result<Exit, Failure> {
+    let project = project::open(global)?;
+    let units = units(&project, args)?;
+    let tools = desk::open(&project, &units, args.workspace.as_deref())
+        .map_err(|error| Failure::usage(format!("{error}; see --workspace")))?;
+    mcp::check(&tools.specs()).map_err(|error| Failure::new(Exit::Internal, error.to_string()))?;
+    if io::stdin().is_terminal() {
+        show::tell("ingestdeck: speaking MCP on stdin and stdout, one JSON message a line; Ctrl-D ends it");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Internal, format!("cannot start: {error}")))?;
+    let served = runtime.block_on(mcp::serve(tools, rmcp::transport::stdio()));
+    // A call that is stuck, and the reader of stdin, are left behind.
+    runtime.shutdown_background();
+    served.map(|()| Exit::Ok).map_err(|error| Failure::usage(error.to_string()))
+}
+
+/// The units whose raw files are served.
+fn units(project: &Project, args: &McpArgs) -> Result<Vec<WorkUnit>, Failure> {
+    let select = match (&args.unit, &args.connection) {
+        (Some(unit), _) => SelectArgs { connections: Vec::new(), only: vec![globset::escape(unit)] },
+        (None, Some(connection)) => SelectArgs { connections: vec![connection.clone()], only: Vec::new() },
+        (None, None) => return Ok(Vec::new()),
+    };
+    Ok(project::planned(project, &select)?.units)
+}

@@ -1,0 +1,156 @@
+//! `ingestdeck mcp` as a client of the official SDK meets it.
+
+use std::{collections::BTreeMap, fs, path::Path, time::Duration};
+
+use rmcp::{
+    RoleClient, ServiceExt as _,
+    model::{CallToolRequestParams, Tool},
+    service::RunningService,
+    transport::TokioChildProcess,
+};
+use serde_json::{Value, json};
+
+use crate::commands::place::Place;
+
+/// Longest time that one answer may take.
+const LIMIT: Duration = Duration::from_secs(60);
+
+struct Client(RunningService<RoleClient, ()>);
+
+impl Client {
+    async fn start(place: &Place, args: &[&str]) -> Self {
+        let mut command = tokio::process::Command::from(place.command(&[&["mcp"], args].concat()));
+        command.kill_on_drop(true);
+        let child = TokioChildProcess::new(command).unwrap();
+        Self(tokio::time::timeout(LIMIT, ().serve(child)).await.unwrap().unwrap())
+    }
+
+    async fn tools(&self) -> BTreeMap<String, Tool> {
+        let tools = tokio::time::timeout(LIMIT, self.0.list_all_tools()).await.unwrap().unwrap();
+        tools.into_iter().map(|tool| (tool.name.to_string(), tool)).collect()
+    }
+
+    /// The text of the answer, and whether the call failed.
+    async fn call(&self, name: &'static str, arguments: Value) -> (String, bool) {
+        let Value::Object(arguments) = arguments else { panic!("no object") };
+        let params = CallToolRequestParams::new(name).with_arguments(arguments);
+        let result = tokio::time::timeout(LIMIT, self.0.call_tool(params)).await.unwrap().unwrap();
+        let text = result.content.first().and_then(|block| block.as_text()).unwrap().text.clone();
+        (text, result.is_error == Some(true))
+    }
+
+    async fn good(&self, name: &'static str, arguments: Value) -> String {
+        let (text, failed) = self.call(name, arguments).await;
+        assert!(!failed && !text.starts_with("Error"), "{name}: {text}");
+        text
+    }
+}
+
+/// Two pages of notes and a database.
+fn place() -> Place {
+    let place = Place::new();
+    place.notes(&["one", "two"]);
+    let settings = fs::read_to_string(place.path("ktx.yaml")).unwrap();
+    let more = "connections:\n  shop:\n    driver: sqlite\n    path: shop.db\n";
+    place.write("ktx.yaml", settings.replace("connections:\n", more));
+    let database = rusqlite::Connection::open(place.path("shop.db")).unwrap();
+    database
+        .execute_batch("CREATE TABLE orders (id INTEGER PRIMARY KEY, total REAL); INSERT INTO orders VALUES (1, 9.5)")
+        .unwrap();
+    place
+}
+
+fn files(below: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut folders = vec![below.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().map(Result::unwrap) {
+            match entry.file_type().unwrap().is_dir() {
+                true => folders.push(entry.path()),
+                false => found.push(entry.path().strip_prefix(below).unwrap().to_string_lossy().into_owned()),
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[tokio::test]
+async fn a_client_reads_a_unit_and_writes_into_its_workspace() {
+    let place = place();
+    let before = files(&place.path(""));
+    let work = tempfile::tempdir().unwrap();
+    let args = ["--unit", "docs-one", "--workspace", work.path().to_str().unwrap()];
+    let client = Client::start(&place, &args).await;
+    assert_eq!(client.0.peer_info().unwrap().server_info.as_ref().map(|info| info.name.as_str()), Some("ktx"));
+
+    let tools = client.tools().await;
+    for (name, read_only) in
+        [("sl_discover", true), ("sql_execution", true), ("sl_write_source", false), ("wiki_write", false)]
+    {
+        assert_eq!(tools[name].annotations.as_ref().and_then(|hints| hints.read_only_hint), Some(read_only), "{name}");
+        assert_eq!(tools[name].input_schema["type"], "object", "{name}");
+    }
+
+    assert_eq!(client.good("read_raw_file", json!({"path": "one.md"})).await, "# one\n");
+    let (other, _) = client.call("read_raw_file", json!({"path": "two.md"})).await;
+    assert!(other.starts_with("Error: `two.md` is not available"), "{other}");
+    let rows = client.good("sql_execution", json!({"connectionId": "shop", "sql": "SELECT total FROM orders"})).await;
+    assert!(rows.contains("| 9.5 |"), "{rows}");
+    let source =
+        json!({"name": "orders", "table": "orders", "grain": ["id"], "columns": [{"name": "id", "type": "number"}]});
+    let write = json!({"connectionId": "shop", "sourceName": "orders", "source": source});
+    let (locked, failed) = client.call("sl_write_source", write.clone()).await;
+    assert!(failed && locked.contains("record_verification_ledger"), "{locked}");
+    client.good("record_verification_ledger", json!({"summary": "asked the database"})).await;
+    client.good("sl_write_source", write).await;
+    client
+        .good(
+            "wiki_write",
+            json!({"key": "orders", "summary": "Orders", "content": "# Orders", "rawPaths": ["one.md"]}),
+        )
+        .await;
+    let (wrong, failed) = client.call("sl_edit_source", json!({"connectionId": "shop"})).await;
+    assert!(failed && wrong.contains("`sourceName` is missing"), "{wrong}");
+    client.0.cancel().await.unwrap();
+
+    let written: Vec<String> = files(work.path()).into_iter().filter(|name| !name.starts_with('.')).collect();
+    assert_eq!(written, ["semantic-layer/shop/orders.yaml", "wiki/global/orders.md"]);
+    assert_eq!(files(&place.path("")), before, "the project is as it was");
+
+    // Another session goes on where the first one ended.
+    let again = Client::start(&place, &args).await;
+    assert!(again.good("wiki_search", json!({"query": "orders"})).await.contains("- orders: Orders"));
+    assert!(again.good("sl_discover", json!({})).await.contains("**orders** [shop]"));
+    again.0.cancel().await.unwrap();
+}
+
+#[tokio::test]
+async fn without_a_workspace_nothing_is_written() {
+    let place = place();
+    let before = files(&place.path(""));
+    let client = Client::start(&place, &["--connection", "notes"]).await;
+    assert_eq!(client.good("read_raw_file", json!({"path": "two.md"})).await, "# two\n");
+    client.good("record_verification_ledger", json!({"summary": "x"})).await;
+    let (refused, failed) = client.call("wiki_write", json!({"key": "a", "summary": "s", "content": "c"})).await;
+    assert!(failed && refused.contains("these tools were started without a workspace"), "{refused}");
+    client.0.cancel().await.unwrap();
+    assert_eq!(files(&place.path("")), before);
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_in_one_sentence() {
+    let place = place();
+    for (args, code, sentence) in [
+        (&["--unit", "docs-three"][..], 4, "no unit matches `docs-three`; the units are docs-one, docs-two"),
+        (&["--connection", "ghost"], 4, "ktx.yaml has no connection `ghost`; it has shop, notes"),
+        (
+            &["--workspace", "wiki"],
+            2,
+            "cannot write to wiki: it is a part of the project; name a directory of its own; see --workspace",
+        ),
+    ] {
+        assert_eq!(place.run(&[&["mcp"], args].concat()).refused(code), sentence);
+    }
+    assert_eq!(place.run(&["mcp"]).done(), "", "a client that leaves at once is no error");
+}

@@ -1,0 +1,50 @@
+//! The tools of the semantic layer and of databases, called by the real CLI.
+
+use serde_json::{Value, json};
+
+use super::deck::{Deck, asked_by, ktx};
+use crate::support::api::Turn;
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn the_cli_reads_side_by_side_and_writes_a_source() {
+    let source =
+        json!({"name": "crates", "table": "crates", "grain": ["id"], "columns": [{"name": "id", "type": "number"}]});
+    let write = json!({"connectionId": "stock", "sourceName": "crates", "source": source, "rawPaths": ["crates.md"]});
+    let deck = Deck::new([asked_by(
+        "docs-crates",
+        [
+            Turn::blocks([
+                ktx("discover_data", json!({"query": "crate"})),
+                ktx("sl_discover", json!({})),
+                ktx("entity_details", json!({"connectionId": "stock", "targets": [{"display": "crates"}]})),
+                ktx("sql_execution", json!({"connectionId": "stock", "sql": "SELECT id FROM crates"})),
+            ]),
+            Turn::blocks([ktx("record_verification_ledger", json!({"summary": "Asked the stock."}))]),
+            Turn::blocks([ktx("sl_write_source", write)]),
+            Turn::blocks([ktx("sl_validate", json!({"connectionId": "stock"}))]),
+            Turn::says("Crates are a source now."),
+        ],
+    )]);
+    let settings = deck.read("ktx.yaml");
+    let more = "connections:\n  stock:\n    driver: sqlite\n    path: stock.db\n";
+    std::fs::write(deck.home.project().join("ktx.yaml"), settings.replace("connections:\n", more)).unwrap();
+    let database = rusqlite::Connection::open(deck.home.project().join("stock.db")).unwrap();
+    database.execute_batch("CREATE TABLE crates (id INTEGER PRIMARY KEY); INSERT INTO crates VALUES (7)").unwrap();
+
+    let run = deck.run("docs-crates", &[]);
+    assert_eq!(run.code, Some(0), "{run:#?}");
+    assert_eq!(deck.read("semantic-layer/stock/crates.yaml").lines().next(), Some("name: crates"));
+    let asked = deck.api.requests();
+    let named = asked[0].tool_names();
+    for tool in ["sl_discover", "sl_write_source", "discover_data", "entity_details", "sql_execution"] {
+        assert!(named.contains(&format!("mcp__ktx__{tool}")), "{tool}: {named:?}");
+    }
+    let told = &asked.last().unwrap().body;
+    assert!(told.contains("| 7 |") && told.contains("All sources are valid."), "{told}");
+    let job = run.events()[0]["event"]["job"].as_str().unwrap().to_owned();
+    let transcript = deck.read(&format!(".ktx/ingest-transcripts/{job}/docs-crates.jsonl"));
+    let lines: Vec<Value> = transcript.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 7, "{transcript}");
+    assert!(lines.iter().all(|line| line.get("error").is_none()), "{transcript}");
+}

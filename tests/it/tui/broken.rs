@@ -1,0 +1,42 @@
+//! A run that breaks off because its tape cannot be written: nothing of it is on the record, so it has to be told.
+
+use std::time::Duration;
+
+use ingestdeck::tui::LiveHandle;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::{
+    script::{Script, options, play},
+    tape,
+};
+
+const WHY: &str = "No space left on device (os error 28): cannot write /p/.ktx/ingestdeck/runs/7f3a/tape.jsonl; what ran was ended. Free some space or mend the permissions, then run what is left again";
+
+fn broken(keys: &str, size: (u16, u16), wait: u64) -> (Script, bool) {
+    let growing = tape::running().growing();
+    growing.finish.finish();
+    let (commands, mut orders) = mpsc::channel(8);
+    let (_grows, changed) = watch::channel(0);
+    let (tell, broken) = oneshot::channel();
+    tell.send(WHY.to_owned()).unwrap();
+    let live = LiveHandle { commands, changed, broken: Some(broken) };
+    let script = Script::new(keys, size).after(Duration::from_secs(20)).waiting(Duration::from_secs(wait));
+    let (script, _) = play(growing.timeline, Some(live), options(), script);
+    (script, orders.try_recv().is_ok())
+}
+
+#[test]
+fn it_says_what_happened_and_what_to_do() {
+    for size in [(40, 12), (80, 24), (120, 36)] {
+        insta::assert_snapshot!(format!("broken_{}x{}", size.0, size.1), broken("", size, 8).0.text());
+        insta::assert_snapshot!(format!("broken_log_{}x{}", size.0, size.1), broken("L", size, 8).0.text());
+    }
+}
+
+#[test]
+fn nobody_takes_orders_and_leaving_asks_nothing() {
+    let (script, ordered) = broken("ggr+", (120, 36), 1);
+    assert!(!ordered && script.text().contains("this is a record"), "{}", script.text());
+    let (script, ordered) = broken("q", (120, 36), 1);
+    assert!(!ordered && !script.text().contains("Stop and leave?"), "{}", script.text());
+}
