@@ -3,6 +3,7 @@
 //! Pure: sources do their I/O behind a trait. Nothing here can tell a live run from a recorded one.
 
 pub mod causes;
+pub mod chronicle;
 pub mod fold;
 pub mod outlook;
 pub mod source;
@@ -12,7 +13,8 @@ pub mod timeline;
 
 /// What [`Emitted`] carries, for layers that know the run and not how its events come about.
 pub use crate::actions::event;
+pub use chronicle::{Chronicle, Mark};
 pub use fold::{Emitted, Fold, RunChange};
 pub use source::{Arrived, Item, Lane, Origin, Progress, Recorder, Source, SourceError};
 pub use state::RunState;
-pub use timeline::Timeline;
+pub use timeline::{Moment, Timeline};

@@ -8,7 +8,9 @@
 
 pub mod action;
 pub mod app;
+pub mod breakpoint;
 pub mod cache;
+pub mod command;
 pub mod document;
 pub mod effect;
 pub mod frame;
@@ -33,6 +35,7 @@ pub mod world;
 use std::{io, time::Duration};
 
 use futures_util::FutureExt as _;
+use jiff::tz::TimeZone;
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use effect::Command;
@@ -84,12 +87,14 @@ pub struct Options {
     pub fps: u32,
     /// Start at entry 0 and stand there.
     pub paused: bool,
-    /// Play by the record's own times, so many times as fast.
+    /// Play by the record's own times, so many times as fast; infinity for as fast as possible.
     pub speed: Option<f64>,
     /// Names of variables that a setting passes on to agents although they would be withheld; shown as a badge.
     pub passed: Vec<String>,
     /// Tool calls of the run can be held.
     pub can_hold: bool,
+    /// Where the wall clock hangs.
+    pub zone: TimeZone,
     /// Leave by itself.
     pub until: Option<Until>,
 }
@@ -140,6 +145,7 @@ impl Options {
             speed: None,
             passed: Vec::new(),
             can_hold: false,
+            zone: TimeZone::UTC,
             until: None,
         })
     }
@@ -312,6 +318,7 @@ async fn take<W: World>(app: &mut App, world: &mut W, input: Input) -> Result<Op
         Input::Key(key) => Msg::Key(key),
         Input::Paste(text) => Msg::Paste(text),
         Input::Click(x, y) => Msg::Click { x, y },
+        Input::Drag(x) => Msg::Drag { x },
         Input::Wheel(x, y, down) => Msg::Wheel { x, y, down },
         Input::Resize(width, height) => Msg::Resize { width, height },
         Input::Focus(gained) => {

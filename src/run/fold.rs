@@ -5,13 +5,14 @@
 
 mod attempt;
 mod notes;
+mod usage;
 
 use std::{collections::HashMap, sync::Arc};
 
 use self::attempt::LaneFold;
 use super::{
     Arrived, Lane as Address,
-    state::{Attempt, Lane, LaneId, Remark, Story, Unit, UnitStatus},
+    state::{Attempt, Lane, LaneId, Remark, Story, Touch, Unit, UnitStatus},
 };
 use crate::{
     actions::{Ended, Event},
@@ -107,6 +108,7 @@ impl Fold {
 
     /// Folds one entry into `story`.
     pub fn apply(&mut self, story: &mut Story, arrived: &Arrived<'_>, emit: &mut dyn FnMut(Emitted<'_>)) {
+        story.touch = Touch::default();
         story.state.entries = arrived.seq.0 + 1;
         story.state.now = story.state.now.max(arrived.at);
         if !arrived.intact {
@@ -195,7 +197,9 @@ impl Fold {
         }
         fold.entries += 1;
         let attempt = fold.attempt(story);
+        let silence = at.since(attempt.last_at);
         attempt.last_at = attempt.last_at.max(at);
+        (story.touch.lane, story.touch.silence) = (Some(lane), silence);
     }
 
     /// The lane of an entry, made if it is new. `None` for entries of the run itself.

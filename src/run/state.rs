@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::chronicle::{Mark, Marks};
 use crate::tape::{
     Millis, Seq, UnitKey,
     note::{Amendment, Level, PlannedUnit, RunEnded, RunPlanned, Verdict},
@@ -24,6 +25,8 @@ pub struct RunState {
     pub now: Millis,
     /// What could not be used.
     pub lost: Lost,
+    /// Cost of all attempts that said one, in US dollars.
+    pub spent_usd: f64,
     /// The usage window that the service last spoke of.
     pub limit: Option<Limit>,
     /// Set while the whole run waits for a limit.
@@ -366,11 +369,37 @@ pub struct Remark {
     pub text: String,
 }
 
+/// What an entry did that people look for in a long record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Touch {
+    /// Attempt that it belongs to; `None` for entries of the run itself.
+    pub lane: Option<LaneId>,
+    /// How long that attempt had said nothing.
+    pub silence: Millis,
+    /// True when a row began.
+    pub began: bool,
+    /// What it is marked with.
+    pub marks: Marks,
+}
+
+impl Touch {
+    /// A row began or ended so.
+    pub(crate) fn row(&mut self, end: RowEnd) {
+        match end {
+            RowEnd::Failed => self.marks.add(Mark::Failure),
+            RowEnd::Denied => self.marks.add(Mark::Denial),
+            RowEnd::Open | RowEnd::Ok => {}
+        }
+    }
+}
+
 /// The state at a moment, and the rows that led to it.
 #[derive(Clone, Debug, Default)]
 pub struct Story {
     /// The moment.
     pub state: RunState,
+    /// What the entry that was folded last did.
+    pub touch: Touch,
     /// Rows by [`LaneId`].
     pub(crate) lanes: Vec<Lane>,
     /// The run's log. Grows only.
@@ -380,7 +409,7 @@ pub struct Story {
 impl Story {
     /// A story told by hand: for measurements and pictures.
     pub fn new(state: RunState, lanes: Vec<Lane>, remarks: Vec<Remark>) -> Self {
-        Self { state, lanes, remarks }
+        Self { state, touch: Touch::default(), lanes, remarks }
     }
 
     /// The rows of an attempt.

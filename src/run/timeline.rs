@@ -3,8 +3,12 @@
 //! Going back restores the nearest checkpoint and folds forward again: there is no undo anywhere. Checkpoints hold
 //! counts only; rows stay where they are and are seen up to the cursor.
 
-use super::{Arrived, Emitted, Fold, Progress, Source, SourceError, state::Story};
-use crate::{run::RunState, tape::Seq};
+use super::{
+    Arrived, Emitted, Fold, Progress, Source, SourceError,
+    chronicle::Chronicle,
+    state::{RunState, Story},
+};
+use crate::tape::{Millis, Seq};
 
 /// Bytes between the first checkpoints. Doubled whenever there are more than [`MOST_CHECKPOINTS`].
 const FIRST_SPACING: u64 = 4 << 20;
@@ -20,17 +24,91 @@ pub struct Timeline {
     source: Box<dyn Source>,
     fold: Fold,
     story: Story,
+    chronicle: Chronicle,
     known: u64,
     ended: bool,
     finished: bool,
     checkpoints: Vec<Checkpoint>,
     spacing: u64,
+    /// The last moment that was read, where reading goes on, while the cursor stands before it.
+    frontier: Option<Box<Frontier>>,
+    stand: Stand,
+}
+
+/// Where the source stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stand {
+    Cursor,
+    Frontier,
+    Elsewhere,
 }
 
 struct Checkpoint {
     state: RunState,
     fold: Fold,
     position: u64,
+}
+
+/// The last moment that was folded, while an earlier one is shown.
+struct Frontier {
+    state: RunState,
+    fold: Fold,
+}
+
+/// A moment of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// After so many entries.
+    Entries(u64),
+    /// After everything that happened up to a time.
+    Time(Millis),
+}
+
+impl Moment {
+    /// True if all of `state` happened up to the moment.
+    fn holds(self, state: &RunState) -> bool {
+        match self {
+            Self::Entries(entries) => state.entries <= entries,
+            Self::Time(at) => state.entries == 0 || state.now <= at,
+        }
+    }
+
+    /// True if the entry happened up to the moment.
+    pub fn takes(self, arrived: &Arrived<'_>) -> bool {
+        match self {
+            Self::Entries(entries) => arrived.seq.0 < entries,
+            Self::Time(at) => arrived.at <= at,
+        }
+    }
+}
+
+/// Looks at entries while they are folded, and says where to stop.
+pub trait Guide {
+    /// True for an entry that is not to be folded any more.
+    fn is_beyond(&mut self, _arrived: &Arrived<'_>) -> bool {
+        false
+    }
+
+    /// What an entry led to.
+    fn see(&mut self, _emitted: &Emitted<'_>) {}
+
+    /// True if time stops behind the entry that has just been folded into `story`.
+    fn stops_behind(&mut self, _arrived: &Arrived<'_>, _story: &Story) -> bool {
+        false
+    }
+}
+
+/// How far a guided advance went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advance {
+    /// As far as it may at once.
+    More,
+    /// The guide stopped it; the time of the entry that it must not fold, if there is one.
+    Stopped(Option<Millis>),
+    /// There is nothing more now.
+    Waiting,
+    /// There will be nothing more.
+    End,
 }
 
 impl std::fmt::Debug for Timeline {
@@ -48,11 +126,14 @@ impl Timeline {
             source,
             fold,
             story: Story::default(),
+            chronicle: Chronicle::default(),
             known: 0,
             ended: false,
             finished: false,
             checkpoints: vec![start],
             spacing: FIRST_SPACING,
+            frontier: None,
+            stand: Stand::Cursor,
         }
     }
 
@@ -64,6 +145,16 @@ impl Timeline {
     /// The story at the cursor.
     pub fn story(&self) -> &Story {
         &self.story
+    }
+
+    /// What happened when, as far as it has been read.
+    pub fn chronicle(&self) -> &Chronicle {
+        &self.chronicle
+    }
+
+    /// The state at the last moment that has been read: that of the cursor, unless it stands in the past.
+    pub fn present(&self) -> &RunState {
+        self.frontier.as_ref().map_or(&self.story.state, |frontier| &frontier.state)
     }
 
     /// The source.
@@ -86,14 +177,28 @@ impl Timeline {
         self.finished
     }
 
+    /// True when everything up to `moment` has been read, so that seeking it takes a moment only.
+    pub fn reaches(&self, moment: Moment) -> bool {
+        self.ended
+            || match moment {
+                Moment::Entries(entries) => entries <= self.known,
+                Moment::Time(at) => at < self.chronicle.last(),
+            }
+    }
+
     /// Folds about `max_bytes` more of the source. At its end, what is still open is closed.
     pub fn advance(&mut self, max_bytes: usize, emit: &mut dyn FnMut(Emitted<'_>)) -> Result<Progress, SourceError> {
         if self.finished {
             return Ok(Progress::End);
         }
-        let (fold, story) = (&mut self.fold, &mut self.story);
-        let progress = self.source.poll(max_bytes, &mut |arrived: Arrived<'_>| fold.apply(story, &arrived, emit))?;
-        self.known = self.known.max(self.story.state.entries);
+        self.come_back()?;
+        let (fold, story, chronicle) = (&mut self.fold, &mut self.story, &mut self.chronicle);
+        let progress = self.source.poll(max_bytes, &mut |arrived: Arrived<'_>| {
+            fold.apply(story, &arrived, emit);
+            chronicle.note(arrived.seq, story.state.now, story.touch);
+        });
+        self.passed();
+        let progress = progress?;
         if progress == Progress::End {
             self.ended = true;
             self.finish(emit);
@@ -103,35 +208,149 @@ impl Timeline {
         Ok(progress)
     }
 
+    /// As [`advance`](Self::advance), as far as `guide` lets it.
+    pub fn advance_guided(&mut self, max_bytes: usize, guide: &mut dyn Guide) -> Result<Advance, SourceError> {
+        if self.finished {
+            return Ok(Advance::End);
+        }
+        self.come_back()?;
+        let (fold, story, chronicle) = (&mut self.fold, &mut self.story, &mut self.chronicle);
+        let (mut stopped, mut overshot) = (None, false);
+        let progress = self.source.poll(max_bytes, &mut |arrived: Arrived<'_>| {
+            if stopped.is_some() {
+                overshot = true;
+            } else if guide.is_beyond(&arrived) {
+                (stopped, overshot) = (Some(Some(arrived.at)), true);
+            } else {
+                fold.apply(story, &arrived, &mut |emitted| guide.see(&emitted));
+                chronicle.note(arrived.seq, story.state.now, story.touch);
+                if guide.stops_behind(&arrived, story) {
+                    stopped = Some(None);
+                }
+            }
+        });
+        self.passed();
+        let progress = progress?;
+        if overshot {
+            self.stand = Stand::Elsewhere;
+            return Ok(Advance::Stopped(stopped.flatten()));
+        }
+        match progress {
+            Progress::End => {
+                self.ended = true;
+                self.finish(&mut |_| {});
+            }
+            Progress::More | Progress::Waiting => self.keep_checkpoint(),
+        }
+        Ok(match (stopped, progress) {
+            (Some(next), _) => Advance::Stopped(next),
+            (None, Progress::More) => Advance::More,
+            (None, Progress::Waiting) => Advance::Waiting,
+            (None, Progress::End) => Advance::End,
+        })
+    }
+
+    /// Reads about `max_bytes` beyond what is known, and leaves the cursor where it stands: what happened when is soon
+    /// told, and any moment soon found, while an early one is shown.
+    pub fn scout(&mut self, max_bytes: usize) -> Result<Progress, SourceError> {
+        if self.ended {
+            return Ok(Progress::End);
+        }
+        if self.frontier.is_none() && self.story.state.entries < self.known {
+            // Going back from there leaves the frontier behind.
+            let here = self.story.state.entries;
+            self.seek(self.known)?;
+            self.seek(here)?;
+        }
+        if self.frontier.is_none() {
+            let frontier = Frontier { state: self.story.state.clone(), fold: self.fold.clone() };
+            self.frontier = Some(Box::new(frontier));
+        }
+        if self.stand != Stand::Frontier {
+            self.source.rewind(Seq(self.known))?;
+            self.stand = Stand::Frontier;
+        }
+        let touch = self.story.touch;
+        self.exchange();
+        let (fold, story, chronicle) = (&mut self.fold, &mut self.story, &mut self.chronicle);
+        let progress = self.source.poll(max_bytes, &mut |arrived: Arrived<'_>| {
+            fold.apply(story, &arrived, &mut |_| {});
+            chronicle.note(arrived.seq, story.state.now, story.touch);
+        });
+        self.known = self.known.max(self.story.state.entries);
+        self.keep_checkpoint();
+        self.exchange();
+        self.story.touch = touch;
+        if matches!(progress, Ok(Progress::End)) {
+            self.ended = true;
+        }
+        progress
+    }
+
+    /// Exchanges the moment of the cursor for that of the frontier, and back. Rows are shared by both.
+    fn exchange(&mut self) {
+        if let Some(frontier) = &mut self.frontier {
+            std::mem::swap(&mut self.story.state, &mut frontier.state);
+            std::mem::swap(&mut self.fold, &mut frontier.fold);
+        }
+    }
+
+    /// Brings the source back to the cursor.
+    fn come_back(&mut self) -> Result<(), SourceError> {
+        if self.stand != Stand::Cursor {
+            self.source.rewind(Seq(self.story.state.entries))?;
+            self.stand = Stand::Cursor;
+        }
+        Ok(())
+    }
+
+    /// The cursor has moved on.
+    fn passed(&mut self) {
+        self.known = self.known.max(self.story.state.entries);
+        if self.story.state.entries >= self.known {
+            self.frontier = None;
+        }
+    }
+
     /// Moves the cursor so that exactly `entries` entries are folded, or as many as there are.
     pub fn seek(&mut self, entries: u64) -> Result<(), SourceError> {
+        self.seek_moment(Moment::Entries(entries))
+    }
+
+    /// Moves the cursor to `moment`, or as far as there is anything.
+    pub fn seek_moment(&mut self, moment: Moment) -> Result<(), SourceError> {
         let current = self.story.state.entries;
-        let nearest = self.checkpoints.iter().rposition(|checkpoint| checkpoint.state.entries <= entries).unwrap_or(0);
+        let nearest = self.checkpoints.iter().rposition(|checkpoint| moment.holds(&checkpoint.state)).unwrap_or(0);
         let checkpoint = &self.checkpoints[nearest];
-        if entries < current
-            || (entries == current && self.finished && entries < self.known)
+        if !moment.holds(&self.story.state)
+            || (moment == Moment::Entries(current) && self.finished && current < self.known)
             || checkpoint.state.entries > current
         {
-            self.story.state = checkpoint.state.clone();
-            self.fold = checkpoint.fold.clone();
+            let state = std::mem::replace(&mut self.story.state, checkpoint.state.clone());
+            let fold = std::mem::replace(&mut self.fold, checkpoint.fold.clone());
+            if state.entries == self.known {
+                self.frontier = Some(Box::new(Frontier { state, fold }));
+            }
             self.finished = false;
-            self.source.rewind(Seq(self.story.state.entries))?;
+            self.stand = Stand::Elsewhere;
         }
         let mut last = None;
-        while self.story.state.entries < entries {
-            let (fold, story) = (&mut self.fold, &mut self.story);
+        while moment != Moment::Entries(self.story.state.entries) {
+            self.come_back()?;
+            let (fold, story, chronicle) = (&mut self.fold, &mut self.story, &mut self.chronicle);
             let mut overshot = false;
             let progress = self.source.poll(SEEK_SLICE, &mut |arrived: Arrived<'_>| {
-                if arrived.seq.0 < entries {
+                overshot |= !moment.takes(&arrived);
+                if !overshot {
                     fold.apply(story, &arrived, &mut |_| {});
-                } else {
-                    overshot = true;
+                    chronicle.note(arrived.seq, story.state.now, story.touch);
                 }
-            })?;
-            self.known = self.known.max(self.story.state.entries);
+            });
+            self.passed();
+            let progress = progress?;
             last = Some(progress);
             if overshot {
-                self.source.rewind(Seq(entries))?;
+                self.stand = Stand::Elsewhere;
                 last = None;
                 break;
             }

@@ -111,6 +111,7 @@ actions! {
     Zoom "zoom" Move View "zoom" "the focused pane alone, and back";
     Open "open" Move View "open" "open or unfold what is selected";
     Inspect "inspect" Move View "inspect" "everything about the unit, and back";
+    Compare "compare" Move View "compare" "two attempts side by side, and back";
     Tab "tab" Move View "panel" "panel by number";
     Counterpart "counterpart" Move View "match" "from a call to its result and back";
     Back "back" Move View "back" "one level back; never leaves";
@@ -126,8 +127,8 @@ actions! {
     AllowOnce "allow-once" Units Held "allow once" "let the held call pass; the next waits";
     EditCall "edit" Units Held "edit" "edit the arguments of the held call";
     DenyCall "deny" Units Held "deny" "refuse the held call; asks for a reason";
-    NextFailure "next-failure" Units View "failure" "next failure in the pane";
-    PreviousFailure "previous-failure" Units View "failure" "previous failure in the pane";
+    NextFailure "next-failure" Units View "failure" "next failure or difference in the pane";
+    PreviousFailure "previous-failure" Units View "failure" "the previous one";
     Search "search" Find View "search" "search in the pane";
     NextMatch "next-match" Find View "next match" "next match";
     PreviousMatch "previous-match" Find View "previous match" "previous match";
@@ -139,12 +140,18 @@ actions! {
     Play "play" Time View "play" "play or pause";
     StepForward "step-forward" Time View "step" "one entry forward";
     StepBack "step-back" Time View "back" "one entry back";
+    ActionForward "action-forward" Time View "action" "one action of the unit forward";
+    ActionBack "action-back" Time View "action back" "one action of the unit back";
     TurnForward "turn-forward" Time View "turn" "one turn of the unit forward";
     TurnBack "turn-back" Time View "turn back" "one turn of the unit back";
-    Faster "faster" Time View "faster" "double the speed";
+    RunToFailure "run-to-failure" Time View "to failure" "run to the next failure of any unit";
+    BackToFailure "back-to-failure" Time View "back to failure" "back to the last failure of any unit";
+    Faster "faster" Time View "faster" "double the speed; past 64, all at once";
     Slower "slower" Time View "slower" "half the speed";
     ToStart "to-start" Time View "start" "to the first entry";
     ToEnd "to-end" Time View "live" "to the last entry; live again";
+    Breakpoints "breakpoints" Time View "breakpoints" "breakpoints; Enter switches, x deletes";
+    CommandLine "command" Screen View "command" "type a time, a condition or any action";
     Help "help" Screen View "help" "this page";
     Log "log" Screen View "log" "the run's remarks";
     Copy "copy" Screen View "copy" "copy what is selected";
@@ -159,6 +166,9 @@ actions! {
     Confirm "confirm" Dialogs Question "yes" "yes";
     Cancel "cancel" Dialogs Question "no" "no";
     Accept "accept" Dialogs Typing "accept" "take the text";
+    Complete "complete" Dialogs Typing "complete" "complete the word of a command";
+    Older "older" Dialogs Typing "older" "the command before";
+    Newer "newer" Dialogs Typing "newer" "the command after";
     Dismiss "dismiss" Dialogs Typing "dismiss" "drop the text";
     Erase "erase" Dialogs Typing "erase" "erase a character";
     EraseAll "erase-all" Dialogs Typing "clear" "erase everything";

@@ -2,6 +2,8 @@
 //!
 //! Executes effects, folds in slices, fills the cache, and says when to wake up. It must not wait for anything.
 
+mod time;
+
 use std::time::Duration;
 
 use ratatui::buffer::Buffer;
@@ -9,6 +11,7 @@ use tokio::sync::mpsc;
 
 use super::{
     Exit, Left, Options,
+    breakpoint::Watch,
     cache::{self, Cache},
     effect::{Command, Effect, Step},
     frame::{Dirty, Limiter},
@@ -22,11 +25,11 @@ use super::{
     theme::Theme,
     update::update,
     view::{self, Scene, Shown},
-    world::Moment,
+    world::Moment as Now,
 };
 use crate::{
-    run::{Progress, Timeline, state::UnitStatus},
-    tape::{Millis, Seq},
+    run::{Moment, Progress, Timeline, state::UnitStatus},
+    tape::Millis,
 };
 
 /// Bytes folded before the first frame.
@@ -37,8 +40,6 @@ const SLICES: (usize, usize) = (64 * 1024, 4 * 1024 * 1024);
 const SLICE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(3));
 /// How often a record that may grow is looked at, when nobody tells that it grew.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
-/// Entries that are played in one slice at most.
-const PLAYED: usize = 2000;
 /// Most bytes that a terminal takes for its clipboard.
 const CLIPBOARD: usize = 74_000;
 
@@ -73,6 +74,12 @@ pub struct App {
     player: Option<Player>,
     /// When the next entry is due at the player's pace.
     next: Option<Millis>,
+    /// The pace that is kept; the model may want another one.
+    pace: Pace,
+    /// On the way to a goal.
+    walk: Option<Watch>,
+    /// Somebody points at this moment.
+    scrub: Option<Moment>,
     search: Option<seek::Search>,
     progress: Progress,
     /// False until the beginnings of all entries are known.
@@ -80,30 +87,33 @@ pub struct App {
     /// True while a view shows something that is not read or laid out to its end.
     unread: bool,
     slice: usize,
-    moment: Moment,
+    moment: Now,
     /// When the story last changed, and by then how long the run was.
     changed: Duration,
 }
 
 impl App {
     /// A screen over `timeline`; orders go to `commands`.
-    pub fn new(timeline: Timeline, commands: Option<mpsc::Sender<Command>>, options: Options, moment: Moment) -> Self {
+    pub fn new(timeline: Timeline, commands: Option<mpsc::Sender<Command>>, options: Options, moment: Now) -> Self {
         let live = commands.is_some();
         let mut model = Model::new(options.keymap, live);
         model.mouse = options.manners.mouse;
         model.can_hold = live && options.can_hold;
         model.pace = match (options.paused, options.speed) {
             (true, _) => Pace::Hold,
+            (false, Some(speed)) if speed.is_infinite() => Pace::Full,
             (false, Some(speed)) => Pace::Scaled(speed),
             (false, None) => Pace::Follow,
         };
         let origin = timeline.source().origin().clone();
+        model.extent.has_times = origin.has_times;
+        model.extent.started_at = origin.started_at;
+        model.extent.zone = options.zone;
         let shown = Shown {
             known: timeline.known(),
             position: timeline.source().position(),
             at_end: false,
             ended: false,
-            last: timeline.story().state.now,
             passed: options.passed,
             broken: None,
             cut: None,
@@ -120,6 +130,9 @@ impl App {
             herald: Herald::default(),
             player: None,
             next: None,
+            pace: Pace::Follow,
+            walk: None,
+            scrub: None,
             search: None,
             progress: Progress::More,
             // A live run is at its end as soon as it is folded; there is nothing to find ahead.
@@ -131,8 +144,9 @@ impl App {
         };
         app.limiter.mark(Dirty::Now);
         app.fold(FIRST_WINDOW);
+        app.facts();
         if app.model.pace != Pace::Follow {
-            app.go(0);
+            app.go(Moment::Entries(0));
             app.set_pace(app.model.pace);
         }
         app
@@ -144,41 +158,31 @@ impl App {
     }
 
     /// Moves the clock.
-    pub fn tick(&mut self, moment: Moment) {
-        let before = (self.model.time.0 / 1000, self.model.toasts.len());
+    pub fn tick(&mut self, moment: Now) {
+        let shown = |model: &Model| (model.time.0 / 1000, model.extent.now.0 / 1000, model.toasts.len());
+        let before = shown(&self.model);
         self.moment = moment;
-        let msg = Msg::Tick { now: moment.now, time: self.run_time() };
+        let msg = Msg::Tick { now: moment.now, time: self.run_time(), present: self.present() };
         self.update(msg);
-        if before != (self.model.time.0 / 1000, self.model.toasts.len()) {
+        if before != shown(&self.model) {
             self.limiter.mark(Dirty::Soon);
         }
     }
 
-    /// The time of the run: by the wall clock while it runs, else that of the last entry.
+    /// The time of the run at the moment that is shown.
     fn run_time(&self) -> Millis {
-        let state = &self.timeline.story().state;
+        let now = self.timeline.story().state.now;
         match (self.model.pace, &self.player) {
-            (Pace::Scaled(_), Some(player)) => player.time(self.moment.now).max(state.now),
-            (Pace::Follow, _) if self.runs() => {
-                let passed = self.shown.origin.started_at.and_then(|start| {
-                    u64::try_from(self.moment.wall.duration_since(start).as_millis()).ok().map(Millis)
-                });
-                passed
-                    .unwrap_or_else(|| {
-                        let since = self.moment.now.saturating_sub(self.changed).as_millis();
-                        Millis(state.now.0.saturating_add(u64::try_from(since).unwrap_or_default()))
-                    })
-                    .max(state.now)
-            }
-            _ => state.now,
+            (Pace::Scaled(_), Some(player)) => player.time(self.moment.now).max(now),
+            (Pace::Follow, _) if self.runs() => self.present().max(now),
+            _ => now,
         }
     }
 
     /// True while time passes without entries.
     fn runs(&self) -> bool {
-        let state = &self.timeline.story().state;
-        let totals = &self.model.totals;
-        let queued = state.ended.is_none() && totals.count(UnitStatus::Queued) > 0;
+        let totals = &self.model.extent.present;
+        let queued = self.timeline.present().ended.is_none() && totals.count(UnitStatus::Queued) > 0;
         self.model.live && (totals.active() > 0 || queued)
     }
 
@@ -188,6 +192,10 @@ impl App {
             self.herald.touched(self.moment.now);
         }
         self.limiter.mark(Dirty::Now);
+        // Whoever drags over many moments wants to see the last one.
+        if !matches!(msg, Msg::Drag { .. } | Msg::Click { .. }) {
+            self.settle_scrub();
+        }
         self.update(msg)
     }
 
@@ -238,8 +246,10 @@ impl App {
                 Err(error) => self.model.say(error),
             },
             Effect::Command(command) => self.command(command),
-            Effect::Seek(entries) => self.go(entries),
+            Effect::Go(moment) => self.go(moment),
+            Effect::Scrub(moment) => self.scrub = Some(moment),
             Effect::Step(step) => self.step(&step),
+            Effect::Until(condition) => self.until(condition),
             Effect::SetPace(pace) => self.set_pace(pace),
             Effect::Find(find) => self.search = Some(seek::Search::new(find)),
         }
@@ -265,89 +275,24 @@ impl App {
         }
     }
 
-    fn set_pace(&mut self, pace: Pace) {
-        if matches!(pace, Pace::Scaled(_)) && self.player.is_none() && self.model.at_end {
-            self.go(0);
-        }
-        self.player = match pace {
-            Pace::Scaled(speed) => Some(Player::new(self.moment.now, self.timeline.story().state.now, speed)),
-            Pace::Follow | Pace::Hold => None,
-        };
-        self.model.pace = pace;
-        if pace == Pace::Follow {
-            self.progress = Progress::More;
-        }
-        self.peek();
-    }
-
-    fn step(&mut self, step: &Step) {
-        let entries = self.timeline.story().state.entries;
-        match *step {
-            Step::Entry { forward: true } => self.go(entries + 1),
-            Step::Entry { forward: false } => self.go(entries.saturating_sub(1)),
-            Step::End => {
-                self.go(self.timeline.known());
-                self.progress = Progress::More;
-            }
-            Step::Turn { unit, forward } => {
-                let moved = seek::turn(&mut self.timeline, unit, forward);
-                self.moved(moved);
-            }
-        }
-    }
-
-    /// Shows the moment after so many entries.
-    fn go(&mut self, entries: u64) {
-        let moved = self.timeline.seek(entries).map_err(|error| error.to_string());
-        self.moved(moved);
-    }
-
-    fn moved(&mut self, moved: Result<(), String>) {
-        if let Err(error) = moved {
-            self.model.say(error);
-        }
-        self.facts();
-        self.peek();
-        self.limiter.mark(Dirty::Now);
-    }
-
-    /// Looks when the next entry is due.
-    fn peek(&mut self) {
-        self.next = None;
-        if self.player.is_none() {
-            return;
-        }
-        let entries = self.timeline.story().state.entries;
-        let at = |timeline: &mut Timeline| load::read(timeline, Seq(entries), |arrived| arrived.at).ok();
-        self.next = at(&mut self.timeline);
-        if self.next.is_none() && !self.timeline.at_end() {
-            // Fold a little further and come back: what is known can be looked at without being shown.
-            let ahead = self.timeline.seek(entries + 256).and_then(|()| self.timeline.seek(entries));
-            if let Err(error) = ahead {
-                self.model.say(error.to_string());
-            }
-            self.next = at(&mut self.timeline);
-        }
-    }
-
     /// True when there is work that needs no event.
     pub fn is_busy(&self) -> bool {
-        if self.search.is_some() || !self.indexed || self.unread {
+        if self.scrub.is_some() || self.search.is_some() || self.walk.is_some() || !self.indexed || self.unread {
             return true;
         }
         match self.model.pace {
-            Pace::Follow => self.progress == Progress::More,
-            Pace::Scaled(_) => self.is_next_due(),
-            Pace::Hold => false,
+            Pace::Follow | Pace::Hold => self.progress == Progress::More,
+            Pace::Scaled(_) => self.is_next_due() || self.progress == Progress::More,
+            Pace::Full => true,
         }
-    }
-
-    fn is_next_due(&self) -> bool {
-        self.player.zip(self.next).is_some_and(|(player, next)| next <= player.time(self.moment.now))
     }
 
     /// One slice of work.
     pub fn work(&mut self) {
+        if self.scrub.is_some() {
+            self.settle_scrub();
+            return;
+        }
         if let Some(search) = &mut self.search {
             if let Some(place) = search.slice(&mut self.timeline, &self.cache) {
                 self.search = None;
@@ -361,10 +306,12 @@ impl App {
         }
         let begun = std::time::Instant::now();
         match self.model.pace {
+            _ if self.walk.is_some() => self.walk(self.slice),
             Pace::Scaled(_) if self.is_next_due() => self.play(),
             _ if !self.indexed => self.index(),
             Pace::Follow => self.fold(self.slice),
-            Pace::Scaled(_) | Pace::Hold => {}
+            Pace::Full => self.play(),
+            Pace::Scaled(_) | Pace::Hold => self.scout(),
         }
         let took = begun.elapsed();
         if took < SLICE.0 {
@@ -404,29 +351,6 @@ impl App {
         }
     }
 
-    fn play(&mut self) {
-        let Some(player) = self.player else { return };
-        let time = player.time(self.moment.now);
-        for _ in 0..PLAYED {
-            if self.next.is_none_or(|next| next > time) {
-                break;
-            }
-            let entries = self.timeline.story().state.entries;
-            if let Err(error) = self.timeline.seek(entries + 1) {
-                self.model.say(error.to_string());
-                self.next = None;
-                break;
-            }
-            self.peek();
-        }
-        if self.next.is_none() {
-            // The end: a live run goes on as it comes.
-            self.set_pace(if self.model.live { Pace::Follow } else { Pace::Hold });
-        }
-        self.facts();
-        self.limiter.mark(Dirty::Soon);
-    }
-
     /// The run broke off: what is on the record is all there will be, and nobody takes orders any more.
     pub fn broke(&mut self, why: String) {
         self.model.say(why.clone());
@@ -449,13 +373,16 @@ impl App {
     }
 
     fn facts(&mut self) {
-        let state = &self.timeline.story().state;
         self.shown.known = self.timeline.known().max(self.timeline.source().found().unwrap_or_default());
         self.shown.position = self.timeline.source().position();
         self.shown.at_end = self.progress != Progress::More;
         self.shown.ended = self.progress == Progress::End;
-        self.shown.last = self.shown.last.max(state.now);
         let entries = self.timeline.story().state.entries;
+        let extent = &mut self.model.extent;
+        (extent.last, extent.known) = (self.timeline.chronicle().last(), self.shown.known);
+        if let Some(present) = extent.present.again(self.timeline.present()) {
+            extent.present = present;
+        }
         self.model.at_end = self.shown.ended && self.indexed && entries > 0 && entries >= self.shown.known;
         self.model.settle(self.timeline.story());
     }
@@ -466,17 +393,17 @@ impl App {
         let toast = self.model.toasts.iter().map(|toast| toast.until).min();
         let frame = self.limiter.due();
         let play = self.player.zip(self.next).map(|(player, next)| player.due(next));
-        let runs = (self.runs() && self.model.pace == Pace::Follow) || self.player.is_some();
+        let runs = self.runs() || self.player.is_some();
         // The clock on screen shows whole seconds.
         let second = runs.then(|| {
-            let rest = 1000 - self.model.time.0 % 1000;
+            let time = if self.player.is_some() { self.model.time } else { self.model.extent.now };
+            let rest = 1000 - time.0 % 1000;
             let speed = if let Pace::Scaled(speed) = self.model.pace { speed } else { 1.0 };
             #[expect(clippy::cast_precision_loss, reason = "below 1000")]
             let wait = Duration::from_secs_f64((rest as f64 / 1000.0 / speed).max(0.033));
             now + wait
         });
-        let grow = (self.progress == Progress::Waiting && !self.model.live && self.model.pace == Pace::Follow)
-            .then_some(now + LOOK_AGAIN);
+        let grow = (self.progress == Progress::Waiting && !self.model.live).then_some(now + LOOK_AGAIN);
         let rested = self.commands.is_some().then(|| self.limiter.rests_until(now)).flatten();
         [toast, frame, play, second, grow, rested].into_iter().flatten().min()
     }
@@ -507,9 +434,15 @@ impl App {
         load::load(&mut self.timeline, &mut self.cache, &wants);
         self.unread = load::is_unread(&self.timeline, &self.cache, &wants);
         self.lay(&wants);
+        if let Some(View::Compare(_)) = self.model.views.last() {
+            // What there is to show is known only now.
+            let wants = cache::wants(&self.model, self.timeline.story(), &self.cache);
+            load::load(&mut self.timeline, &mut self.cache, &wants);
+        }
         let scene = Scene {
             model: &self.model,
             story: self.timeline.story(),
+            chronicle: self.timeline.chronicle(),
             cache: &self.cache,
             theme: &self.theme,
             source: &self.shown,
@@ -523,6 +456,10 @@ impl App {
         match self.model.views.last_mut() {
             Some(View::Entry(view)) => view.lines = document.map_or(0, |document| document.lines.len()),
             Some(View::Inspect(view)) => view.lay(document, self.cache.is_complete()),
+            Some(View::Compare(view)) => {
+                let sides = wants.comparison.filter(|sides| self.cache.has_comparison(sides));
+                view.lay(sides.and_then(|_| self.cache.comparison()));
+            }
             _ => {}
         }
         self.model.settle(self.timeline.story());
@@ -532,7 +469,8 @@ impl App {
     fn read_on(&mut self) {
         let wants = cache::wants(&self.model, self.timeline.story(), &self.cache);
         self.unread = load::more(&mut self.timeline, &mut self.cache, &wants);
-        self.limiter.mark(Dirty::Soon);
+        // Whoever waits for the whole of it waits no longer than that.
+        self.limiter.mark(if self.unread { Dirty::Soon } else { Dirty::Now });
     }
 
     /// A frame is on the screen.
@@ -549,7 +487,7 @@ impl App {
     pub fn is_at_end(&self) -> bool {
         match self.model.pace {
             Pace::Follow => self.progress == Progress::End,
-            Pace::Scaled(_) => false,
+            Pace::Scaled(_) | Pace::Full => false,
             Pace::Hold => self.indexed && self.timeline.story().state.entries >= self.shown.known,
         }
     }
@@ -557,7 +495,8 @@ impl App {
     /// What is to be told outside of the screen, with the frame that is due.
     pub fn outside(&mut self) -> Outside {
         let caught_up = self.progress != Progress::More;
-        self.herald.tell(&self.model, &self.shown.origin, &self.timeline.story().state, caught_up)
+        let state = if self.model.live { self.timeline.present() } else { &self.timeline.story().state };
+        self.herald.tell(&self.model, &self.shown.origin, state, caught_up)
     }
 
     /// The terminal got or lost the focus.

@@ -6,8 +6,11 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::{
     document::{Document, FoldId, Layout},
-    load::gather::Gathered,
-    model::{Inspect, Line, Model, Panel, Part, View},
+    load::{
+        compare::{Comparison, Sides},
+        gather::Gathered,
+    },
+    model::{Compare, Inspect, Line, Model, Panel, Part, View},
     theme::Role,
 };
 use crate::{
@@ -30,6 +33,7 @@ pub struct Cache {
     /// The one on screen last.
     documents: Vec<(Wanted, Layout)>,
     gathered: Vec<(LaneId, Gathered)>,
+    comparison: Option<(Sides, Comparison)>,
 }
 
 /// A row, as far as its text can change: an open row gets another line once it ends.
@@ -128,6 +132,8 @@ pub struct Wants {
     pub document: Option<Wanted>,
     /// Attempts of which is asked what they did in all.
     pub gathered: Vec<LaneId>,
+    /// Attempts to be compared.
+    pub comparison: Option<Sides>,
 }
 
 impl Cache {
@@ -162,6 +168,21 @@ impl Cache {
         let document = self.documents.remove(place);
         self.documents.push(document);
         true
+    }
+
+    /// The attempts that were compared last.
+    pub fn comparison(&self) -> Option<&Comparison> {
+        self.comparison.as_ref().map(|(_, comparison)| comparison)
+    }
+
+    /// True if these were compared.
+    pub fn has_comparison(&self, sides: &Sides) -> bool {
+        self.comparison.as_ref().is_some_and(|(known, _)| known == sides)
+    }
+
+    /// Keeps a comparison in place of the last one.
+    pub fn put_comparison(&mut self, sides: Sides, comparison: Comparison) {
+        self.comparison = Some((sides, comparison));
     }
 
     /// What an attempt did in all, as far as it was read.
@@ -225,8 +246,9 @@ pub fn wants(model: &Model, story: &Story, cache: &Cache) -> Wants {
             let width = plan.body.width.saturating_sub(2);
             wants.document = Some(Wanted { what: What::Parts(view.parts.clone()), width });
         }
+        Some(View::Compare(view)) => compare(view, story, cache, plan.body, &mut wants),
         Some(View::Inspect(view)) => inspect(view, story, cache, plan.body, &mut wants),
-        Some(View::Help(_) | View::Log(_) | View::Causes(_)) => {}
+        Some(View::Help(_) | View::Log(_) | View::Causes(_) | View::Breakpoints(_)) => {}
         None => {
             if let (Some(_), Some((_, attempt))) = (plan.stream, model.attempt(story)) {
                 let rows = story.rows(attempt.lane).iter().skip(model.deck.stream.offset);
@@ -246,6 +268,21 @@ pub fn wants(model: &Model, story: &Story, cache: &Cache) -> Wants {
         }
     }
     wants
+}
+
+fn compare(view: &Compare, story: &Story, cache: &Cache, body: ratatui::layout::Rect, wants: &mut Wants) {
+    let Some(attempts) = view.attempts(story) else { return };
+    wants.gathered = attempts.map(|attempt| attempt.lane).to_vec();
+    wants.comparison = Some(attempts.map(|attempt| {
+        let version = cache.gathered(attempt.lane).map_or(0, |gathered| gathered.version);
+        (attempt.lane, story.rows(attempt.lane).len(), version)
+    }));
+    let visible = usize::from(view.areas(body).calls.height);
+    for pair in view.pairs.iter().flatten().skip(view.list.offset).take(visible) {
+        for (attempt, row) in attempts.into_iter().zip([pair.left, pair.right]) {
+            wants.rows.extend(row.and_then(|row| story.rows(attempt.lane).get(row)));
+        }
+    }
 }
 
 fn inspect(view: &Inspect, story: &Story, cache: &Cache, body: ratatui::layout::Rect, wants: &mut Wants) {

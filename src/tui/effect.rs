@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{handout::Wish, model::Pace};
+use super::{breakpoint::Condition, handout::Wish, model::Pace};
 use crate::{
-    run::state::LaneId,
+    run::{Moment, state::LaneId},
     tape::{Seq, UnitKey, note::Amendment},
 };
 
@@ -101,6 +101,12 @@ pub enum Effect {
         /// What they are.
         what: String,
     },
+    /// Show a moment.
+    Go(Moment),
+    /// Show a moment that somebody points at; the last one counts.
+    Scrub(Moment),
+    /// Go on until something happens.
+    Until(Condition),
     /// Put the true text of the section of the document on screen that a line is in on the clipboard.
     CopySection {
         /// Line.
@@ -115,8 +121,6 @@ pub enum Effect {
         /// What that is.
         what: &'static str,
     },
-    /// Show the moment after so many entries.
-    Seek(u64),
     /// Show another moment, relative to this one.
     Step(Step),
     /// Give text to an editor or a pager.
@@ -143,6 +147,18 @@ pub enum Step {
     Turn {
         /// Whose; an index into the units.
         unit: usize,
+        /// Towards the end.
+        forward: bool,
+    },
+    /// One row of a unit.
+    Action {
+        /// Whose; an index into the units.
+        unit: usize,
+        /// Towards the end.
+        forward: bool,
+    },
+    /// One failure or denial, of whatever unit.
+    Failure {
         /// Towards the end.
         forward: bool,
     },

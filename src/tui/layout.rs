@@ -9,6 +9,8 @@ use crate::run::state::Attempt;
 pub const LEAST: (u16, u16) = (40, 12);
 /// From this width on, panes stand side by side.
 pub const WIDE: u16 = 100;
+/// From this height on, the bar of time takes two lines.
+const TALL: u16 = 20;
 /// From this width on, the header takes one line.
 const ONE_LINE: u16 = 170;
 
@@ -25,18 +27,27 @@ pub struct Plan {
     pub units: Option<Rect>,
     /// Stream with its border, if it is shown.
     pub stream: Option<Rect>,
+    /// Where time is walked through; empty where it is not.
+    pub bar: Rect,
     /// Hints and position.
     pub footer: Rect,
 }
 
-/// The plan for a size; `units` is how many there are.
-pub fn plan((width, height): (u16, u16), deck: &Deck, units: usize) -> Plan {
+/// The plan for a size; `units` is how many there are, `walked` whether time is walked through.
+pub fn plan((width, height): (u16, u16), deck: &Deck, units: usize, walked: bool) -> Plan {
     let area = Rect::new(0, 0, width, height);
     let header_rows = if width >= ONE_LINE || height < LEAST.1 { 1 } else { 2 }.min(height);
     let footer_rows = 1.min(height - header_rows);
     let header = Rect { height: header_rows, ..area };
     let footer = Rect { y: height - footer_rows, height: footer_rows, ..area };
-    let body = Rect { y: header_rows, height: height - header_rows - footer_rows, ..area };
+    let bar_rows = match height {
+        _ if !walked => 0,
+        0..TALL => 1,
+        TALL.. => 2,
+    };
+    let bar_rows = bar_rows.min(height - header_rows - footer_rows);
+    let bar = Rect { y: footer.y - bar_rows, height: bar_rows, ..area };
+    let body = Rect { y: header_rows, height: bar.y - header_rows, ..area };
     let (units, stream) = match deck.focus {
         Pane::Units if deck.zoom || body.height < 12 => (Some(body), None),
         Pane::Stream if deck.zoom || body.height < 12 => (None, Some(body)),
@@ -48,7 +59,7 @@ pub fn plan((width, height): (u16, u16), deck: &Deck, units: usize) -> Plan {
         }
         _ => split(body, (width * 9 / 20).clamp(46, 100), true),
     };
-    Plan { area, header, body, units, stream, footer }
+    Plan { area, header, body, units, stream, bar, footer }
 }
 
 fn split(body: Rect, at: u16, side_by_side: bool) -> (Option<Rect>, Option<Rect>) {
@@ -124,15 +135,16 @@ mod tests {
         #[test]
         fn panes_stay_on_the_screen_and_apart(
             width in 0..400_u16, height in 0..200_u16, zoom in any::<bool>(), stream in any::<bool>(), units in 0..20_usize,
+            walked in any::<bool>(),
         ) {
             let focus = if stream { Pane::Stream } else { Pane::Units };
-            let plan = plan((width, height), &Deck { focus, zoom, ..Deck::default() }, units);
-            for area in [Some(plan.header), Some(plan.body), Some(plan.footer), plan.units, plan.stream].into_iter().flatten() {
+            let plan = plan((width, height), &Deck { focus, zoom, ..Deck::default() }, units, walked);
+            for area in [Some(plan.header), Some(plan.body), Some(plan.bar), Some(plan.footer), plan.units, plan.stream].into_iter().flatten() {
                 prop_assert_eq!(area.intersection(plan.area).area(), area.area());
                 let rows = unit_list(area);
                 prop_assert!(rows.is_empty() || rows.intersection(area) == rows);
             }
-            prop_assert_eq!(plan.header.height + plan.body.height + plan.footer.height, height);
+            prop_assert_eq!(plan.header.height + plan.body.height + plan.bar.height + plan.footer.height, height);
             if let (Some(units), Some(stream)) = (plan.units, plan.stream) {
                 prop_assert!(units.intersection(stream).is_empty());
             }

@@ -20,7 +20,9 @@ use crate::{
     tape::{Body, Note, Seq},
 };
 
+pub mod align;
 mod change;
+pub mod compare;
 pub mod gather;
 mod inspect;
 mod parts;
@@ -52,6 +54,12 @@ pub fn load(timeline: &mut Timeline, cache: &mut Cache, wants: &Wants) {
             let line = read(timeline, *seq, entry_line);
             cache.put_entry(*seq, line.unwrap_or_else(unreadable));
         }
+    }
+    if let Some(sides) = &wants.comparison
+        && !cache.has_comparison(sides)
+        && let Some(comparison) = compare::compare(timeline, cache, sides)
+    {
+        cache.put_comparison(*sides, comparison);
     }
     if let Some(wanted) = &wants.document
         && !cache.has(wanted)

@@ -5,6 +5,8 @@
 mod ahead;
 mod amend;
 mod causes;
+pub mod compare;
+mod extent;
 mod hold;
 pub mod inspect;
 mod list;
@@ -16,6 +18,8 @@ use std::time::Duration;
 use ahead::Ahead;
 pub use amend::{Amending, Field};
 pub use causes::{CauseLine, Causes};
+pub use compare::Compare;
+pub use extent::Extent;
 pub use hold::{CallId, Editor, Purpose, Typing};
 pub use inspect::{Inspect, Panel, Side};
 pub use list::{List, scrolled};
@@ -24,6 +28,8 @@ pub(super) use views::row_parts;
 pub use views::{EntryView, Of, Part, Subject, Transcript, View};
 
 use super::{
+    breakpoint::Breakpoint,
+    command::History,
     effect::{Command, Effect},
     key::Key,
     keymap::Keymap,
@@ -53,6 +59,8 @@ pub struct Model {
     pub can_hold: bool,
     /// True when the mouse is ours.
     pub mouse: bool,
+    /// True while the button that was pressed on the bar may be held down.
+    pub pointing: bool,
     /// The bottom of the view stack.
     pub deck: Deck,
     /// Views opened on top of the deck; the last one is shown.
@@ -77,6 +85,12 @@ pub struct Model {
     pub pace: Pace,
     /// True when the last entry of a record is shown.
     pub at_end: bool,
+    /// The whole of the run.
+    pub extent: Extent,
+    /// Conditions that time stops at.
+    pub breakpoints: Vec<Breakpoint>,
+    /// Commands that were typed.
+    pub history: History,
     /// Times Ctrl-C was pressed.
     pub interrupts: u8,
     /// Time since the screen came up.
@@ -96,6 +110,8 @@ pub enum Pace {
     Follow,
     /// By its own times, so many times as fast.
     Scaled(f64),
+    /// One entry after the other, as fast as possible.
+    Full,
     /// It stands.
     Hold,
 }
@@ -201,6 +217,11 @@ impl Totals {
         UnitStatus::Queued,
     ];
 
+    /// Counts of `state`, or nothing if they have not changed.
+    pub fn again(&self, state: &RunState) -> Option<Self> {
+        (self.moment != Some((state.entries, state.units.len()))).then(|| Self::of(state))
+    }
+
     fn of(state: &RunState) -> Self {
         let mut totals = Self { moment: Some((state.entries, state.units.len())), ..Self::default() };
         for unit in &state.units {
@@ -244,6 +265,7 @@ impl Model {
             live,
             can_hold: false,
             mouse: true,
+            pointing: false,
             deck: Deck { auto: true, stream: List::following(), ..Deck::default() },
             views: Vec::new(),
             question: None,
@@ -256,6 +278,9 @@ impl Model {
             pending: Vec::new(),
             pace: Pace::Follow,
             at_end: false,
+            extent: Extent::default(),
+            breakpoints: Vec::new(),
+            history: History::default(),
             interrupts: 0,
             now: Duration::ZERO,
             time: Millis(0),
@@ -266,7 +291,17 @@ impl Model {
 
     /// Where everything goes on the screen.
     pub fn plan(&self, story: &Story) -> Plan {
-        layout::plan(self.size, &self.deck, story.state.units.len())
+        layout::plan(self.size, &self.deck, story.state.units.len(), self.is_walked())
+    }
+
+    /// True when time is walked through: in a record, and while somebody looks back on a run that goes on.
+    pub fn is_walked(&self) -> bool {
+        !self.live || self.pace != Pace::Follow
+    }
+
+    /// True when a run goes on beyond the moment that is shown.
+    pub fn looks_back(&self) -> bool {
+        self.live && self.pace != Pace::Follow
     }
 
     /// Tells something for a while.
@@ -281,7 +316,7 @@ impl Model {
     /// A question about something that is over by itself must not be answered any more.
     fn drop_stale_question(&mut self, story: &Story) {
         let is_over = |key: &UnitKey| story.state.units.iter().any(|unit| unit.key == *key && unit.status.is_over());
-        let active = self.totals.active();
+        let active = self.extent.present.active();
         let is_stale = |effect: &Effect| match effect {
             Effect::Command(Command::Stop { unit }) => is_over(unit),
             Effect::Command(Command::StopAll) => active == 0,
@@ -351,8 +386,10 @@ impl Model {
         match self.views.last_mut() {
             Some(View::Transcript(view)) => view.settle(story, body),
             Some(View::Entry(view)) => view.settle(story, body),
+            Some(View::Compare(view)) => view.settle(plan.body),
             Some(View::Inspect(view)) => view.settle(story, plan.body),
             Some(View::Log(list)) => list.settle(story.remarks().len(), body),
+            Some(View::Breakpoints(list)) => list.settle(self.breakpoints.len(), body),
             Some(View::Causes(view)) => {
                 let above = super::view::causes::head(plan.body_rows());
                 view.settle(story, body.saturating_sub(usize::from(above)));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::key::Key;
+use super::{breakpoint::Hit, key::Key};
 use crate::tape::Millis;
 
 /// A message to [`super::update::update`].
@@ -18,6 +18,11 @@ pub enum Msg {
         x: u16,
         /// Row.
         y: u16,
+    },
+    /// The left button is held down over a column.
+    Drag {
+        /// Column.
+        x: u16,
     },
     /// The wheel was turned over a cell.
     Wheel {
@@ -41,9 +46,13 @@ pub enum Msg {
         now: Duration,
         /// In the run that is shown.
         time: Millis,
+        /// In the run, in the present.
+        present: Millis,
     },
     /// A search ended, at a position of the pane that it was started from.
     Found(Option<usize>),
+    /// Time has stopped by itself.
+    Stopped(Hit),
     /// Something to tell.
     Say(String),
 }

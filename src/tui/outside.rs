@@ -6,7 +6,7 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use super::{
-    model::{Model, Pace, Totals, is_failure},
+    model::{Model, Totals, is_failure},
     text,
 };
 use crate::{
@@ -106,15 +106,16 @@ impl Herald {
 
     /// What is to be told about this moment.
     pub fn tell(&mut self, model: &Model, origin: &Origin, state: &RunState, caught_up: bool) -> Outside {
-        let title = title(origin, state, &model.totals);
+        // Somebody who looks back sees the past; the run outside of the screen does not go back with it.
+        let totals = if model.live { &model.extent.present } else { &model.totals };
+        let title = title(origin, state, totals);
         let mut outside = Outside::default();
         if self.title.as_ref() != Some(&title) {
             outside.title = Some(title.clone());
             self.title = Some(title);
         }
-        // Somebody who looks back sees the past; the run outside of the screen does not go back with it.
-        if model.live && model.pace == Pace::Follow {
-            let gauge = gauge(state, &model.totals);
+        if model.live {
+            let gauge = gauge(state, totals);
             if self.gauge.unwrap_or_default() != gauge {
                 outside.gauge = Some(gauge);
                 self.gauge = Some(gauge);
@@ -127,14 +128,14 @@ impl Herald {
     }
 
     fn news(&mut self, model: &Model, origin: &Origin, state: &RunState) -> Vec<News> {
-        let moment = (state.entries, model.time.0 / 1000);
+        let moment = (state.entries, model.extent.now.0 / 1000);
         let first = self.looked.is_none();
         if self.looked.replace(moment) == Some(moment) {
             return Vec::new();
         }
         let attended = self.focus.unwrap_or(model.now.saturating_sub(self.touched) < AT_IT);
         let mut news = Vec::new();
-        for (fact, text) in facts(state, &model.totals, model.time) {
+        for (fact, text) in facts(state, &model.extent.present, model.extent.now) {
             // What was so before the screen came up is no news; what happens before somebody's eyes is none either.
             if self.told.insert(fact) && !first && !attended {
                 let title = format!("ingestdeck {}", text::safe(name(origin), NAME));

@@ -1,6 +1,7 @@
 //! Looking for text, and for moments, in what has to be read: in slices, so that keys never wait.
 
 use super::{
+    breakpoint::turns,
     cache::Cache,
     effect::{Find, Over},
     load,
@@ -109,31 +110,12 @@ fn find_any_case(bytes: &[u8], needle: &[u8]) -> bool {
         .any(|at| bytes[at..at + needle.len()].eq_ignore_ascii_case(needle))
 }
 
-/// Moves to where the unit's next turn begins, or back to where the last one began.
-pub fn turn(timeline: &mut Timeline, unit: usize, forward: bool) -> Result<(), String> {
-    let turns = |timeline: &Timeline| {
-        let unit = timeline.story().state.units.get(unit);
-        unit.map_or(0, |unit| unit.attempts.iter().map(|attempt| u64::from(attempt.turns)).sum::<u64>())
-    };
+/// Moves back to where the unit's last turn began.
+pub fn turn_back(timeline: &mut Timeline, unit: usize) -> Result<(), String> {
+    let turns = |timeline: &Timeline| timeline.story().state.units.get(unit).map_or(0, turns);
     let entries = |timeline: &Timeline| timeline.story().state.entries;
     let go = |timeline: &mut Timeline, to: u64| timeline.seek(to).map_err(|error| error.to_string());
     let (here, now) = (entries(timeline), turns(timeline));
-    if forward {
-        // Strides grow until the turn is passed, then the first entry of it is searched for.
-        let (mut low, mut stride) = (here, 1);
-        loop {
-            let to = low + stride;
-            go(timeline, to)?;
-            if entries(timeline) < to && turns(timeline) == now {
-                return Ok(());
-            }
-            if turns(timeline) > now {
-                let high = entries(timeline);
-                return first_with(timeline, low, high, now + 1, turns, go);
-            }
-            (low, stride) = (to, stride * 2);
-        }
-    }
     if now == 0 {
         return go(timeline, 0);
     }

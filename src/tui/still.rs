@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     run::{
-        Origin,
+        Chronicle, Origin,
         state::{Row, Story},
     },
     tape::UnitKey,
@@ -30,6 +30,7 @@ pub struct Still {
     cache: Cache,
     theme: Theme,
     shown: Shown,
+    chronicle: Chronicle,
 }
 
 impl Still {
@@ -49,12 +50,17 @@ impl Still {
             position: (0, None),
             at_end: true,
             ended: true,
-            last: crate::tape::Millis(0),
             passed: options.passed,
             broken: None,
             cut: None,
         };
-        Self { model: Model::new(options.keymap, false), cache: Cache::default(), theme: options.theme, shown }
+        Self {
+            model: Model::new(options.keymap, false),
+            cache: Cache::default(),
+            theme: options.theme,
+            shown,
+            chronicle: Chronicle::default(),
+        }
     }
 
     /// Presses a key. What the key wants of the world is ignored.
@@ -74,8 +80,8 @@ impl Still {
                 self.cache.put_row(id, words(&row));
             }
         }
-        let (model, cache, theme, source) = (&self.model, &self.cache, &self.theme, &self.shown);
-        view::draw(&Scene { model, story, cache, theme, source }, buf);
+        let Self { model, cache, theme, shown: source, chronicle } = self;
+        view::draw(&Scene { model, story, chronicle, cache, theme, source }, buf);
     }
 }
 

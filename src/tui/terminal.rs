@@ -48,10 +48,11 @@ const EVENTS: usize = 1024;
 // Alternate screen, title kept aside, bracketed paste, focus told. The cursor is hidden by the first frame.
 const ENTER: &str = "\x1b[22;2t\x1b[?1049h\x1b[2J\x1b[?2004h\x1b[?1004h";
 // Ends a torn synchronised update too.
-const LEAVE: &str = "\x1b[?2026l\x1b[?1006l\x1b[?1000l\x1b[?1004l\x1b[?2004l\x1b[0m\x1b[?25h\x1b[?1049l\x1b[23;2t";
-// Buttons and the wheel, no motion.
-const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1006h";
-const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1000l";
+const LEAVE: &str =
+    "\x1b[?2026l\x1b[?1006l\x1b[?1002l\x1b[?1000l\x1b[?1004l\x1b[?2004l\x1b[0m\x1b[?25h\x1b[?1049l\x1b[23;2t";
+// Buttons, the wheel, and motion while a button is held down.
+const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1002h\x1b[?1006h";
+const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1002l\x1b[?1000l";
 
 /// True while the terminal is ours.
 static TAKEN: AtomicBool = AtomicBool::new(false);
@@ -422,6 +423,7 @@ fn translate(event: Event) -> Input {
         Event::Resize(width, height) => Input::Resize(width, height),
         Event::Mouse(mouse) => match mouse.kind {
             MouseEventKind::Down(MouseButton::Left) => Input::Click(mouse.column, mouse.row),
+            MouseEventKind::Drag(MouseButton::Left) => Input::Drag(mouse.column),
             MouseEventKind::ScrollDown => Input::Wheel(mouse.column, mouse.row, true),
             MouseEventKind::ScrollUp => Input::Wheel(mouse.column, mouse.row, false),
             _ => Input::Nothing,
@@ -437,7 +439,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_is_given_back() {
-        for mode in ["1049", "2004", "1004", "1000", "1006"] {
+        for mode in ["1049", "2004", "1004", "1000", "1002", "1006"] {
             let on = format!("\x1b[?{mode}h");
             assert!(ENTER.contains(&on) || MOUSE_ON.contains(&on), "{mode} is never set");
             assert!(LEAVE.contains(&format!("\x1b[?{mode}l")), "{mode} is never reset");

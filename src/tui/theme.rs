@@ -8,7 +8,10 @@ use std::collections::BTreeMap;
 use ratatui::style::{Color, Modifier, Style};
 use serde::Deserialize;
 
-use crate::run::state::{RowEnd, RowKind, UnitStatus};
+use crate::run::{
+    Mark,
+    state::{RowEnd, RowKind, UnitStatus},
+};
 
 macro_rules! roles {
     ($($role:ident $name:literal,)+) => {
@@ -64,13 +67,14 @@ const FILES: &[(&str, &str)] = &[
     ("dark", include_str!("../../assets/themes/dark.toml")),
     ("light", include_str!("../../assets/themes/light.toml")),
     ("high-contrast", include_str!("../../assets/themes/high-contrast.toml")),
+    ("color-blind", include_str!("../../assets/themes/color-blind.toml")),
 ];
 
 /// A theme that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ThemeError {
     /// No such theme.
-    #[error("unknown theme `{name}`; choose one of {known}")]
+    #[error("unknown theme `{name}`; choose one of {known}, or name a file by its path")]
     Unknown {
         /// What was asked for.
         name: String,
@@ -167,9 +171,10 @@ impl Theme {
         Self::parse(name, text, color, ascii)
     }
 
-    fn parse(name: &str, text: &str, color: ColorLevel, ascii: bool) -> Result<Self, ThemeError> {
+    /// A theme of a user: the text of a file called `name`.
+    pub fn parse(name: &str, text: &str, color: ColorLevel, ascii: bool) -> Result<Self, ThemeError> {
         let invalid = |cause: String| ThemeError::Invalid { name: name.to_owned(), cause };
-        let file: File = toml::from_str(text).map_err(|error| invalid(error.to_string()))?;
+        let file: File = toml::from_str(text).map_err(|error| invalid(at_line(text, &error)))?;
         if let Some(unknown) = file.roles.keys().find(|role| !Role::ALL.iter().any(|known| known.name() == *role)) {
             return Err(invalid(format!("no role is named `{unknown}`")));
         }
@@ -186,6 +191,12 @@ impl Theme {
     pub fn style(&self, role: Role) -> Style {
         self.styles.get(role as usize).copied().unwrap_or_default()
     }
+}
+
+fn at_line(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    format!("line {line}: {}", error.message().replace('\n', " "))
 }
 
 fn style(words: &str) -> Result<Style, String> {
@@ -251,6 +262,13 @@ pub struct Glyphs {
     pub full: &'static str,
     /// Empty part of a bar.
     pub empty: &'static str,
+    /// How much happened, from little to much.
+    pub levels: [&'static str; 8],
+    /// The moment that is shown.
+    pub here: &'static str,
+    /// A breakpoint.
+    pub breakpoint: &'static str,
+    marks: [&'static str; 4],
     /// Corners and sides: top left, top right, bottom left, bottom right, vertical, horizontal.
     pub frame: [&'static str; 6],
     /// Points to a remedy.
@@ -276,6 +294,11 @@ impl Glyphs {
             UnitStatus::Interrupted => 7,
             UnitStatus::Held => 8,
         }]
+    }
+
+    /// Sign of a mark.
+    pub fn mark(&self, mark: Mark) -> &'static str {
+        self.marks[mark as usize]
     }
 
     /// Sign of a row.
@@ -314,6 +337,10 @@ static UNICODE: Glyphs = Glyphs {
     playing: "▶",
     full: "━",
     empty: "─",
+    levels: ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"],
+    here: "┃",
+    breakpoint: "◉",
+    marks: ["✗", "▲", "◆", "↻"],
     frame: ["┌", "┐", "└", "┘", "│", "─"],
     arrow: "→",
 };
@@ -330,6 +357,10 @@ static ASCII: Glyphs = Glyphs {
     playing: ">",
     full: "#",
     empty: "-",
+    levels: [".", ".", ":", ":", "-", "=", "*", "#"],
+    here: "|",
+    breakpoint: "@",
+    marks: ["x", "!", "$", "~"],
     frame: ["+", "+", "+", "+", "|", "-"],
     arrow: ">",
 };
@@ -346,6 +377,16 @@ pub fn status_role(status: UnitStatus) -> Role {
         UnitStatus::Stopped => Role::Stopped,
         UnitStatus::Interrupted => Role::Interrupted,
         UnitStatus::Held => Role::Paused,
+    }
+}
+
+/// The role of a mark.
+pub fn mark_role(mark: Mark) -> Role {
+    match mark {
+        Mark::Failure => Role::Failed,
+        Mark::Denial => Role::Denied,
+        Mark::Limit => Role::Budget,
+        Mark::Retry => Role::Waiting,
     }
 }
 
@@ -373,7 +414,10 @@ mod tests {
             Theme::new(name, ColorLevel::Full, false).unwrap_or_else(|error| panic!("{error}"));
         }
         let error = Theme::new("neon", ColorLevel::Full, false).unwrap_err();
-        assert_eq!(error.to_string(), "unknown theme `neon`; choose one of dark, light, high-contrast");
+        assert_eq!(
+            error.to_string(),
+            "unknown theme `neon`; choose one of dark, light, high-contrast, color-blind, or name a file by its path"
+        );
         assert!(Theme::parse("x", "[roles]\ntext = ''", ColorLevel::Full, false).is_err());
         assert!(Theme::parse("x", "[roles]\nnope = ''", ColorLevel::Full, false).is_err());
     }

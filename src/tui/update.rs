@@ -8,13 +8,18 @@ use super::{
     handout::Tool,
     key::Key,
     keymap::Lookup,
-    model::{Causes, EntryView, List, Model, Pace, Pane, Purpose, Subject, Transcript, Typing, View},
+    model::{Causes, EntryView, List, Model, Pane, Purpose, Subject, Transcript, Typing, View},
     msg::Msg,
 };
-use crate::run::state::{RowEnd, Story};
+use crate::run::{
+    Moment,
+    state::{RowEnd, Story},
+};
 
 mod amend;
 mod causes;
+pub(super) mod command;
+mod compare;
 pub(super) mod find;
 mod handout;
 pub(super) mod hold;
@@ -22,9 +27,7 @@ mod inspect;
 mod listing;
 mod mouse;
 mod orders;
-
-/// Slowest and fastest pace.
-const PACES: (f64, f64) = (0.25, 64.0);
+mod time;
 
 /// Characters of a typed line.
 const MOST_TYPED: usize = 200;
@@ -44,19 +47,25 @@ pub fn update(model: &mut Model, story: &Story, msg: Msg) -> Vec<Effect> {
             Vec::new()
         }
         Msg::Click { x, y } => mouse::click(model, story, x, y),
+        Msg::Drag { x } => mouse::drag(model, story, x),
         Msg::Wheel { x, y, down } => mouse::wheel(model, story, x, y, down),
         Msg::Resize { width, height } => {
             model.size = (width, height);
             Vec::new()
         }
-        Msg::Tick { now, time } => {
+        Msg::Tick { now, time, present } => {
             model.now = now;
             model.time = time;
+            model.extent.now = present;
             model.toasts.retain(|toast| toast.until > now);
             Vec::new()
         }
         Msg::Found(place) => {
             find::found(model, story, place);
+            Vec::new()
+        }
+        Msg::Stopped(hit) => {
+            time::stopped(model, story, &hit);
             Vec::new()
         }
         Msg::Say(text) => {
@@ -133,6 +142,9 @@ fn press(model: &mut Model, story: &Story, key: Key) -> Vec<Effect> {
 
 fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
     let page = isize::try_from(page(model, story)).unwrap_or(1).max(1);
+    if orders::is_too_late(model, action) {
+        return Vec::new();
+    }
     match action {
         Action::Down => step(model, story, 1),
         Action::Up => step(model, story, -1),
@@ -146,6 +158,7 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
         Action::Left => sideways(model, story, -1),
         Action::NextPane | Action::PreviousPane => match model.views.last_mut() {
             Some(View::Inspect(view)) => inspect::other_side(view),
+            Some(View::Compare(view)) => view.side = 1 - view.side,
             Some(_) => {}
             None => model.deck.focus = other(model.deck.focus),
         },
@@ -154,6 +167,7 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
             _ => model.deck.zoom = !model.deck.zoom,
         },
         Action::Inspect => inspect::open(model, story),
+        Action::Compare => compare::open(model, story),
         Action::Tab => {}
         Action::Counterpart => inspect::counterpart(model, story),
         Action::Open => open(model, story),
@@ -173,6 +187,7 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
         Action::Retry => return orders::retry(model, story),
         Action::RetryWith => amend::open(model, story),
         Action::RetryFailed => return orders::retry_failed(model, story),
+        Action::Stop if matches!(model.views.last(), Some(View::Breakpoints(_))) => time::delete(model),
         Action::Stop => return orders::stop(model, story),
         Action::More => return orders::slots(model, story, 1),
         Action::Fewer => return orders::slots(model, story, -1),
@@ -190,18 +205,24 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
         Action::Send => return hold::send(model, story),
         Action::Discard if model.amending.is_some() => model.amending = None,
         Action::Discard => model.editor = None,
-        Action::Play => return play(model),
-        Action::StepForward => return moved(model, Effect::Step(Step::Entry { forward: true })),
-        Action::StepBack => return moved(model, Effect::Step(Step::Entry { forward: false })),
-        Action::TurnForward => return turn(model, true),
-        Action::TurnBack => return turn(model, false),
-        Action::Faster => return speed(model, 2.0),
-        Action::Slower => return speed(model, 0.5),
-        Action::ToStart => return moved(model, Effect::Seek(0)),
-        Action::ToEnd => {
-            model.pace = Pace::Follow;
-            return vec![Effect::SetPace(Pace::Follow), Effect::Step(Step::End)];
-        }
+        Action::Play => return time::play(model),
+        Action::StepForward => return time::moved(model, Effect::Step(Step::Entry { forward: true })),
+        Action::StepBack => return time::moved(model, Effect::Step(Step::Entry { forward: false })),
+        Action::ActionForward => return time::action(model, true),
+        Action::ActionBack => return time::action(model, false),
+        Action::TurnForward => return time::turn(model, true),
+        Action::TurnBack => return time::turn(model, false),
+        Action::RunToFailure => return time::moved(model, Effect::Step(Step::Failure { forward: true })),
+        Action::BackToFailure => return time::moved(model, Effect::Step(Step::Failure { forward: false })),
+        Action::Faster => return time::faster(model),
+        Action::Slower => return time::slower(model),
+        Action::ToStart => return time::moved(model, Effect::Go(Moment::Entries(0))),
+        Action::ToEnd => return time::to_end(model),
+        Action::Breakpoints => toggle(model, command::list(), |view| matches!(view, View::Breakpoints(_))),
+        Action::CommandLine => command::open(model),
+        Action::Complete => command::complete(model),
+        Action::Older => command::recall(model, true),
+        Action::Newer => command::recall(model, false),
         Action::Copy => return orders::copy(model, story),
         Action::CopyName => return orders::copy_name(model, story),
         Action::Editor => return handout::hand_out(model, story, Tool::Editor),
@@ -245,6 +266,7 @@ fn accept(model: &mut Model, story: &Story) -> Vec<Effect> {
         None => Vec::new(),
         Some(Typing { text, purpose: Purpose::Search }) => find::accept(model, story, text),
         Some(Typing { text, purpose: Purpose::Deny(call) }) => hold::deny(model, story, call, text),
+        Some(Typing { text, purpose: Purpose::Command }) => command::accept(model, story, text),
         Some(Typing { text, purpose: Purpose::FilterUnits }) => {
             listing::search(model, story, text);
             Vec::new()
@@ -264,6 +286,7 @@ fn page(model: &Model, story: &Story) -> usize {
     let plan = model.plan(story);
     match (model.views.last(), model.deck.focus) {
         (Some(View::Inspect(view)), _) => inspect::page(view, plan.body),
+        (Some(View::Compare(view)), _) => usize::from(view.areas(plan.body).calls.height),
         (Some(_), _) => usize::from(plan.body_rows()),
         (None, Pane::Units) => plan.unit_rows(),
         (None, Pane::Stream) => plan.stream_rows(model.attempt(story).map(|(_, attempt)| attempt)),
@@ -277,8 +300,13 @@ fn step(model: &mut Model, story: &Story, by: isize) {
             view.list.step(by, len);
         }
         Some(View::Inspect(view)) => inspect::step(view, story, by),
+        Some(View::Compare(view)) => {
+            let len = view.len();
+            view.list.step(by, len);
+        }
         Some(View::Entry(view)) => view.scroll = view.scroll.saturating_add_signed(by),
         Some(View::Log(list)) => list.step(by, story.remarks().len()),
+        Some(View::Breakpoints(list)) => list.step(by, model.breakpoints.len()),
         Some(View::Causes(view)) => view.list.step(by, view.lines.len()),
         Some(View::Help(list)) => list.offset = list.offset.saturating_add_signed(by),
         None if model.deck.focus == Pane::Units => {
@@ -312,8 +340,10 @@ fn ends(model: &mut Model, story: &Story, last: bool) {
             go(&mut view.list, len);
         }
         Some(View::Inspect(view)) => inspect::ends(view, story, last),
+        Some(View::Compare(view)) => compare::ends(view, last),
         Some(View::Entry(view)) => view.scroll = if last { view.lines } else { 0 },
         Some(View::Log(list)) => go(list, story.remarks().len()),
+        Some(View::Breakpoints(list)) => go(list, model.breakpoints.len()),
         Some(View::Causes(view)) => go(&mut view.list, view.lines.len()),
         Some(View::Help(list)) => list.offset = if last { usize::MAX } else { 0 },
         None if model.deck.focus == Pane::Units => choose(model, story, if last { usize::MAX } else { 0 }),
@@ -337,8 +367,9 @@ fn sideways(model: &mut Model, story: &Story, by: isize) {
             }
         }
         Some(View::Inspect(view)) => inspect::sideways(view, story, by),
+        Some(View::Compare(_)) => compare::sideways(model, story, by > 0),
         Some(View::Entry(view)) => view.turn(story, by),
-        Some(View::Help(_) | View::Log(_) | View::Causes(_)) => {}
+        Some(View::Help(_) | View::Log(_) | View::Causes(_) | View::Breakpoints(_)) => {}
         None => {
             model.deck.auto = false;
             if let (Some((index, _)), Some(unit)) = (model.attempt(story), model.unit(story)) {
@@ -355,13 +386,21 @@ fn open(model: &mut Model, story: &Story) {
         inspect::enter(view);
         return;
     }
+    if let Some(View::Compare(_)) = model.views.last() {
+        compare::enter(model);
+        return;
+    }
     let view = match model.views.last() {
         Some(View::Transcript(view)) => {
             let Some(lane) = view.lane(story).filter(|lane| !story.entries(*lane).is_empty()) else { return };
             View::Entry(EntryView::new(view.unit.clone(), lane, Subject::Entry(view.list.selected)))
         }
-        Some(View::Entry(_) | View::Help(_) | View::Inspect(_)) => return,
+        Some(View::Entry(_) | View::Help(_) | View::Inspect(_) | View::Compare(_)) => return,
         Some(View::Causes(_)) => return causes::open(model, story),
+        Some(View::Breakpoints(_)) => {
+            time::toggle(model);
+            return;
+        }
         Some(View::Log(list)) => {
             // To the unit that the remark is about.
             let about = story.remarks().get(list.selected).and_then(|remark| remark.unit.clone());
@@ -429,36 +468,4 @@ fn toggle(model: &mut Model, view: View, is_it: impl Fn(&View) -> bool) {
 /// True for rows that a person has to look at.
 fn is_bad(end: RowEnd) -> bool {
     matches!(end, RowEnd::Failed | RowEnd::Denied)
-}
-
-fn play(model: &mut Model) -> Vec<Effect> {
-    model.pace = match model.pace {
-        Pace::Hold if model.live => Pace::Follow,
-        // At the end of a record there is nothing to pause: it plays from the beginning.
-        Pace::Follow if !model.live && model.at_end => Pace::Scaled(1.0),
-        Pace::Hold => Pace::Scaled(1.0),
-        Pace::Follow | Pace::Scaled(_) => Pace::Hold,
-    };
-    vec![Effect::SetPace(model.pace)]
-}
-
-fn moved(model: &mut Model, effect: Effect) -> Vec<Effect> {
-    model.pace = Pace::Hold;
-    model.deck.auto = false;
-    vec![Effect::SetPace(Pace::Hold), effect]
-}
-
-fn turn(model: &mut Model, forward: bool) -> Vec<Effect> {
-    let unit = model.deck.unit;
-    moved(model, Effect::Step(Step::Turn { unit, forward }))
-}
-
-fn speed(model: &mut Model, factor: f64) -> Vec<Effect> {
-    let now = match model.pace {
-        Pace::Scaled(speed) => speed * factor,
-        // The first press plays at the speed of the record.
-        Pace::Follow | Pace::Hold => 1.0,
-    };
-    model.pace = Pace::Scaled(now.clamp(PACES.0, PACES.1));
-    vec![Effect::SetPace(model.pace)]
 }

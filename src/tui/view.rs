@@ -4,7 +4,10 @@
 //! is. Every text goes through [`Pen`], which is the only way to a cell and makes it safe.
 
 pub mod amend;
+pub mod bar;
+pub mod breakpoints;
 pub mod causes;
+pub mod compare;
 pub mod dialog;
 pub mod entry;
 pub mod footer;
@@ -30,7 +33,7 @@ use super::{
     theme::{Role, Theme},
 };
 use crate::{
-    run::{Origin, state::Story},
+    run::{Chronicle, Origin, state::Story},
     tape::Millis,
 };
 
@@ -41,6 +44,8 @@ pub struct Scene<'a> {
     pub model: &'a Model,
     /// The run.
     pub story: &'a Story,
+    /// What happened when.
+    pub chronicle: &'a Chronicle,
     /// Bodies of what is visible.
     pub cache: &'a Cache,
     /// Colours and glyphs.
@@ -62,8 +67,6 @@ pub struct Shown {
     pub at_end: bool,
     /// True when nothing more will come.
     pub ended: bool,
-    /// Time of the last entry that was ever folded.
-    pub last: Millis,
     /// Names of variables that a setting passed on although they would be withheld.
     pub passed: Vec<String>,
     /// Why reading stopped, if it did.
@@ -104,11 +107,14 @@ pub fn draw(scene: &Scene<'_>, buf: &mut Buffer) {
         }
         Some(View::Transcript(view)) => transcript::draw(scene, view, plan.body, buf),
         Some(View::Entry(view)) => entry::draw(scene, view, plan.body, buf),
+        Some(View::Compare(view)) => compare::draw(scene, view, plan.body, buf),
         Some(View::Inspect(view)) => inspect::draw(scene, view, plan.body, buf),
         Some(View::Help(list)) => help::draw(scene, list, plan.body, buf),
         Some(View::Log(list)) => log::draw(scene, list, plan.body, buf),
+        Some(View::Breakpoints(list)) => breakpoints::draw(scene, list, plan.body, buf),
         Some(View::Causes(view)) => causes::draw(scene, view, plan.body, buf),
     }
+    bar::draw(scene, plan.bar, buf);
     let hints = footer::draw(scene, plan.footer, buf);
     dialog::toasts(scene, plan.body, hints, buf);
     if let Some(editor) = &scene.model.editor {

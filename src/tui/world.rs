@@ -29,6 +29,8 @@ pub enum Input {
     Paste(String),
     /// The left button at a cell.
     Click(u16, u16),
+    /// The left button, held down over a column.
+    Drag(u16),
     /// The wheel over a cell; true towards the end.
     Wheel(u16, u16, bool),
     /// A new size.

@@ -3,8 +3,10 @@
 mod amend;
 mod broken;
 mod causes;
+mod compare;
 mod deck;
 mod hold;
+mod hostile;
 mod inspect;
 mod keys;
 mod manners;
@@ -14,3 +16,4 @@ mod screens;
 mod script;
 mod session;
 mod tape;
+mod themes;

@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use super::usage::{larger, sum, tokens};
 use crate::{
     actions::{ActionKind, Ended, Event, Phase, Translator, event::Detail, label::short_name},
     decode::{
@@ -14,6 +15,7 @@ use crate::{
     },
     run::{
         Arrived,
+        chronicle::Mark,
         fold::Emitted,
         state::{Attempt, LaneId, Limit, Row, RowEnd, RowKind, Story, Tokens, Unit, UnitStatus},
     },
@@ -171,6 +173,9 @@ impl LaneFold {
             Said::RateLimit(limit) => {
                 if limit.status == "rejected" {
                     self.api_error.resets_at = limit.resets_at;
+                }
+                if limit.status != "allowed" {
+                    story.touch.marks.add(Mark::Limit);
                 }
                 story.state.limit = Some(Limit {
                     name: limit.limit.as_deref().unwrap_or("usage").to_owned(),
@@ -352,6 +357,9 @@ impl LaneFold {
             | System::Compacted { .. }
             | System::ModelFallback { .. }
             | System::Notice { .. } => {
+                if matches!(system, System::ApiRetry { .. }) {
+                    story.touch.marks.add(Mark::Retry);
+                }
                 self.push_row(story, Row::new(seq, 0, RowKind::Notice, RowEnd::Ok, depth));
             }
             System::Task { .. } | System::Other(_) => {}
@@ -388,12 +396,17 @@ impl LaneFold {
         let before = self.cost_before;
         let attempt = self.attempt(story);
         attempt.live_text.clear();
-        if let Some(cost) = result.total_cost_usd {
-            attempt.cost_usd = Some((cost - before).max(0.0));
+        let cost = result.total_cost_usd.filter(|cost| cost.is_finite()).map(|cost| (cost - before).max(0.0));
+        let known = attempt.cost_usd;
+        if cost.is_some() {
+            attempt.cost_usd = cost;
         }
         // A result after an API failure says zero although tokens were spent.
         if let Some(totals) = totals.filter(|totals| *totals != Tokens::default()) {
             attempt.tokens = totals;
+        }
+        if let Some(cost) = cost {
+            story.state.spent_usd += cost - known.unwrap_or_default();
         }
     }
 
@@ -469,6 +482,8 @@ impl LaneFold {
     }
 
     fn push_row(&mut self, story: &mut Story, row: Row) -> usize {
+        story.touch.began = true;
+        story.touch.row(row.end(u64::MAX));
         let rows = &mut story.lanes[self.lane.0 as usize].rows;
         let index = self.rows;
         if index == rows.len() {
@@ -479,6 +494,7 @@ impl LaneFold {
     }
 
     fn close_row(&self, story: &mut Story, row: usize, seq: Seq, end: RowEnd) {
+        story.touch.row(end);
         if let Some(row) = story.lanes[self.lane.0 as usize].rows.get_mut(row) {
             row.close(seq, end);
         }
@@ -544,29 +560,6 @@ fn is_blank(text: &str) -> bool {
 /// Ids of one kind are of one length and begin alike, so most differ at once when compared from the end.
 fn is_same(a: &str, b: &str) -> bool {
     a.len() == b.len() && a.bytes().rev().eq(b.bytes().rev())
-}
-
-fn tokens(usage: Usage) -> Tokens {
-    let Usage { input, output, cache_read, cache_write } = usage;
-    Tokens { input, output, cache_read, cache_write }
-}
-
-fn sum(a: Tokens, b: Tokens) -> Tokens {
-    Tokens {
-        input: a.input.saturating_add(b.input),
-        output: a.output.saturating_add(b.output),
-        cache_read: a.cache_read.saturating_add(b.cache_read),
-        cache_write: a.cache_write.saturating_add(b.cache_write),
-    }
-}
-
-fn larger(a: Tokens, b: Tokens) -> Tokens {
-    Tokens {
-        input: a.input.max(b.input),
-        output: a.output.max(b.output),
-        cache_read: a.cache_read.max(b.cache_read),
-        cache_write: a.cache_write.max(b.cache_write),
-    }
 }
 
 fn keep_tail(text: &mut String) {

@@ -7,6 +7,7 @@ use crate::{
     actions::Ended,
     run::{
         Arrived, Lane as Address,
+        chronicle::Mark,
         state::{HeldCall, Paused, RowEnd, Story, UnitStatus},
     },
     tape::{
@@ -38,11 +39,13 @@ impl Fold {
             }
             Note::AttemptEnded(ended) => self.attempt_ended(story, arrived, ended, emit),
             Note::RetryScheduled { delay_ms, next, .. } => {
+                story.touch.marks.add(Mark::Retry);
                 self.waits(story, arrived, Some(Millis(at.0.saturating_add(*delay_ms))), UnitStatus::Waiting, emit);
                 let wait = Millis(*delay_ms);
                 self.remark(story, arrived, Level::Info, format!("attempt {next} starts in {wait}"));
             }
             Note::RetryRequested { next, amendment } => {
+                story.touch.marks.add(Mark::Retry);
                 story.state.ended = None;
                 story.state.stopping = false;
                 self.waits(story, arrived, None, UnitStatus::Queued, emit);
@@ -88,6 +91,7 @@ impl Fold {
                 fold.settle_hold(story, at, None, emit);
             }
             Note::LimitPaused { until, limit } => {
+                story.touch.marks.add(Mark::Limit);
                 story.state.paused = Some(Paused { until: *until, limit: limit.clone() });
                 self.remark(story, arrived, Level::Warning, format!("paused: {limit}"));
                 emit(Emitted::Run { at, change: RunChange::Paused { until: *until, limit } });
@@ -207,6 +211,9 @@ impl Fold {
         let fold = self.lane(lane);
         fold.end(story, arrived.seq, &stream, emit);
         let status = status_of(&ended.verdict);
+        if status == UnitStatus::Budget {
+            story.touch.marks.add(Mark::Limit);
+        }
         let attempt = fold.attempt(story);
         attempt.ended_at = Some(arrived.at);
         attempt.pid = None;

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     run::{
-        Lane, Origin,
+        Lane, Mark, Origin,
         state::{Row, RowEnd, RowKind, UnitStatus},
     },
     tape::{
@@ -316,6 +316,23 @@ fn seen(timeline: &Timeline) -> (RunState, Vec<Vec<(Row, RowEnd)>>) {
     (story.state.clone(), lanes.collect())
 }
 
+/// Stops before a moment, or behind an entry.
+struct Bound {
+    upto: Moment,
+    behind: Option<u64>,
+}
+
+impl Guide for Bound {
+    fn is_beyond(&mut self, arrived: &Arrived<'_>) -> bool {
+        !self.upto.takes(arrived)
+    }
+
+    fn stops_behind(&mut self, arrived: &Arrived<'_>, story: &Story) -> bool {
+        assert_eq!(story.state.entries, arrived.seq.0 + 1);
+        self.behind == Some(arrived.seq.0)
+    }
+}
+
 proptest! {
     #[test]
     fn every_way_to_a_moment_leads_to_the_same_moment(
@@ -328,6 +345,51 @@ proptest! {
             prop_assert_eq!(timeline.story().state.entries, jump.min(18));
             prop_assert_eq!(seen(&timeline), fresh(jump.min(18), 1));
         }
+    }
+
+    #[test]
+    fn reading_ahead_and_going_by_time_lead_to_the_same_moment(
+        moves in prop::collection::vec((0..19_u64, 0..4_u8, 0..4_usize), 1..12),
+        at_once in 1..6_usize,
+    ) {
+        let mut timeline = timeline(a_run(), at_once, false);
+        for (to, how, ahead) in moves {
+            let shown = seen(&timeline);
+            for _ in 0..ahead {
+                timeline.scout(1).unwrap();
+            }
+            prop_assert_eq!(seen(&timeline), shown, "what is shown stays");
+            let before = timeline.story().state.entries;
+            let there = match how {
+                0 => {
+                    timeline.seek(to).unwrap();
+                    to
+                }
+                1 => {
+                    timeline.seek_moment(Moment::Time(Millis(to * 100 + 50))).unwrap();
+                    to + 1
+                }
+                2 => {
+                    let mut guide = Bound { upto: Moment::Entries(to), behind: None };
+                    while timeline.advance_guided(1, &mut guide).unwrap() == Advance::More {}
+                    to.max(before)
+                }
+                _ => {
+                    let mut guide = Bound { upto: Moment::Entries(99), behind: Some(to) };
+                    while timeline.advance_guided(1, &mut guide).unwrap() == Advance::More {}
+                    if before <= to { to + 1 } else { 18 }
+                }
+            };
+            prop_assert_eq!(timeline.story().state.entries, there.min(18));
+            prop_assert_eq!(seen(&timeline), fresh(there.min(18), 1));
+            let present = timeline.present();
+            prop_assert!(present.entries == timeline.known() || timeline.reaches(Moment::Entries(99)));
+        }
+        while timeline.scout(1).unwrap() == Progress::More {}
+        let chronicle = timeline.chronicle();
+        let straight = played(super::tests::timeline(a_run(), 1, false));
+        prop_assert_eq!(chronicle.cells(7), straight.chronicle().cells(7));
+        prop_assert_eq!(Mark::ALL.map(|mark| chronicle.count(mark)), [3, 0, 0, 1]);
     }
 
     #[test]

@@ -337,7 +337,7 @@ fn document(what: &'static str, text: &str) -> Vec<Piece> {
 }
 
 /// The note that the attempt began with.
-fn started(timeline: &mut Timeline, attempt: &Attempt) -> Option<AttemptStarted> {
+pub(super) fn started(timeline: &mut Timeline, attempt: &Attempt) -> Option<AttemptStarted> {
     let read = read(timeline, attempt.start_note?, |arrived| match arrived.body {
         Body::Note(json) => match Note::parse(json) {
             Note::AttemptStarted(started) => Some(*started),

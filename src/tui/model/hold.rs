@@ -40,6 +40,8 @@ pub enum Purpose {
     Search,
     /// Why a call is refused.
     Deny(CallId),
+    /// To be carried out.
+    Command,
     /// What listed units contain.
     FilterUnits,
 }

@@ -1,6 +1,6 @@
 //! Views above the deck: what they show, and how they stay in range of the story.
 
-use super::{causes::Causes, inspect::Inspect, list::List};
+use super::{causes::Causes, compare::Compare, inspect::Inspect, list::List};
 use crate::{
     run::state::{Attempt, LaneId, RowEnd, RowKind, Story},
     tape::{Seq, UnitKey},
@@ -15,10 +15,14 @@ pub enum View {
     Entry(EntryView),
     /// Everything about a unit.
     Inspect(Box<Inspect>),
+    /// Two attempts at a unit.
+    Compare(Box<Compare>),
     /// Keys.
     Help(List),
     /// The run's remarks.
     Log(List),
+    /// Conditions that time stops at.
+    Breakpoints(List),
     /// What is left, and failures by cause.
     Causes(Causes),
 }

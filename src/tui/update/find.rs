@@ -41,7 +41,7 @@ fn go(model: &mut Model, story: &Story, forward: bool, here: bool) -> Vec<Effect
         None => len.saturating_sub(1),
     };
     let (over, from) = match model.views.last() {
-        Some(View::Help(_)) => return Vec::new(),
+        Some(View::Help(_) | View::Breakpoints(_)) => return Vec::new(),
         Some(View::Log(list)) => {
             let remarks = story.remarks();
             let from = before(list.selected, remarks.len());
@@ -63,6 +63,11 @@ fn go(model: &mut Model, story: &Story, forward: bool, here: bool) -> Vec<Effect
         Some(View::Transcript(view)) => {
             let Some(lane) = view.lane(story) else { return Vec::new() };
             (Over::Entries(lane), before(view.list.selected, story.entries(lane).len()))
+        }
+        Some(View::Compare(_)) => {
+            let key = model.keymap.first(super::Action::Open).unwrap_or_default();
+            model.say(format!("{key} opens a call; what is in it can be searched there"));
+            return Vec::new();
         }
         Some(View::Inspect(view)) if view.is_list() => {
             let Some(lane) = view.lane(story) else { return Vec::new() };
@@ -107,6 +112,7 @@ fn land(model: &mut Model, story: &Story, place: usize) {
             let len = view.lane(story).map_or(0, |lane| story.entries(lane).len());
             view.list.select(place, len);
         }
+        Some(View::Compare(_)) => {}
         Some(View::Inspect(view)) if view.is_list() => {
             let len = view.lane(story).map_or(0, |lane| story.rows(lane).len());
             view.select(place, len);
@@ -121,7 +127,7 @@ fn land(model: &mut Model, story: &Story, place: usize) {
         }
         Some(View::Log(list)) => list.select(place, story.remarks().len()),
         Some(View::Causes(view)) => view.list.select(place, view.lines.len()),
-        Some(View::Help(_)) => {}
+        Some(View::Help(_) | View::Breakpoints(_)) => {}
         None if model.deck.focus == Pane::Units => choose(model, story, place),
         None => {
             let len = model.deck.lane.map_or(0, |lane| story.rows(lane).len());
@@ -133,6 +139,10 @@ fn land(model: &mut Model, story: &Story, place: usize) {
 /// The next or the previous failure of the pane.
 pub(super) fn failure(model: &mut Model, story: &Story, forward: bool) {
     let entries = story.state.entries;
+    if let Some(View::Compare(_)) = model.views.last() {
+        super::compare::difference(model, forward);
+        return;
+    }
     if let Some(View::Inspect(view)) = model.views.last_mut() {
         if !super::inspect::failure(view, story, forward) {
             model.say("no failure here");
@@ -140,7 +150,7 @@ pub(super) fn failure(model: &mut Model, story: &Story, forward: bool) {
         return;
     }
     let hit = match model.views.last() {
-        Some(View::Help(_) | View::Inspect(_)) => return,
+        Some(View::Help(_) | View::Inspect(_) | View::Compare(_) | View::Breakpoints(_)) => return,
         Some(View::Causes(_)) => return super::causes::next(model, forward),
         Some(View::Log(list)) => {
             let remarks = story.remarks();

@@ -18,6 +18,11 @@ pub(super) fn hand_out(model: &mut Model, story: &Story, tool: Tool) -> Vec<Effe
             Some(Wish { tool, what: "help".into(), entries: Vec::new(), reading: Reading::Text(text), at: None })
         }
         Some(View::Log(_)) => Some(log(story, tool)),
+        Some(View::Breakpoints(_)) => {
+            let lines = model.breakpoints.iter().map(|breakpoint| format!("{}\n", breakpoint.condition));
+            let text = lines.collect();
+            Some(Wish { tool, what: "breakpoints".into(), entries: Vec::new(), reading: Reading::Text(text), at: None })
+        }
         Some(View::Transcript(view)) => {
             view.lane(story).map(|lane| attempt(story, lane, Some(view.list.selected), tool))
         }
@@ -26,6 +31,10 @@ pub(super) fn hand_out(model: &mut Model, story: &Story, tool: Tool) -> Vec<Effe
             let latest = orders::target(model, story).and_then(Unit::latest);
             latest.map(|shown| attempt(story, shown.lane, None, tool))
         }
+        Some(View::Compare(view)) => super::compare::chosen(view).and_then(|(side, index)| {
+            let lane = view.attempts(story)?[side].lane;
+            row(story, lane, index, tool)
+        }),
         Some(View::Inspect(view)) if view.panel == Panel::Actions => {
             view.lane(story).and_then(|lane| row(story, lane, view.actions.selected, tool))
         }

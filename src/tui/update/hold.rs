@@ -15,7 +15,7 @@ use crate::{
 
 /// The unit that can be held or let go: of a run that is shown as it goes on.
 pub(in crate::tui) fn subject<'a>(model: &Model, story: &'a Story) -> Option<&'a Unit> {
-    let shown = !matches!(model.views.last(), Some(View::Help(_) | View::Log(_)));
+    let shown = !matches!(model.views.last(), Some(View::Help(_) | View::Log(_) | View::Breakpoints(_)));
     let reachable = model.can_hold && model.pace == Pace::Follow && shown;
     orders::target(model, story).filter(|unit| reachable && !unit.status.is_over())
 }

@@ -35,7 +35,11 @@ pub(super) fn open(model: &mut Model, story: &Story) {
             };
             Inspect::new(unit.clone(), attempt.unwrap_or_default(), action)
         }
-        Some(View::Help(_) | View::Log(_)) => return,
+        Some(View::Compare(_)) => {
+            super::compare::enter(model);
+            return;
+        }
+        Some(View::Help(_) | View::Log(_) | View::Breakpoints(_)) => return,
         Some(View::Causes(_)) => {
             let Some(unit) = super::orders::target(model, story) else { return };
             let Some((index, attempt)) = unit.attempts.iter().enumerate().next_back() else { return };
@@ -194,7 +198,7 @@ pub(super) fn counterpart(model: &mut Model, story: &Story) {
                 None => Some("this line has no counterpart"),
             },
         },
-        Some(View::Help(_) | View::Log(_) | View::Causes(_)) | None => None,
+        Some(View::Help(_) | View::Log(_) | View::Causes(_) | View::Compare(_) | View::Breakpoints(_)) | None => None,
     };
     if let Some(words) = missing {
         model.say(words);

@@ -2,7 +2,7 @@
 
 use ratatui::layout::{Position, Rect};
 
-use super::{choose, step};
+use super::{choose, step, time};
 use crate::{
     run::state::Story,
     tui::{
@@ -21,6 +21,10 @@ pub(super) fn click(model: &mut Model, story: &Story, x: u16, y: u16) -> Vec<Eff
     if model.question.is_some() || model.editor.is_some() || model.amending.is_some() || plan.too_small() {
         return Vec::new();
     }
+    model.pointing = plan.bar.contains(at);
+    if model.pointing {
+        return time::point(model, plan.bar, x);
+    }
     let clicked = |rows: Rect| rows.contains(at).then(|| usize::from(y - rows.y));
     match model.views.last_mut() {
         Some(View::Transcript(view)) => {
@@ -34,6 +38,11 @@ pub(super) fn click(model: &mut Model, story: &Story, x: u16, y: u16) -> Vec<Eff
         Some(View::Log(list)) => {
             if let Some(row) = clicked(layout::inner(plan.body)) {
                 list.select(list.offset + row, story.remarks().len());
+            }
+        }
+        Some(View::Breakpoints(list)) => {
+            if let Some(row) = clicked(layout::inner(plan.body)) {
+                list.select(list.offset + row, model.breakpoints.len());
             }
         }
         Some(View::Causes(view)) => {
@@ -55,6 +64,13 @@ pub(super) fn click(model: &mut Model, story: &Story, x: u16, y: u16) -> Vec<Eff
             } else if let Some(row) = areas.detail.and_then(clicked) {
                 view.side = Side::Detail;
                 view.select_line(view.lines.offset + row);
+            }
+        }
+        Some(View::Compare(view)) => {
+            let len = view.len();
+            let areas = view.areas(plan.body);
+            if let Some(row) = clicked(areas.calls).map(|row| view.list.offset + row).filter(|row| *row < len) {
+                view.list.select(row, len);
             }
         }
         Some(View::Entry(_) | View::Help(_)) => {}
@@ -80,12 +96,22 @@ pub(super) fn click(model: &mut Model, story: &Story, x: u16, y: u16) -> Vec<Eff
     Vec::new()
 }
 
+/// The button is held down: whoever points at the bar draws its cursor along.
+pub(super) fn drag(model: &mut Model, story: &Story, x: u16) -> Vec<Effect> {
+    let plan = model.plan(story);
+    let may = model.pointing && model.question.is_none() && model.editor.is_none() && !plan.too_small();
+    if may && plan.bar.height > 0 { time::point(model, plan.bar, x) } else { Vec::new() }
+}
+
 pub(super) fn wheel(model: &mut Model, story: &Story, x: u16, y: u16, down: bool) -> Vec<Effect> {
     if model.question.is_some() {
         return Vec::new();
     }
     let plan = model.plan(story);
     let at = Position { x, y };
+    if plan.bar.contains(at) && model.editor.is_none() {
+        return time::turn_wheel(model, story, plan.bar, down);
+    }
     if model.views.is_empty() {
         let under = [(plan.units, Pane::Units), (plan.stream, Pane::Stream)];
         let Some((_, pane)) = under.into_iter().find(|(area, _)| area.is_some_and(|area| area.contains(at))) else {

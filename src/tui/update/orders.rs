@@ -7,9 +7,10 @@ use crate::{
     },
     tape::{Seq, UnitKey},
     tui::{
+        action::Action,
         effect::{Command, Effect},
         model::{EntryView, Model, Of, Pane, Question, Transcript, View, is_failure},
-        view::causes::forecast_words,
+        view::{causes::forecast_words, clock},
     },
     units::schedule::SLOTS,
 };
@@ -22,11 +23,25 @@ pub(super) fn target<'a>(model: &Model, story: &'a Story) -> Option<&'a Unit> {
         }
         Some(View::Causes(view)) => story.state.units.get(view.unit()?),
         Some(View::Inspect(view)) => view.unit(story),
+        Some(View::Compare(view)) => view.unit(story),
         _ => model.unit(story),
     }
 }
 
 pub(super) const RECORDED: &str = "this is a record, so nothing runs; `ingestdeck run --only UNIT` runs a unit again";
+
+/// Orders are for the present. True, and said so, if `action` is one and another moment is shown.
+pub(super) fn is_too_late(model: &mut Model, action: Action) -> bool {
+    let orders = matches!(action, Action::Retry | Action::RetryWith | Action::RetryFailed | Action::Stop);
+    let late = orders && model.looks_back() && !matches!(model.views.last(), Some(View::Breakpoints(_)));
+    if late {
+        let order = action.hint();
+        let key = model.keymap.first(Action::ToEnd).unwrap_or_else(|| ":live".to_owned());
+        let behind = clock(model.extent.now.since(model.time));
+        model.say(format!("this is the past, {behind} behind live: {key} goes back to LIVE, then {order}"));
+    }
+    late
+}
 
 pub(super) fn retry(model: &mut Model, story: &Story) -> Vec<Effect> {
     model.deck.auto = false;
@@ -124,7 +139,7 @@ pub(super) fn listed(units: &[UnitKey]) -> Vec<String> {
 }
 
 pub(super) fn quit(model: &mut Model) -> Vec<Effect> {
-    let active = model.totals.active();
+    let active = model.extent.present.active();
     if !model.live || active == 0 {
         return vec![Effect::Quit];
     }
@@ -137,7 +152,7 @@ pub(super) fn quit(model: &mut Model) -> Vec<Effect> {
 }
 
 pub(super) fn interrupt(model: &mut Model) -> Vec<Effect> {
-    let (active, queued) = (model.totals.active(), model.totals.count(UnitStatus::Queued));
+    let (active, queued) = (model.extent.present.active(), model.extent.present.count(UnitStatus::Queued));
     if !model.live || active + queued == 0 {
         return vec![Effect::Quit];
     }
@@ -174,7 +189,8 @@ pub(super) fn copy(model: &Model, story: &Story) -> Vec<Effect> {
             vec![Effect::Copy { text: failures.example.clone(), what: "error".to_owned() }]
         }),
         Some(View::Inspect(view)) => super::inspect::copy(view, story),
-        Some(View::Help(_)) => Vec::new(),
+        Some(View::Compare(view)) => super::compare::copy(view, story),
+        Some(View::Help(_) | View::Breakpoints(_)) => Vec::new(),
         None if model.deck.focus == Pane::Units => copy_name(model, story),
         None => {
             let Some(lane) = model.deck.lane else { return Vec::new() };

@@ -6,6 +6,7 @@ use super::{Pen, Scene, clock};
 use crate::run::state::UnitStatus;
 use crate::tui::{
     action::Action,
+    command,
     model::{Model, Pace, Pane, Purpose, View, is_failure},
     text,
     theme::Role,
@@ -21,6 +22,7 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) -> Option<Rect> {
         match &typed.purpose {
             Purpose::Search => pen.put(Role::Key, "/"),
             Purpose::Deny(_) => pen.put(Role::Key, "deny because: "),
+            Purpose::Command => pen.put(Role::Key, ":"),
             Purpose::FilterUnits => pen.put(Role::Key, "only units with: "),
         }
         // The end of what is typed stays visible.
@@ -28,7 +30,17 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) -> Option<Rect> {
         let shown = text::wrap(&typed.text, room).pop().unwrap_or_default();
         pen.put(Role::Strong, &shown);
         pen.put(Role::Key, "▏");
-        let hints = [Action::Accept, Action::Dismiss];
+        pen.skip(1);
+        if typed.purpose == Purpose::Command && !typed.text.is_empty() {
+            let offers = command::complete(&typed.text).offers;
+            if !offers.is_empty() {
+                let offers = text::safe(&offers.join(" "), pen.room().saturating_sub(1)).into_owned();
+                pen.put(Role::Dim, &offers);
+                return None;
+            }
+        }
+        let complete = (typed.purpose == Purpose::Command).then_some(Action::Complete);
+        let hints: Vec<_> = [Action::Accept, Action::Dismiss].into_iter().chain(complete).collect();
         self::hints(model, &mut pen, &hints);
         return None;
     }
@@ -40,7 +52,9 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) -> Option<Rect> {
         self::hints(model, &mut pen, &[Action::Send, Action::Discard]);
         return None;
     }
-    let position = position(scene);
+    // The bar says it where it takes two lines.
+    let told = model.plan(scene.story).bar.height > 1;
+    let position = if told { Vec::new() } else { position(scene) };
     let pieces: Vec<_> = position.iter().map(|(role, text)| (*role, text.as_str())).collect();
     pen.right(&pieces);
     let free = u16::try_from(pen.room()).unwrap_or(area.width).saturating_add(1).min(area.width);
@@ -63,6 +77,7 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
     let over = scene.story.state.units.get(model.deck.unit).is_some_and(|unit| unit.status.is_over());
     let mut actions = match model.views.last() {
         Some(View::Help(_)) => vec![Action::Back],
+        Some(View::Breakpoints(_)) => vec![Action::Back, Action::Open, Action::Stop, Action::CommandLine],
         Some(View::Causes(_)) => vec![Action::Back, Action::Open, Action::Retry, Action::NextFailure, Action::Search],
         Some(View::Log(_)) => vec![Action::Back, Action::Open, Action::Search, Action::NextFailure],
         Some(View::Transcript(view)) => {
@@ -71,6 +86,9 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
             let attempts = several.then_some(Action::Right);
             let rest = [Action::Search, Action::NextFailure, Action::Copy];
             [Action::Back, Action::Open].into_iter().chain(attempts).chain(rest).collect()
+        }
+        Some(View::Compare(_)) => {
+            vec![Action::Back, Action::Open, Action::Left, Action::NextPane, Action::Copy]
         }
         Some(View::Inspect(view)) => {
             let several = view.unit(scene.story).is_some_and(|unit| unit.attempts.len() > 1);
@@ -96,7 +114,7 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
         if model.deck.listing.is_filtered() || model.search.is_some() {
             actions.insert(0, Action::Back);
         }
-        if model.live && model.pace == Pace::Hold {
+        if model.looks_back() {
             actions.insert(0, Action::ToEnd);
         }
         if model.deck.focus == Pane::Stream && !model.deck.stream.follow {
@@ -143,8 +161,14 @@ fn position(scene: &Scene<'_>) -> Vec<(Role, String)> {
         Pace::Follow if source.cut.is_some() => {
             return vec![(Role::Failed, format!("{} BROKEN ", glyphs.status(UnitStatus::Failed)))];
         }
+        _ if model.extent.going.is_some() => vec![(Role::Live, format!("{} going on ", glyphs.playing))],
         Pace::Follow if model.live && story.state.ended.is_some() => {
             vec![(Role::Live, format!("{} ENDED ", glyphs.live))]
+        }
+        Pace::Full => vec![(Role::Live, format!("{} ×max ", glyphs.playing))],
+        Pace::Hold if model.live => {
+            let behind = clock(model.extent.now.since(model.time));
+            vec![(Role::Paused, format!("{} -{behind} behind live ", glyphs.paused))]
         }
         Pace::Follow if model.live => vec![(Role::Live, format!("{} LIVE ", glyphs.live))],
         Pace::Follow => vec![(Role::Live, "REPLAY ".to_owned())],
@@ -155,18 +179,7 @@ fn position(scene: &Scene<'_>) -> Vec<(Role, String)> {
         return pieces;
     }
     let (entries, known) = (story.state.entries, source.known.max(story.state.entries));
-    if scene.model.size.0 >= 100 {
-        const BAR: usize = 20;
-        let full = usize::try_from(entries.saturating_mul(BAR as u64) / known.max(1)).unwrap_or(BAR).min(BAR);
-        pieces.push((Role::Focus, glyphs.full.repeat(full)));
-        pieces.push((Role::Dim, glyphs.empty.repeat(BAR - full)));
-        pieces.push((Role::Text, " ".to_owned()));
-    }
     let more = if source.at_end { "" } else { "+" };
     pieces.push((Role::Text, format!("{entries}/{known}{more} ")));
-    if source.origin.has_times && scene.model.size.0 >= 100 {
-        let of = if story.state.now < source.last { format!(" of {}", clock(source.last)) } else { String::new() };
-        pieces.push((Role::Dim, format!("{}{of} ", clock(story.state.now))));
-    }
     pieces
 }

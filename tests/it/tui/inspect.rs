@@ -171,8 +171,8 @@ fn what_is_copied_is_the_true_text() {
     assert_eq!(copied("ih]<tab>y"), [r##"{"key":"revenue","content":"# Revenue"}"##]);
     let prompt = copied("i2y").concat();
     assert!(prompt.starts_with("# Wiki Index\n(empty)\n") && prompt.ends_with("Give the page a title."), "{prompt}");
-    assert_eq!(copied("i4jky"), ["(node:1) warning: \u{1b}[31mred\u{1b}[0m"], "the bytes, not what is shown of them");
-    let script = shown(twice().timeline(), "i3jk%%%%y", (120, 36));
+    assert_eq!(copied("i4y"), ["(node:1) warning: \u{1b}[31mred\u{1b}[0m"], "the bytes, not what is shown of them");
+    let script = shown(twice().timeline(), "i3%%%%y", (120, 36));
     assert!(script.text().contains("copied "), "{}", script.text());
 }
 

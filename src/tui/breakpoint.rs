@@ -1,0 +1,273 @@
+//! Conditions that time stops at, and the watch that looks for them while entries are folded.
+//!
+//! Pure. It must not know how time is made to pass, nor what is selected afterwards.
+
+use std::fmt;
+
+use globset::{Glob, GlobMatcher};
+use serde_json::Value;
+
+use crate::{
+    actions::label,
+    run::{
+        Arrived, Emitted, Mark, Moment,
+        event::{Detail, Event, Phase, ToolDetail},
+        state::{LaneId, Story},
+        timeline::Guide,
+    },
+    tape::{Millis, Seq},
+};
+
+/// Something that can happen in a run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Condition {
+    /// A call, a session or a unit fails, or a call is refused.
+    Failure,
+    /// A tool is called.
+    Tool(Pattern),
+    /// A call names a file.
+    Path(Pattern),
+    /// The run has cost so many US dollars.
+    Cost(f64),
+    /// An attempt said nothing for so long.
+    Silence(Millis),
+}
+
+/// A pattern for names, as shells know them: `*`, `?`, `[a-z]`, `{a,b}`.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    text: String,
+    matcher: GlobMatcher,
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Pattern {
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    /// Why it is none.
+    pub fn new(text: &str) -> Result<Self, String> {
+        let glob = Glob::new(text).map_err(|error| error.kind().to_string())?;
+        Ok(Self { text: text.to_owned(), matcher: glob.compile_matcher() })
+    }
+
+    fn fits(&self, name: &str) -> bool {
+        name == self.text || self.matcher.is_match(name)
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failure => to.write_str("failure"),
+            Self::Tool(pattern) => write!(to, "tool {}", pattern.text),
+            Self::Path(pattern) => write!(to, "path {}", pattern.text),
+            Self::Cost(dollars) => write!(to, "cost ${dollars}"),
+            Self::Silence(time) if time.0 % 1000 > 0 => write!(to, "silence {}ms", time.0),
+            Self::Silence(time) => write!(to, "silence {}s", time.0 / 1000),
+        }
+    }
+}
+
+impl Condition {
+    /// What a call does that this waits for.
+    fn sees(&self, call: &ToolDetail<'_>) -> Option<String> {
+        let name = call.tool_name.as_deref().unwrap_or_default();
+        let input = call.tool_input.as_ref().map(|input| input.raw());
+        let says = || format!("calls {}", label::call(name, input, None).text);
+        match self {
+            Self::Tool(pattern) => {
+                let fits = pattern.fits(label::short_name(name)) || pattern.fits(name);
+                fits.then(says)
+            }
+            Self::Path(pattern) => {
+                let input: Value = serde_json::from_str(input?.0).ok()?;
+                names_a_file(&input, false, pattern).then(says)
+            }
+            Self::Failure | Self::Cost(_) | Self::Silence(_) => None,
+        }
+    }
+
+    /// What has happened that this waits for, behind an entry.
+    fn happened(&self, story: &Story, spent: f64) -> Option<String> {
+        let touch = &story.touch;
+        match self {
+            Self::Failure if touch.marks.has(Mark::Failure) => Some("failure".to_owned()),
+            Self::Failure if touch.marks.has(Mark::Denial) => Some("denial".to_owned()),
+            Self::Cost(most) if spent < *most && story.state.spent_usd >= *most => {
+                Some(format!("the run has cost ${:.4}", story.state.spent_usd))
+            }
+            Self::Silence(least) if touch.lane.is_some() && touch.silence >= *least => {
+                Some(format!("said nothing for {} before this", touch.silence))
+            }
+            Self::Failure | Self::Tool(_) | Self::Path(_) | Self::Cost(_) | Self::Silence(_) => None,
+        }
+    }
+}
+
+/// True if arguments name a file of that pattern: by its whole path, or by its last part.
+fn names_a_file(input: &Value, is_path: bool, pattern: &Pattern) -> bool {
+    match input {
+        Value::String(text) if is_path => {
+            pattern.fits(text) || text.rsplit('/').next().is_some_and(|last| pattern.fits(last))
+        }
+        Value::Array(items) => items.iter().any(|item| names_a_file(item, is_path, pattern)),
+        Value::Object(fields) => fields.iter().any(|(key, value)| {
+            let key = key.to_ascii_lowercase();
+            names_a_file(value, key.contains("path") || key.contains("file"), pattern)
+        }),
+        Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// A condition that stays.
+#[derive(Clone, Debug)]
+pub struct Breakpoint {
+    /// What it waits for.
+    pub condition: Condition,
+    /// False while it is switched off.
+    pub on: bool,
+}
+
+/// What a walk through time is to reach.
+#[derive(Clone, Debug)]
+pub enum Goal {
+    /// Nothing but what breakpoints say.
+    Nothing,
+    /// A condition that somebody asked for once.
+    Condition(Condition),
+    /// The next row of a unit; an index into the units.
+    Row(usize),
+    /// More turns of a unit than so many.
+    Turn(usize, u64),
+    /// A moment; breakpoints do not count.
+    Moment(Moment),
+}
+
+/// Why time stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hit {
+    /// Entry behind which it stands.
+    pub seq: Seq,
+    /// Attempt that it is about.
+    pub lane: Option<LaneId>,
+    /// The breakpoint, by its position in the list; `None` for the goal.
+    pub breakpoint: Option<usize>,
+    /// What happened; nothing for a step.
+    pub what: String,
+}
+
+/// Looks for a goal and for breakpoints.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    /// The last moment to go to, if time has a bound.
+    pub upto: Option<Moment>,
+    goal: Goal,
+    breakpoints: Vec<(usize, Condition)>,
+    spent: f64,
+    /// What the entry that is being folded called for.
+    called: Option<(Option<usize>, String)>,
+    /// Why time stopped.
+    pub hit: Option<Hit>,
+}
+
+impl Watch {
+    /// Begins at `story`.
+    pub fn new(goal: Goal, breakpoints: &[Breakpoint], story: &Story) -> Self {
+        let upto = if let Goal::Moment(moment) = goal { Some(moment) } else { None };
+        let on = breakpoints.iter().enumerate().filter(|(_, breakpoint)| breakpoint.on && upto.is_none());
+        let breakpoints = on.map(|(place, breakpoint)| (place, breakpoint.condition.clone())).collect();
+        Self { upto, goal, breakpoints, spent: story.state.spent_usd, called: None, hit: None }
+    }
+
+    /// What it is to reach.
+    pub fn goal(&self) -> &Goal {
+        &self.goal
+    }
+
+    fn conditions(&self) -> impl Iterator<Item = (Option<usize>, &Condition)> {
+        let asked = if let Goal::Condition(condition) = &self.goal { Some((None, condition)) } else { None };
+        self.breakpoints.iter().map(|(place, condition)| (Some(*place), condition)).chain(asked)
+    }
+
+    /// True if the goal is reached, for goals that say nothing.
+    fn is_there(&self, story: &Story) -> bool {
+        let unit = |unit: usize| story.state.units.get(unit);
+        match self.goal {
+            Goal::Row(place) => {
+                let lane = story.touch.lane.filter(|_| story.touch.began);
+                unit(place).is_some_and(|unit| unit.attempts.iter().any(|attempt| Some(attempt.lane) == lane))
+            }
+            Goal::Turn(place, before) => unit(place).is_some_and(|unit| turns(unit) > before),
+            Goal::Nothing | Goal::Condition(_) | Goal::Moment(_) => false,
+        }
+    }
+}
+
+/// Turns of all attempts of a unit.
+pub fn turns(unit: &crate::run::state::Unit) -> u64 {
+    unit.attempts.iter().map(|attempt| u64::from(attempt.turns)).sum()
+}
+
+impl Guide for Watch {
+    fn is_beyond(&mut self, arrived: &Arrived<'_>) -> bool {
+        self.upto.is_some_and(|upto| !upto.takes(arrived))
+    }
+
+    fn see(&mut self, emitted: &Emitted<'_>) {
+        if let Emitted::Event { event: Event::Action(action), .. } = emitted
+            && action.phase == Phase::Started
+            && let Detail::Tool(call) = &action.action.detail
+            && self.called.is_none()
+        {
+            let called = self.conditions().find_map(|(place, condition)| Some((place, condition.sees(call)?)));
+            self.called = called;
+        }
+    }
+
+    fn stops_behind(&mut self, arrived: &Arrived<'_>, story: &Story) -> bool {
+        let called = self.called.take();
+        let happened =
+            || self.conditions().find_map(|(place, condition)| Some((place, condition.happened(story, self.spent)?)));
+        let found = called.or_else(happened).or_else(|| self.is_there(story).then(|| (None, String::new())));
+        self.spent = story.state.spent_usd;
+        let Some((breakpoint, what)) = found else { return false };
+        self.hit = Some(Hit { seq: arrived.seq, lane: story.touch.lane, breakpoint, what });
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_named_by_its_path_or_its_last_part() {
+        let names = |pattern: &str, input: Value| names_a_file(&input, false, &Pattern::new(pattern).unwrap());
+        assert!(names("schema.yml", json!({"path": "models/schema.yml"})));
+        assert!(names("models/*", json!({"file_path": "models/schema.yml"})));
+        assert!(names("*.yml", json!({"files": ["a.sql", {"rawPath": "models/schema.yml"}]})));
+        assert!(!names("*.yml", json!({"query": "schema.yml"})), "a query is not a file");
+        assert!(!names("*.sql", json!({"path": "models/schema.yml"})));
+        assert!(!names("*", json!(["x", null, 1])));
+        assert!(Pattern::new("a[").is_err());
+    }
+
+    #[test]
+    fn tools_go_by_their_short_name_and_by_their_whole_name() {
+        let sees = |pattern: &str| {
+            let call = ToolDetail { tool_name: Some("mcp__ktx__wiki_write".into()), ..ToolDetail::default() };
+            Condition::Tool(Pattern::new(pattern).unwrap()).sees(&call)
+        };
+        assert_eq!(sees("wiki_write").as_deref(), Some("calls wiki_write"));
+        assert!(sees("wiki_*").is_some() && sees("mcp__ktx__*").is_some());
+        assert!(sees("wiki_read").is_none());
+    }
+}

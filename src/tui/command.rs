@@ -1,0 +1,531 @@
+//! The command line: what a typed line asks for, how it is completed, and the lines that were typed before.
+//!
+//! Pure, and total: any text is a request or an error that names the remedy. It must not know what a request does.
+
+use std::str::FromStr as _;
+
+use jiff::SignedDuration;
+
+use super::{
+    action::{Action, Scope},
+    breakpoint::{Condition, Pattern},
+};
+use crate::tape::Millis;
+
+/// Slowest and fastest speed that has a number.
+pub const SPEEDS: (f64, f64) = (0.25, 64.0);
+
+/// Lines that are remembered.
+const REMEMBERED: usize = 100;
+
+/// Words that are not names of actions.
+const WORDS: [&str; 8] = ["break", "breaks", "end", "live", "q", "speed", "start", "until"];
+
+/// Words behind `until` and `break`.
+const CONDITIONS: [&str; 5] = ["cost", "failure", "path", "silence", "tool"];
+
+/// What a line asks for.
+#[derive(Clone, Debug)]
+pub enum Request {
+    /// Another moment.
+    Go(Place),
+    /// The end, and on with the run.
+    Live,
+    /// To play so many times as fast; `None` as fast as possible.
+    Speed(Option<f64>),
+    /// To play until something happens.
+    Until(Condition),
+    /// A breakpoint.
+    Break(Condition),
+    /// The list of breakpoints.
+    Breaks,
+    /// What a key does.
+    Act(Action),
+}
+
+/// A moment, as people name it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Place {
+    /// The beginning.
+    Start,
+    /// The last entry.
+    End,
+    /// Time since the beginning.
+    Time(Millis),
+    /// Time since the beginning, or of the wall clock if the run is shorter than that: hours, minutes, seconds.
+    Clock(u64, u8, u8),
+    /// Time of the wall clock.
+    Wall(u8, u8, u8),
+    /// Later than now.
+    Later(Millis),
+    /// Earlier than now.
+    Earlier(Millis),
+    /// So much of the whole time, 0 to 100.
+    Percent(f64),
+    /// After so many entries.
+    Entry(u64),
+}
+
+/// A line that asks for nothing that we know.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommandError {
+    /// Nothing there.
+    #[error("an empty command; type a time such as 12m30s, or a word such as until")]
+    Empty,
+    /// No such word.
+    #[error("unknown command `{0}`; Tab completes words, times look like 12m30s, 1:02:03, +30s, 50% or #1234")]
+    Unknown(String),
+    /// A word that needs another one.
+    #[error("`{0}` needs more: {1}")]
+    Missing(&'static str, &'static str),
+    /// A word too many.
+    #[error("`{0}` takes nothing behind it, so `{1}` is too much")]
+    TooMuch(&'static str, String),
+    /// A number alone.
+    #[error("`{0}` is no time; write {0}s for seconds, #{0} for an entry or {0}% of the whole")]
+    Bare(String),
+    /// Not a time.
+    #[error("`{0}` is no time; write one such as 90s, 12m30s, 1:02:03 or @14:03:22")]
+    Time(String),
+    /// Not a share.
+    #[error("`{0}` is no share of the whole; write 0% to 100%")]
+    Percent(String),
+    /// Not an entry.
+    #[error("`{0}` is no entry; write its number, such as #1234")]
+    Entry(String),
+    /// Not a speed.
+    #[error("`{0}` is no speed; write a number from 0.25 to 64, or max")]
+    Speed(String),
+    /// Not a price.
+    #[error("`{0}` is no cost; write dollars, such as $0.50")]
+    Cost(String),
+    /// No condition.
+    #[error("`{0}` is nothing to wait for; write failure, tool NAME, path GLOB, cost $0.50 or silence 30s")]
+    Condition(String),
+    /// Not a pattern.
+    #[error("`{pattern}` is no pattern: {why}; `*` stands for any text")]
+    Pattern {
+        /// What was typed.
+        pattern: String,
+        /// Why.
+        why: String,
+    },
+}
+
+/// Reads a line.
+///
+/// # Errors
+/// When it is no request.
+pub fn parse(text: &str) -> Result<Request, CommandError> {
+    let text = text.trim().trim_start_matches(':').trim();
+    let (word, rest) = text.split_once(char::is_whitespace).map_or((text, ""), |(word, rest)| (word, rest.trim()));
+    let alone = |name: &'static str, request: Request| {
+        if rest.is_empty() { Ok(request) } else { Err(CommandError::TooMuch(name, rest.to_owned())) }
+    };
+    match word {
+        "" => Err(CommandError::Empty),
+        "start" => alone("start", Request::Go(Place::Start)),
+        "end" => alone("end", Request::Go(Place::End)),
+        "live" => alone("live", Request::Live),
+        "breaks" => alone("breaks", Request::Breaks),
+        "q" => alone("q", Request::Act(Action::Quit)),
+        "speed" => speed(rest).map(Request::Speed),
+        "until" => condition("until", rest).map(Request::Until),
+        "break" => condition("break", rest).map(Request::Break),
+        _ => match named(word) {
+            Some(action) => alone(action.name(), Request::Act(action)),
+            None => place(text).map(Request::Go),
+        },
+    }
+}
+
+/// The action of that name, if a command may stand for it.
+fn named(word: &str) -> Option<Action> {
+    actions().find(|action| action.name() == word)
+}
+
+fn actions() -> impl Iterator<Item = Action> {
+    let on_view = |action: &Action| matches!(action.scope(), Scope::View | Scope::Live | Scope::Held);
+    Action::ALL.iter().copied().filter(on_view)
+}
+
+fn speed(text: &str) -> Result<Option<f64>, CommandError> {
+    match text.trim_start_matches(['x', '×']) {
+        "" => Err(CommandError::Missing("speed", "a number from 0.25 to 64, or max")),
+        "max" => Ok(None),
+        number => match number.parse() {
+            Ok(speed) if (SPEEDS.0..=SPEEDS.1).contains(&speed) => Ok(Some(speed)),
+            _ => Err(CommandError::Speed(text.to_owned())),
+        },
+    }
+}
+
+fn condition(word: &'static str, text: &str) -> Result<Condition, CommandError> {
+    let (kind, rest) = text.split_once(char::is_whitespace).map_or((text, ""), |(kind, rest)| (kind, rest.trim()));
+    let pattern = |name, what| match rest {
+        "" => Err(CommandError::Missing(name, what)),
+        rest => Pattern::new(rest).map_err(|why| CommandError::Pattern { pattern: rest.to_owned(), why }),
+    };
+    match (kind, rest) {
+        ("", _) => Err(CommandError::Missing(word, "failure, tool NAME, path GLOB, cost $0.50 or silence 30s")),
+        ("failure", "") => Ok(Condition::Failure),
+        ("failure", rest) => Err(CommandError::TooMuch("failure", rest.to_owned())),
+        ("tool", _) => pattern("tool", "a name, such as wiki_write or wiki_*").map(Condition::Tool),
+        ("path", _) => pattern("path", "a pattern, such as *.yml or models/*").map(Condition::Path),
+        ("cost", "") => Err(CommandError::Missing("cost", "dollars, such as $0.50")),
+        ("cost", rest) => match rest.trim_start_matches('$').parse::<f64>() {
+            Ok(dollars) if dollars.is_finite() && dollars > 0.0 => Ok(Condition::Cost(dollars)),
+            _ => Err(CommandError::Cost(rest.to_owned())),
+        },
+        ("silence", "") => Err(CommandError::Missing("silence", "a time, such as 30s")),
+        ("silence", rest) => duration(rest).map(Condition::Silence),
+        (other, _) => Err(CommandError::Condition(other.to_owned())),
+    }
+}
+
+fn place(text: &str) -> Result<Place, CommandError> {
+    let unknown = || CommandError::Unknown(text.to_owned());
+    let first = text.chars().next().ok_or(CommandError::Empty)?;
+    let rest = &text[first.len_utf8()..];
+    match first {
+        '+' | '-' | '−' if rest.is_empty() => Err(CommandError::Time(text.to_owned())),
+        '+' => duration(rest).map(Place::Later),
+        '-' | '−' => duration(rest).map(Place::Earlier),
+        '#' => rest.parse().map(Place::Entry).map_err(|_| CommandError::Entry(text.to_owned())),
+        '@' => wall(rest).ok_or_else(|| CommandError::Time(text.to_owned())),
+        '0'..='9' => match text.strip_suffix('%') {
+            Some(share) => match share.trim_end().parse() {
+                Ok(share) if (0.0..=100.0).contains(&share) => Ok(Place::Percent(share)),
+                _ => Err(CommandError::Percent(text.to_owned())),
+            },
+            None => match clock(text) {
+                Some((hours, minutes, seconds)) if text.matches(':').count() == 2 => {
+                    Ok(Place::Clock(hours, minutes, seconds))
+                }
+                _ => duration(text).map(Place::Time),
+            },
+        },
+        _ => Err(unknown()),
+    }
+}
+
+/// `1:02:03` or `02:03`.
+fn clock(text: &str) -> Option<(u64, u8, u8)> {
+    let mut parts = text.rsplit(':');
+    let seconds = parts.next()?.parse().ok().filter(|seconds| *seconds < 60)?;
+    let minutes: u64 = parts.next()?.parse().ok()?;
+    let hours = parts.next();
+    if parts.next().is_some() {
+        return None;
+    }
+    match hours {
+        None => Some((minutes / 60, u8::try_from(minutes % 60).ok()?, seconds)),
+        Some(hours) => {
+            Some((hours.parse().ok()?, u8::try_from(minutes).ok().filter(|minutes| *minutes < 60)?, seconds))
+        }
+    }
+}
+
+/// `14:03` or `14:03:22`: a time of day.
+fn wall(text: &str) -> Option<Place> {
+    let whole = if text.matches(':').count() == 1 { format!("{text}:00") } else { text.to_owned() };
+    let (hours, minutes, seconds) = clock(&whole)?;
+    let hours = u8::try_from(hours).ok().filter(|hours| *hours < 24)?;
+    Some(Place::Wall(hours, minutes, seconds))
+}
+
+/// `90s`, `12m30s`, `1h 2m`, `500ms`, `2:13`.
+fn duration(text: &str) -> Result<Millis, CommandError> {
+    let text = text.trim();
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(CommandError::Bare(text.to_owned()));
+    }
+    let fault = || CommandError::Time(text.to_owned());
+    if let Some((hours, minutes, seconds)) = clock(text) {
+        let minutes = hours.checked_mul(60).and_then(|all| all.checked_add(u64::from(minutes))).ok_or_else(fault)?;
+        let seconds = minutes.checked_mul(60).and_then(|all| all.checked_add(u64::from(seconds))).ok_or_else(fault)?;
+        return seconds.checked_mul(1000).map(Millis).ok_or_else(fault);
+    }
+    if !text.starts_with(|first: char| first.is_ascii_digit()) {
+        return Err(fault());
+    }
+    let time = SignedDuration::from_str(text).map_err(|_| fault())?;
+    u64::try_from(time.as_millis()).map(Millis).map_err(|_| fault())
+}
+
+/// A line, as far as it can be completed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Completion {
+    /// The line.
+    pub text: String,
+    /// Words that it may go on with, when there are several.
+    pub offers: Vec<&'static str>,
+}
+
+/// Completes the last word of `text` as far as there is no choice.
+pub fn complete(text: &str) -> Completion {
+    let (before, word) = match text.rsplit_once(' ') {
+        Some((before, word)) => (&text[..=before.len()], word),
+        None => ("", text),
+    };
+    let mut offers: Vec<&'static str> = match before.trim() {
+        "" => WORDS.into_iter().chain(actions().map(Action::name)).collect(),
+        "until" | "break" => CONDITIONS.to_vec(),
+        "speed" => vec!["max"],
+        _ => Vec::new(),
+    };
+    offers.retain(|offer| offer.starts_with(word));
+    offers.sort_unstable();
+    let Some(first) = offers.first() else { return Completion { text: text.to_owned(), offers } };
+    let shared = offers.iter().fold(first.len(), |shared, offer| {
+        first.bytes().zip(offer.bytes()).take(shared).take_while(|(one, other)| one == other).count()
+    });
+    let mut line = format!("{before}{}", &first[..shared]);
+    if offers.len() == 1 {
+        if takes_more(before.trim(), first) {
+            line.push(' ');
+        }
+        offers.clear();
+    }
+    Completion { text: line, offers }
+}
+
+fn takes_more(before: &str, word: &str) -> bool {
+    match before {
+        "" => matches!(word, "until" | "break" | "speed"),
+        "until" | "break" => word != "failure",
+        _ => false,
+    }
+}
+
+/// The lines that were typed before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    lines: Vec<String>,
+    /// The line that is shown again, and what was typed before it.
+    at: Option<(usize, String)>,
+}
+
+impl History {
+    /// Remembers a line.
+    pub fn keep(&mut self, line: &str) {
+        self.at = None;
+        if !line.trim().is_empty() {
+            self.lines.retain(|known| known != line);
+            self.lines.push(line.to_owned());
+            let excess = self.lines.len().saturating_sub(REMEMBERED);
+            self.lines.drain(..excess);
+        }
+    }
+
+    /// Forgets which line is shown again.
+    pub fn leave(&mut self) {
+        self.at = None;
+    }
+
+    /// The line before `typed`, or before the one that is shown again.
+    pub fn older(&mut self, typed: &str) -> Option<String> {
+        let (at, draft) = match self.at.take() {
+            Some((at, draft)) => (at.saturating_sub(1), draft),
+            None => (self.lines.len().checked_sub(1)?, typed.to_owned()),
+        };
+        self.at = Some((at, draft));
+        self.lines.get(at).cloned()
+    }
+
+    /// The line after the one that is shown again; behind the last one, what was typed before.
+    pub fn newer(&mut self) -> Option<String> {
+        let (at, draft) = self.at.take()?;
+        match self.lines.get(at + 1) {
+            Some(line) => {
+                self.at = Some((at + 1, draft));
+                Some(line.clone())
+            }
+            None => Some(draft),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shown(text: &str) -> String {
+        match parse(text) {
+            Ok(Request::Go(place)) => format!("{place:?}"),
+            Ok(Request::Speed(speed)) => format!("Speed({speed:?})"),
+            Ok(Request::Until(condition)) => format!("until {condition}"),
+            Ok(Request::Break(condition)) => format!("break {condition}"),
+            Ok(request) => format!("{request:?}"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn lines_say_what_they_ask_for() {
+        let lines = [
+            "12m30s",
+            "90s",
+            "500ms",
+            "1h 2m",
+            "2:13",
+            "61:01",
+            "1:02:03",
+            "14:03:22",
+            "@14:03:22",
+            "@14:03",
+            "+30s",
+            "-1m",
+            "50%",
+            "99.5%",
+            "#1234",
+            "end",
+            "start",
+            "live",
+            ":live",
+            "speed 8",
+            "speed ×0.5",
+            "speed max",
+            "until failure",
+            "until tool wiki_*",
+            "until path models/*.yml",
+            "until cost $0.50",
+            "until cost 2",
+            "until silence 30s",
+            "break silence 1:30",
+            "breaks",
+            "q",
+            "quit",
+            "retry",
+            "filter",
+            "next-failure",
+        ];
+        let told: Vec<_> = lines.iter().map(|line| format!("{line:<24} {}", shown(line))).collect();
+        insta::assert_snapshot!(told.join("\n"));
+    }
+
+    #[test]
+    fn errors_name_the_remedy() {
+        let lines = [
+            "",
+            "   ",
+            "fly",
+            "90",
+            "12x",
+            "1:99",
+            "1:99:00",
+            "25:00:00:00",
+            "@25:00",
+            "@",
+            "+",
+            "-x",
+            "150%",
+            "%",
+            "#",
+            "#-3",
+            "speed",
+            "speed 100",
+            "speed 0",
+            "speed fast",
+            "until",
+            "until rain",
+            "until tool",
+            "until path",
+            "until path a[",
+            "until cost",
+            "until cost x",
+            "until cost -1",
+            "until silence",
+            "until silence 30",
+            "until failure now",
+            "break",
+            "retry now",
+            "live 5",
+            "confirm",
+            "99999999999999999999h",
+            "99999999999999999999:00:00",
+        ];
+        let told: Vec<_> = lines.iter().map(|line| format!("{line:<24} {}", shown(line))).collect();
+        insta::assert_snapshot!(told.join("\n"));
+    }
+
+    #[test]
+    fn words_are_completed_as_far_as_there_is_no_choice() {
+        let completed = |text: &str| {
+            let Completion { text, offers } = complete(text);
+            (text, offers.len())
+        };
+        assert_eq!(completed("unt"), ("until ".into(), 0));
+        assert_eq!(completed("until s"), ("until silence ".into(), 0));
+        assert_eq!(completed("until f"), ("until failure".into(), 0));
+        assert_eq!(completed("until "), ("until ".into(), 5));
+        assert!(completed("retr").0 == "retry" && completed("retr").1 > 1);
+        assert_eq!(completed("speed m"), ("speed max".into(), 0));
+        assert_eq!(completed("zzz"), ("zzz".into(), 0));
+        assert_eq!(completed("until tool x"), ("until tool x".into(), 0));
+        assert!(complete("").offers.contains(&"break"));
+    }
+
+    #[test]
+    fn every_action_of_a_view_has_a_command() {
+        for action in actions() {
+            assert!(!WORDS.contains(&action.name()), "{} has two meanings", action.name());
+            assert!(matches!(parse(action.name()), Ok(Request::Act(named)) if named == action), "{}", action.name());
+        }
+    }
+
+    #[test]
+    fn old_lines_come_back_and_the_draft_with_them() {
+        let mut history = History::default();
+        assert_eq!(history.older("draft"), None);
+        for line in ["end", "50%", "end", " "] {
+            history.keep(line);
+        }
+        assert_eq!(history.older("draft").as_deref(), Some("end"));
+        assert_eq!(history.older("end").as_deref(), Some("50%"));
+        assert_eq!(history.older("50%").as_deref(), Some("50%"), "there is no older one");
+        assert_eq!(history.newer().as_deref(), Some("end"));
+        assert_eq!(history.newer().as_deref(), Some("draft"));
+        assert_eq!(history.newer(), None);
+        for number in 0..2 * REMEMBERED {
+            history.keep(&number.to_string());
+        }
+        assert_eq!(history.lines.len(), REMEMBERED);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_request_or_an_error(text in ".{0,40}") {
+            let _ = parse(&text);
+            let completed = complete(&text);
+            prop_assert!(completed.text.len() >= text.len());
+        }
+
+        #[test]
+        fn anything_behind_a_known_word_is_a_request_or_an_error(
+            word in prop::sample::select(vec!["until ", "break ", "speed ", "until tool ", "until cost ", "until silence ", "+", "-", "#", "@", ""]),
+            rest in "[0-9:.hms$%*\\[a-c ]{0,12}",
+        ) {
+            let _ = parse(&format!("{word}{rest}"));
+        }
+
+        #[test]
+        fn a_condition_is_read_as_it_is_shown(seconds in 1..100_000_u64, cents in 1..100_000_u32) {
+            for condition in [Condition::Silence(Millis(seconds)), Condition::Cost(f64::from(cents) / 100.0), Condition::Failure] {
+                let text = format!("until {condition}");
+                prop_assert_eq!(shown(&text), text);
+            }
+        }
+
+        #[test]
+        fn times_in_the_run_are_read_as_clocks_show_them(seconds in 0..1_000_000_u64) {
+            let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+            let clock = format!("+{hours}:{minutes:02}:{rest:02}");
+            prop_assert_eq!(shown(&clock), format!("Later(Millis({}))", seconds * 1000));
+            let words = format!("{seconds}s");
+            prop_assert_eq!(shown(&words), format!("Time(Millis({}))", seconds * 1000));
+        }
+    }
+}

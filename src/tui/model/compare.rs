@@ -1,0 +1,169 @@
+//! Two attempts at a unit side by side: which two, and where in them one is.
+
+use ratatui::layout::Rect;
+
+use super::list::List;
+use crate::{
+    run::state::{Attempt, Story, Unit},
+    tape::UnitKey,
+    tui::{
+        layout,
+        load::{align::Pair, compare::Comparison},
+    },
+};
+
+/// Rows of the summary.
+pub const SUMMARY: u16 = 9;
+
+/// Two attempts at a unit side by side.
+#[derive(Clone, Debug)]
+pub struct Compare {
+    /// Unit.
+    pub unit: UnitKey,
+    /// Attempts by index: the one on the left, the one on the right.
+    pub sides: [usize; 2],
+    /// The side that the keys change and open.
+    pub side: usize,
+    /// Their calls.
+    pub list: List,
+    /// What the shell has compared; `None` until it has.
+    pub pairs: Option<Vec<Pair>>,
+    /// True until one has been taken to the first difference.
+    pub fresh: bool,
+}
+
+/// Where the parts are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Areas {
+    /// Which two.
+    pub attempts: Rect,
+    /// Where they part.
+    pub notice: Rect,
+    /// Their calls.
+    pub calls: Rect,
+    /// Outcome, cost, time and files.
+    pub summary: Rect,
+}
+
+impl Compare {
+    /// The last two of so many attempts.
+    pub fn new(unit: UnitKey, attempts: usize) -> Self {
+        let last = attempts.saturating_sub(1);
+        let sides = [last.saturating_sub(1), last];
+        Self { unit, sides, side: 1, list: List::default(), pairs: None, fresh: true }
+    }
+
+    /// The unit.
+    pub fn unit<'a>(&self, story: &'a Story) -> Option<&'a Unit> {
+        story.state.units.iter().find(|unit| unit.key == self.unit)
+    }
+
+    /// Both attempts. A moment in the past may have fewer.
+    pub fn attempts<'a>(&self, story: &'a Story) -> Option<[&'a Attempt; 2]> {
+        let unit = self.unit(story)?;
+        Some([unit.attempts.get(self.sides[0])?, unit.attempts.get(self.sides[1])?])
+    }
+
+    /// Another attempt on the side that has the keys.
+    pub fn turn(&mut self, story: &Story, forward: bool) -> bool {
+        let count = self.unit(story).map_or(0, |unit| unit.attempts.len());
+        let other = self.sides[1 - self.side];
+        let next = |index: usize| if forward { index.checked_add(1) } else { index.checked_sub(1) };
+        let mut index = next(self.sides[self.side]);
+        if index == Some(other) {
+            index = next(other);
+        }
+        let Some(index) = index.filter(|index| *index < count) else { return false };
+        self.sides[self.side] = index;
+        // The older one stays on the left.
+        if self.sides[0] > self.sides[1] {
+            self.sides.swap(0, 1);
+            self.side = 1 - self.side;
+        }
+        (self.pairs, self.list, self.fresh) = (None, List::default(), true);
+        true
+    }
+
+    /// Takes over what the shell has compared.
+    pub fn lay(&mut self, comparison: Option<&Comparison>) {
+        let Some(comparison) = comparison else { return };
+        if self.fresh {
+            self.fresh = false;
+            self.list = List { selected: comparison.first().unwrap_or(0), ..List::default() };
+        }
+        if self.pairs.as_ref() != Some(&comparison.pairs) {
+            self.pairs = Some(comparison.pairs.clone());
+        }
+    }
+
+    /// Pairs that are known.
+    pub fn len(&self) -> usize {
+        self.pairs.as_ref().map_or(0, Vec::len)
+    }
+
+    pub(super) fn settle(&mut self, body: Rect) {
+        let height = usize::from(self.areas(body).calls.height);
+        let len = self.len();
+        self.list.settle(len, height);
+    }
+
+    /// Where everything is inside the body of the screen.
+    pub fn areas(&self, body: Rect) -> Areas {
+        let inside = layout::inner(body);
+        let attempts = Rect { height: inside.height.min(1), ..inside };
+        let notice = Rect { y: inside.y + attempts.height, height: inside.height.saturating_sub(1).min(1), ..inside };
+        let top = attempts.height + notice.height;
+        let rest = inside.height - top;
+        // What they did comes first; what came of it is told as far as there is room.
+        let summary = SUMMARY.min(rest.saturating_sub(3)).min(rest / 2);
+        let calls = Rect { y: inside.y + top, height: rest - summary, ..inside };
+        Areas { attempts, notice, calls, summary: Rect { y: calls.y + calls.height, height: summary, ..inside } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::run::state::{RunState, UnitStatus};
+
+    fn story(attempts: usize) -> Story {
+        let unit = Unit {
+            key: "u".into(),
+            planned: None,
+            status: UnitStatus::Failed,
+            attempts: vec![Attempt::default(); attempts],
+            retry_at: None,
+            holding: false,
+        };
+        Story::new(RunState { units: vec![unit], ..RunState::default() }, Vec::new(), Vec::new())
+    }
+
+    #[test]
+    fn any_two_attempts_can_be_chosen_and_the_older_one_is_on_the_left() {
+        let story = story(4);
+        let mut compare = Compare::new("u".into(), 4);
+        assert_eq!((compare.sides, compare.side), ([2, 3], 1));
+        assert!(!compare.turn(&story, true), "there is no newer one");
+        assert!(compare.turn(&story, false));
+        assert_eq!((compare.sides, compare.side), ([1, 2], 0), "it passes the other one");
+        assert!(compare.turn(&story, false));
+        assert!(!compare.turn(&story, false));
+        assert_eq!(compare.sides, [0, 2]);
+        assert!(!Compare::new("u".into(), 2).turn(&self::story(2), false));
+    }
+
+    proptest! {
+        #[test]
+        fn the_parts_stay_inside_and_apart(width in 0..300_u16, height in 0..100_u16) {
+            let body = Rect::new(0, 2, width, height);
+            let areas = Compare::new("u".into(), 2).areas(body);
+            let all = [areas.attempts, areas.notice, areas.calls, areas.summary];
+            for (index, area) in all.iter().enumerate() {
+                prop_assert!(area.is_empty() || area.intersection(body) == *area);
+                prop_assert!(all[index + 1..].iter().all(|other| area.intersection(*other).is_empty()));
+            }
+        }
+    }
+}

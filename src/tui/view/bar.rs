@@ -1,0 +1,167 @@
+//! The whole run in one line: how much happened when, where the marks are, and which moment is shown.
+//!
+//! Costs its columns, however long the run is.
+
+use ratatui::{buffer::Buffer, layout::Rect};
+
+use super::{Pen, Scene, clock};
+use crate::{
+    run::{Mark, chronicle::Stretch, state::UnitStatus},
+    tape::Millis,
+    tui::{
+        model::Pace,
+        text,
+        theme::{Role, mark_role},
+        update::command::wall,
+    },
+};
+
+/// Paints the bar: the strip, and where there is room for it, what it says in words.
+pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) {
+    if area.height == 0 {
+        return;
+    }
+    strip(scene, Rect { height: 1, ..area }, buf);
+    if area.height > 1 {
+        words(scene, Rect { y: area.y + 1, height: 1, ..area }, buf);
+    }
+}
+
+/// One cell for each stretch of time.
+fn strip(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) {
+    let (glyphs, chronicle) = (scene.theme.glyphs, scene.chronicle);
+    let width = usize::from(area.width);
+    let cells = chronicle.cells(width);
+    let most = cells.iter().map(|cell| cell.entries).max().unwrap_or_default();
+    let here = chronicle.cell_of(scene.model.time, width);
+    let mut pen = Pen::row(scene, buf, area);
+    for (place, cell) in cells.iter().enumerate() {
+        let (role, glyph) = match cell.marks.first() {
+            _ if place == here => (Role::Key, glyphs.here),
+            Some(mark) => (mark_role(mark), glyphs.mark(mark)),
+            None if cell.entries == 0 => (Role::Dim, " "),
+            None => (if place < here { Role::Focus } else { Role::Dim }, level(glyphs.levels, *cell, most)),
+        };
+        pen.put(role, glyph);
+    }
+}
+
+/// The glyph of how much happened: by the number of digits, so that a flood does not flatten the rest.
+fn level(levels: [&'static str; 8], cell: Stretch, most: u32) -> &'static str {
+    let bits = |number: u32| (u32::BITS - number.leading_zeros()) as usize;
+    let place = (bits(cell.entries) * 8).div_ceil(bits(most).max(1)).clamp(1, 8);
+    levels[place - 1]
+}
+
+/// A piece of the line, and how soon it goes when room is short (0 last).
+type Piece = (u8, Role, String);
+
+fn words(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) {
+    let room = usize::from(area.width).saturating_sub(2);
+    let (mut left, mut right) = (position(scene), marks(scene));
+    let width = |pieces: &[Piece]| pieces.iter().map(|(_, _, text)| text::width(text) + 2).sum::<usize>();
+    while width(&left) + width(&right) > room {
+        let last = |pieces: &[Piece]| pieces.iter().map(|(rank, ..)| *rank).max().unwrap_or_default();
+        let (from, rank) = if last(&right) >= last(&left) { (&mut right, 0) } else { (&mut left, 0) };
+        let most = from.iter().map(|(rank, ..)| *rank).max().unwrap_or(rank);
+        let Some(place) = from.iter().rposition(|(rank, ..)| *rank == most && *rank > 0) else { break };
+        from.remove(place);
+    }
+    let mut pen = Pen::row(scene, buf, area);
+    pen.skip(1);
+    let mut end = Vec::new();
+    for (_, role, text) in &right {
+        end.extend([(*role, text.as_str()), (Role::Text, "  ")]);
+    }
+    end.pop();
+    end.push((Role::Text, " "));
+    if !right.is_empty() {
+        pen.right(&end);
+    }
+    for (_, role, text) in &left {
+        pen.put(*role, text);
+        pen.skip(2);
+    }
+}
+
+/// Where in time the screen stands.
+fn position(scene: &Scene<'_>) -> Vec<Piece> {
+    let (model, state) = (scene.model, &scene.story.state);
+    let extent = &model.extent;
+    let mut pieces = vec![pace(scene)];
+    if model.looks_back() {
+        let behind = clock(extent.now.since(model.time));
+        pieces.push((0, Role::Paused, format!("-{behind} behind live")));
+    }
+    let known = extent.known.max(state.entries);
+    let more = if scene.source.at_end { "" } else { "+" };
+    if extent.has_times {
+        let tenths = if model.pace == Pace::Hold { format!(".{}", model.time.0 % 1000 / 100) } else { String::new() };
+        let length = clock(extent.last);
+        pieces.push((1, Role::Text, format!("{}{tenths} of {length}{more}", clock(model.time))));
+        if let Some(shown) = extent.started_at.and_then(|start| wall(start, model.time, &extent.zone)) {
+            pieces.push((5, Role::Dim, format!("@{shown}")));
+        }
+    } else {
+        pieces.push((1, Role::Dim, "no times: by entry".to_owned()));
+    }
+    pieces.push((2, Role::Text, format!("{}/{known}{more}", state.entries)));
+    if extent.has_times && extent.last == Millis(0) && known > 1 {
+        pieces.push((5, Role::Dim, "all at one moment".to_owned()));
+    }
+    pieces
+}
+
+/// How time passes.
+fn pace(scene: &Scene<'_>) -> Piece {
+    let (model, glyphs) = (scene.model, scene.theme.glyphs);
+    if let Some(going) = &model.extent.going {
+        return (0, Role::Live, format!("{} {going}", glyphs.playing));
+    }
+    match model.pace {
+        Pace::Follow if model.live => (0, Role::Live, format!("{} LIVE", glyphs.live)),
+        Pace::Follow if scene.source.cut.is_some() => {
+            (0, Role::Failed, format!("{} BROKEN", glyphs.status(UnitStatus::Failed)))
+        }
+        Pace::Follow => (0, Role::Live, "REPLAY".to_owned()),
+        Pace::Scaled(speed) => (0, Role::Live, format!("{} ×{speed}", glyphs.playing)),
+        Pace::Full => (0, Role::Live, format!("{} ×max", glyphs.playing)),
+        Pace::Hold => (0, Role::Paused, format!("{} PAUSED", glyphs.paused)),
+    }
+}
+
+/// How many marks of each kind there are: the legend of the strip.
+fn marks(scene: &Scene<'_>) -> Vec<Piece> {
+    let glyphs = scene.theme.glyphs;
+    let mut pieces: Vec<Piece> = Mark::ALL
+        .into_iter()
+        .filter_map(|mark| {
+            let count = scene.chronicle.count(mark);
+            let word = if count == 1 { mark.words().0 } else { mark.words().1 };
+            let rank = if mark == Mark::Failure { 3 } else { 4 };
+            (count > 0).then(|| (rank, mark_role(mark), format!("{} {count} {word}", glyphs.mark(mark))))
+        })
+        .collect();
+    let on = scene.model.breakpoints.iter().filter(|breakpoint| breakpoint.on).count();
+    if on > 0 {
+        let word = if on == 1 { "breakpoint" } else { "breakpoints" };
+        pieces.push((3, Role::Key, format!("{} {on} {word}", glyphs.breakpoint)));
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_is_never_shown_as_less() {
+        let levels = ["1", "2", "3", "4", "5", "6", "7", "8"];
+        for most in [1, 2, 7, 100, 65_000, u32::MAX] {
+            let at = |entries| level(levels, Stretch { entries, ..Stretch::default() }, most);
+            assert_eq!(at(most), "8", "{most}");
+            let shown: Vec<_> = (0..64).map(|step| at((u64::from(most) * step / 63) as u32)).collect();
+            assert!(shown.is_sorted(), "{most}: {shown:?}");
+        }
+    }
+}

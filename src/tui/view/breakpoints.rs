@@ -1,0 +1,46 @@
+//! Conditions that time stops at, and whether they are on.
+
+use ratatui::{buffer::Buffer, layout::Rect};
+
+use super::{Pen, Scene, pane};
+use crate::tui::{model::List, text, theme::Role};
+
+/// Paints the list.
+pub fn draw(scene: &Scene<'_>, list: &List, area: Rect, buf: &mut Buffer) {
+    let breakpoints = &scene.model.breakpoints;
+    let place = format!(" {} ", breakpoints.len());
+    let inside = pane(scene, area, true, &[(Role::Strong, "breakpoints")], &[(Role::Dim, &place)], buf);
+    if breakpoints.is_empty() {
+        let lines = [
+            "none yet; type one of these:",
+            "  :break failure",
+            "  :break tool wiki_*",
+            "  :break path *.yml",
+            "  :break cost $0.50",
+            "  :break silence 30s",
+            "time then stops there while it is played or stepped; :until runs to something once",
+        ];
+        let rows = lines.iter().flat_map(|line| text::wrap(line, usize::from(inside.width)));
+        for (y, row) in (inside.y..inside.bottom()).zip(rows) {
+            Pen::row(scene, buf, Rect { y, height: 1, ..inside }).put(Role::Dim, &row);
+        }
+    }
+    for (y, (index, breakpoint)) in (inside.y..inside.bottom()).zip(breakpoints.iter().enumerate().skip(list.offset)) {
+        let line = Rect { y, height: 1, ..inside };
+        let mut pen = Pen::row(scene, buf, line);
+        pen.cell_right(Role::Dim, &(index + 1).to_string(), 3);
+        pen.skip(1);
+        let (role, sign, word) = if breakpoint.on {
+            (Role::Key, scene.theme.glyphs.breakpoint, "on")
+        } else {
+            (Role::Dim, scene.theme.glyphs.dot, "off")
+        };
+        pen.put(role, sign);
+        pen.skip(1);
+        pen.cell(role, word, 4);
+        pen.put(Role::Text, &text::one_row(&breakpoint.condition.to_string(), 300));
+        if index == list.selected {
+            buf.set_style(line, scene.theme.style(Role::Selected));
+        }
+    }
+}

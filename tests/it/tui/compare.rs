@@ -1,0 +1,84 @@
+//! Two attempts side by side, through the real loop.
+
+use serde_json::json;
+
+use super::{
+    inspect::twice,
+    script::{Script, options, play},
+    tape::{self, Tape},
+};
+
+const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), (120, 36)];
+
+fn shown(tape: &Tape, keys: &str, size: (u16, u16)) -> Script {
+    play(tape.timeline(), None, options(), Script::new(keys, size)).0
+}
+
+/// Three attempts of one unit: the second does something else from its second call on, the third is the first again.
+fn thrice() -> Tape {
+    let mut tape = Tape::new("orbit", false);
+    tape.plan(&["u"]);
+    for (attempt, calls) in [(1, "abc"), (2, "axbd"), (3, "abc")] {
+        tape.start("u", attempt).wait(500);
+        for call in calls.chars() {
+            let id = format!("{call}{attempt}");
+            tape.call("u", attempt, &id, "read_raw_file", &json!({"path": format!("{call}.md")})).wait(100);
+            tape.result("u", attempt, &id, "text", call == 'd').wait(10);
+        }
+        tape.end("u", attempt, u32::from(attempt == 2)).wait(100);
+    }
+    tape
+}
+
+#[test]
+fn where_two_attempts_part() {
+    for size in SIZES {
+        let text = shown(&twice(), "=", size).text();
+        insta::assert_snapshot!(format!("twice_{}x{}", size.0, size.1), text);
+        let text = shown(&thrice(), "=<tab>h", size).text();
+        insta::assert_snapshot!(format!("thrice_{}x{}", size.0, size.1), text);
+    }
+}
+
+#[test]
+fn any_two_of_several_can_be_chosen() {
+    let text = |keys: &str| shown(&thrice(), keys, (120, 36)).text();
+    assert!(text("=").contains("they part at call 2"), "{}", text("="));
+    assert!(text("=h").contains("try 1 failed") || text("=h").contains("try 1 succeeded"), "{}", text("=h"));
+    assert!(text("=<tab>h").contains("all 3 calls are the same, with the same results"), "{}", text("=<tab>h"));
+    assert!(text("=l").contains("there is no newer attempt"));
+}
+
+#[test]
+fn a_call_is_opened_and_left_again() {
+    let text = |keys: &str| shown(&twice(), keys, (120, 36)).text();
+    let opened = text("=<enter>");
+    assert!(opened.contains(" inspector ") && opened.contains("wiki_write · w2"), "{opened}");
+    assert!(text("=<tab><enter>").contains("wiki_write · w1"));
+    assert!(text("=<enter><esc>").contains("attempts compared"));
+    assert!(!text("==").contains("attempts compared"));
+    assert!(!text("=<esc>").contains("attempts compared"));
+    let copied = shown(&twice(), "=y", (120, 36)).copied.concat();
+    assert!(copied.contains(r#""id":"w2""#) && copied.contains("Wiki page `revenue` updated."), "{copied}");
+}
+
+#[test]
+fn differences_are_jumped_to_round_and_round() {
+    let text = |keys: &str| shown(&thrice(), keys, (120, 36)).text();
+    for (keys, place) in [("=gg", "1/4"), ("=gg]", "2/4"), ("=gg]]", "4/4"), ("=gg]]]", "2/4"), ("=gg[", "4/4")] {
+        assert!(text(keys).contains(&format!(" {place} ")), "{keys}: {}", text(keys));
+    }
+}
+
+#[test]
+fn one_attempt_is_not_compared() {
+    let text = |keys: &str| shown(&tape::running(), keys, (120, 36)).text();
+    assert!(text("gg=").contains("has one attempt; there is nothing to compare it with"), "{}", text("gg="));
+    assert!(text("G=").contains("has not run yet"));
+}
+
+#[test]
+fn a_moment_before_the_second_attempt_says_so() {
+    let text = shown(&twice(), "=0", (120, 36)).text();
+    assert!(text.contains("there were not two attempts"), "{text}");
+}
