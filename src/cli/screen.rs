@@ -36,7 +36,10 @@ pub fn recorded(global: &Global, args: &ReplayArgs, timeline: Timeline) -> Resul
         Until::End => tui::Until::End,
     });
     let runtime = runtime(1)?;
-    let left = runtime.block_on(tui::run(timeline, None, options)).map_err(|error| unusable(&error))?;
+    let left = runtime.block_on(tui::run(timeline, None, options));
+    // A reader of a terminal that is gone may never come back.
+    runtime.shutdown_background();
+    let left = left.map_err(|error| unusable(&error))?;
     Ok(after(&left.how, Exit::Ok))
 }
 

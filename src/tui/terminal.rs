@@ -7,6 +7,7 @@ mod osc;
 
 use std::{
     io::{self, Write},
+    os::fd::AsFd as _,
     process::Stdio,
     sync::{
         Once,
@@ -20,11 +21,15 @@ use crossterm::{
 };
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
-use nix::sys::signal::{self, Signal as Unix};
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::signal::{self, Signal as Unix},
+};
 use ratatui::{Terminal as Screen, backend::CrosstermBackend, buffer::Buffer};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal as listen},
-    sync::mpsc,
+    sync::{mpsc, oneshot},
     task::JoinHandle,
     time::Instant,
 };
@@ -199,6 +204,7 @@ pub struct Terminal {
     /// Nothing while another program has the terminal.
     events: Option<Events>,
     signals: Signals,
+    gone: oneshot::Receiver<()>,
     manners: Manners,
     /// The terminal changed its size, and what it shows with it, even if it is back at the size of the last frame.
     resized: bool,
@@ -215,9 +221,18 @@ impl Terminal {
     /// Takes the terminal. Must be called inside a tokio runtime.
     pub fn enter(manners: Manners) -> io::Result<Self> {
         let signals = Signals::new()?;
+        let gone = watch_for_the_end()?;
         take(manners.mouse).inspect_err(|_| restore())?;
         let screen = Screen::new(CrosstermBackend::new(OneWrite::default())).inspect_err(|_| restore())?;
-        Ok(Self { screen, events: Some(Events::new()), signals, manners, resized: false, started: Instant::now() })
+        Ok(Self {
+            screen,
+            events: Some(Events::new()),
+            signals,
+            gone,
+            manners,
+            resized: false,
+            started: Instant::now(),
+        })
     }
 
     /// Starts over with an empty screen. Not `Terminal::clear`: that asks the terminal where its cursor is, and the
@@ -257,6 +272,22 @@ impl Terminal {
             Err(error) => Err(format!("cannot start `{program}`: {error}; set {names} to another program")),
         }
     }
+}
+
+/// Tells when nobody is at the other end of the terminal any more. A hang-up reaches only those whose session it ends,
+/// and crossterm reads the end of its input over and over.
+fn watch_for_the_end() -> io::Result<oneshot::Receiver<()>> {
+    let terminal = io::stdout().as_fd().try_clone_to_owned()?;
+    let (tell, told) = oneshot::channel();
+    // It waits for as long as the program lives, and is one sleeping thread.
+    std::thread::Builder::new().name("terminal".into()).spawn(move || {
+        // Nothing is asked for: only the end is told then.
+        let mut watched = [PollFd::new(terminal.as_fd(), PollFlags::empty())];
+        while let Err(Errno::EINTR | Errno::EAGAIN) = poll(&mut watched, PollTimeout::NONE) {}
+        // Nobody listens once the screen was left.
+        let _ = tell.send(());
+    })?;
+    Ok(told)
 }
 
 impl Drop for Terminal {
@@ -317,6 +348,7 @@ impl World for Terminal {
         let input = tokio::select! {
             biased;
             signal = self.signals.next() => signal,
+            _ = &mut self.gone => Input::Closed,
             event = Events::next(&mut self.events) => match event {
                 Some(Ok(event)) => translate(event),
                 Some(Err(_)) | None => Input::Closed,

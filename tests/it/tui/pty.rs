@@ -1,6 +1,13 @@
 //! The program on a real terminal: it starts, draws, follows a resize, and gives the terminal back.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    fs::File,
+    io::Read as _,
+    path::Path,
+    process::Command,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use nix::sys::signal::Signal;
 use portable_pty::PtySize;
@@ -216,4 +223,41 @@ fn a_unit_is_not_stepped_without_a_screen() {
     let mut session = Session::open(&["step", "dbt-all", "--ui", "lines"]);
     session.shows("stepping needs the screen");
     assert_eq!(session.child.wait().unwrap().exit_code(), 2);
+}
+
+#[test]
+fn a_terminal_that_is_gone_ends_the_program_without_a_signal() {
+    // The terminal is not that of the program's session, so nobody sends it a hang-up.
+    let pty = nix::pty::openpty(None, None).unwrap();
+    let slave = File::from(pty.slave);
+    let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures/success_tools.jsonl");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ingestdeck"))
+        .args(["replay", "--ui", "tui"])
+        .arg(capture)
+        .env("TERM", "xterm-256color")
+        .stdin(slave.try_clone().unwrap())
+        .stderr(slave.try_clone().unwrap())
+        .stdout(slave)
+        .spawn()
+        .unwrap();
+    let mut master = File::from(pty.master);
+    let mut seen = Vec::new();
+    while memchr::memmem::find(&seen, b"\x1b[?2026l").is_none() {
+        let mut buffer = [0; 4096];
+        let count = master.read(&mut buffer).unwrap();
+        seen.extend_from_slice(&buffer[..count]);
+    }
+    drop(master);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            None if Instant::now() < deadline => std::thread::yield_now(),
+            None => {
+                child.kill().unwrap();
+                panic!("it still runs, without anybody to see it");
+            }
+        }
+    };
+    assert!(!status.success(), "{status}");
 }
