@@ -15,3 +15,4 @@ mod screens;
 mod script;
 mod session;
 mod tape;
+mod time;
