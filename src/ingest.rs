@@ -2,7 +2,7 @@
 //!
 //! The way through it, in order: [`project`] finds and reads `ktx.yaml`; [`mod@plan`] cuts the sources of its connections
 //! into units with the adapters of [`source`]; [`attempt`] gives a runner the prompt and the tools of one try, checks
-//! what it wrote and moves it into the project, whole or not at all.
+//! what it wrote and moves it into the project, whole or not at all. [`desk`] has the same tools without an attempt.
 //!
 //! It must not know who runs the agent, nor that there is a tape or a screen.
 

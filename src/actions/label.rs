@@ -11,19 +11,21 @@ use super::{
 use crate::decode::{Raw, content_text};
 
 /// Arguments that tell one call of a tool from another, most telling first.
-const TELLING: [&str; 12] = [
+const TELLING: [&str; 14] = [
     "path",
     "file_path",
     "rawPath",
     "key",
     "query",
     "sourceName",
+    "sql",
     "name",
     "source",
     "pattern",
     "url",
     "summary",
     "text",
+    "connectionId",
 ];
 
 /// One line about an action.

@@ -27,9 +27,9 @@ use crate::{
 };
 
 /// Size of a cell, in SVG units.
-const CELL: (f32, f32) = (8.4, 18.0);
+const CELL: (f32, f32) = (8.4, 17.0);
 
-/// Time that the screen gets after the last key.
+/// Time that the screen gets after the last key and the last frame.
 const SETTLING: Duration = Duration::from_millis(200);
 
 /// Room around the screen.
@@ -82,15 +82,15 @@ struct Picture {
     buffer: Buffer,
     keys: VecDeque<Key>,
     started: Instant,
-    /// When it is left: some time after the last key, so that whatever that set in motion is done.
-    leaves: Option<Instant>,
+    /// When it is left: some time after the last frame, so that whatever the keys set in motion is done.
+    leaves: Instant,
     ends: bool,
 }
 
 impl Picture {
     fn new((width, height): (u16, u16), keys: VecDeque<Key>, ends: bool) -> Self {
         let buffer = Buffer::empty(Rect::new(0, 0, width, height));
-        Self { buffer, keys, started: Instant::now(), leaves: None, ends }
+        Self { buffer, keys, started: Instant::now(), leaves: Instant::now() + SETTLING, ends }
     }
 }
 
@@ -103,8 +103,7 @@ impl World for Picture {
         match self.keys.pop_front() {
             Some(key) => Input::Key(key),
             None if self.ends => {
-                let leaves = *self.leaves.get_or_insert_with(|| Instant::now() + SETTLING);
-                tokio::time::sleep_until(leaves).await;
+                tokio::time::sleep_until(self.leaves).await;
                 Input::Closed
             }
             None => future::pending().await,
@@ -114,6 +113,7 @@ impl World for Picture {
     fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer)) -> io::Result<()> {
         self.buffer.reset();
         paint(&mut self.buffer);
+        self.leaves = Instant::now() + SETTLING;
         Ok(())
     }
 
@@ -193,7 +193,7 @@ fn run(out: &mut String, cell: &Cell, text: &str, (column, row): (u16, u16), len
     let weight = if cell.modifier.contains(Modifier::BOLD) { " font-weight=\"bold\"" } else { "" };
     let faint = if cell.modifier.contains(Modifier::DIM) { " opacity=\"0.6\"" } else { "" };
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    let base = y + 13.5;
+    let base = y + 13.0;
     let _ = writeln!(
         out,
         "<text x=\"{x:.1}\" y=\"{base:.1}\" fill=\"{front}\" textLength=\"{wide:.1}\" lengthAdjust=\"spacingAndGlyphs\"{weight}{faint}>{text}</text>"

@@ -178,3 +178,45 @@ impl Executor for Sessions {
         verdict
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Mismatch;
+
+    fn sessions() -> Sessions {
+        let args = session::SessionArgs { fork: true, model: Some("sonnet".into()), ..session::SessionArgs::default() };
+        Sessions {
+            launch: SessionLaunch {
+                program: Program { exe: "claude".into(), prefix: Vec::new(), scripted: false },
+                cwd: "/".into(),
+                unit: UNIT.into(),
+                attempt: 1,
+                prompt: "Read it.".into(),
+                args,
+                use_api_billing: false,
+                mismatch: Mismatch::Error,
+                locks: Locks::new("/locks"),
+                recorder: Arc::new(Nowhere),
+                amendment: None,
+            },
+        }
+    }
+
+    #[test]
+    fn a_person_answers_in_the_session_or_adds_to_the_prompt() {
+        let plain = sessions().amended(None);
+        assert_eq!((plain.prompt.as_str(), plain.args.fork), ("Read it.", true));
+        let amendment = Amendment { feedback: Some("Slowly.".into()), ..Amendment::default() };
+        let told = sessions().amended(Some(&amendment));
+        assert_eq!((told.prompt.as_str(), told.args.model.as_deref()), ("Read it.\n\nSlowly.", Some("sonnet")));
+        let resumed =
+            Amendment { resume: Some("s".into()), model: Some("opus".into()), step_budget: Some(3), ..amendment };
+        let launch = sessions().amended(Some(&resumed));
+        assert_eq!(launch.prompt, "Continue with the following feedback: Slowly.");
+        assert_eq!((launch.args.resume.as_deref(), launch.args.fork), (Some("s"), false));
+        assert_eq!((launch.args.model.as_deref(), launch.args.max_turns), (Some("opus"), Some(3)));
+        let silent = sessions().amended(Some(&Amendment { feedback: None, ..resumed }));
+        assert_eq!(silent.prompt, "Continue with the task");
+    }
+}

@@ -1,7 +1,12 @@
 //! The settings in force, and the screen's options that follow from them.
 
+use std::{
+    io::Read as _,
+    path::{Path, PathBuf},
+};
+
 use crate::{
-    config::{Config, Layers, Notify, Value, Vars, When, paths::UserDirs},
+    config::{Config, Layers, Notify, Origin, Setting, Value, Vars, When, paths::UserDirs},
     tui,
 };
 
@@ -53,12 +58,11 @@ pub fn screen(global: &Global, config: &Config) -> Result<tui::Options, Failure>
         Color::Never => tui::ColorChoice::Never,
     };
     let ascii = *config.ui.ascii || tui::theme::wants_ascii(variable);
-    let theme = tui::Theme::new(theme_name(&config.ui.theme, variable), choice.resolve(variable), ascii)
-        .map_err(|error| Failure::usage(format!("{error} (ui.theme, {})", config.ui.theme.origin)))?;
+    let theme = theme(&config.ui.theme, choice.resolve(variable), ascii, variable)?;
     let overrides: tui::Overrides =
         config.chords().into_iter().map(|(action, chords)| (action, tui::keymap::Chords::Many(chords))).collect();
     let keymap = tui::Keymap::new(&overrides).map_err(|errors| {
-        let sentences: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let sentences: Vec<String> = errors.iter().map(|error| placed(config, error)).collect();
         Failure::usage(sentences.join("; "))
     })?;
     Ok(tui::Options {
@@ -73,6 +77,48 @@ pub fn screen(global: &Global, config: &Config) -> Result<tui::Options, Failure>
         passed: config.claude.pass_env.value.clone(),
         until: None,
     })
+}
+
+/// A sentence about keys, headed by the lines of the settings that it is about.
+fn placed(config: &Config, error: &tui::KeymapError) -> String {
+    let places = error.actions().into_iter().filter_map(|action| config.keys.get(action));
+    let places: Vec<String> = places.map(|setting| setting.origin.to_string()).collect();
+    if places.is_empty() { error.to_string() } else { format!("{error} ({})", places.join(", ")) }
+}
+
+/// Most bytes of a theme file.
+const THEME_BYTES: u64 = 64 * 1024;
+
+/// A theme by its name, or from the file that is named by its path.
+fn theme(
+    set: &Setting<String>,
+    color: tui::ColorLevel,
+    ascii: bool,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<tui::Theme, Failure> {
+    let wrong = |why: String| Failure::usage(format!("{why} (ui.theme, {})", set.origin));
+    let name = theme_name(set, &variable);
+    if !name.contains('/') && !name.ends_with(".toml") {
+        return tui::Theme::new(name, color, ascii).map_err(|error| wrong(error.to_string()));
+    }
+    let path = theme_path(name, &set.origin, variable("HOME"));
+    let unreadable = |cause: String| wrong(format!("cannot read the theme {}: {cause}", path.display()));
+    let file = std::fs::File::open(&path).map_err(|error| unreadable(error.to_string()))?;
+    let mut text = String::new();
+    let read = file.take(THEME_BYTES + 1).read_to_string(&mut text).map_err(|error| unreadable(error.to_string()))?;
+    if read as u64 > THEME_BYTES {
+        return Err(unreadable(format!("it is larger than {THEME_BYTES} bytes")));
+    }
+    tui::Theme::parse(name, &text, color, ascii).map_err(|error| wrong(error.to_string()))
+}
+
+/// `~/` is the home directory; other relative paths of a settings file start beside it.
+fn theme_path(name: &str, origin: &Origin, home: Option<String>) -> PathBuf {
+    match (name.strip_prefix("~/"), home, origin) {
+        (Some(rest), Some(home), _) => Path::new(&home).join(rest),
+        (_, _, Origin::User { path, .. }) => path.parent().unwrap_or(Path::new("")).join(name),
+        _ => PathBuf::from(name),
+    }
 }
 
 fn manners(config: &Config, variable: impl Fn(&str) -> Option<String>) -> Result<tui::Manners, Failure> {

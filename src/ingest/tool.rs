@@ -153,6 +153,8 @@ pub(crate) struct Tools {
     bench: Arc<Bench>,
     transcript: Option<Arc<Transcript>>,
     offer: Vec<(&'static Entry, schema::Schema)>,
+    /// Held by the one call that may change something: edits read before they write.
+    turn: Mutex<()>,
 }
 
 impl Tools {
@@ -160,7 +162,7 @@ impl Tools {
     pub(crate) fn new(bench: Arc<Bench>, transcript: Option<Arc<Transcript>>) -> Self {
         let useful = TOOLS.iter().filter(|tool| (tool.offered)(&bench));
         let offer = useful.map(|tool| (tool, (tool.schema)())).collect();
-        Self { bench, transcript, offer }
+        Self { bench, transcript, offer, turn: Mutex::default() }
     }
 
     fn answer(&self, call: &ToolCall) -> ToolReply {
@@ -183,6 +185,7 @@ impl Tools {
                 ));
             }
         };
+        let _turn = (!tool.read_only).then(|| self.turn.lock().unwrap_or_else(PoisonError::into_inner));
         if tool.guarded && self.bench.kept().ledger.is_empty() {
             let text = format!(
                 "{} is locked: call record_verification_ledger first, then call it again with the same arguments.",

@@ -112,7 +112,7 @@ actions! {
     Open "open" Move View "open" "open or unfold what is selected";
     Inspect "inspect" Move View "inspect" "everything about the unit, and back";
     Compare "compare" Move View "compare" "two attempts side by side, and back";
-    Tab "tab" Move View "panel" "panel by number";
+    Tab "tab" Move View "panel" "panel or pane by number";
     Counterpart "counterpart" Move View "match" "from a call to its result and back";
     Back "back" Move View "back" "one level back; never leaves";
     Retry "retry" Units View "retry" "new attempt at the unit";
@@ -153,6 +153,7 @@ actions! {
     Breakpoints "breakpoints" Time View "breakpoints" "breakpoints; Enter switches, x deletes";
     CommandLine "command" Screen View "command" "type a time, a condition or any action";
     Help "help" Screen View "help" "this page";
+    Grid "grid" Screen View "grid" "live panes of units; and back";
     Log "log" Screen View "log" "the run's remarks";
     Copy "copy" Screen View "copy" "copy what is selected";
     CopyName "copy-name" Screen View "copy name" "copy the unit's key or resume line";

@@ -248,6 +248,14 @@ pub fn wants(model: &Model, story: &Story, cache: &Cache) -> Wants {
         }
         Some(View::Compare(view)) => compare(view, story, cache, plan.body, &mut wants),
         Some(View::Inspect(view)) => inspect(view, story, cache, plan.body, &mut wants),
+        Some(View::Grid) => {
+            for (place, area) in model.grid.panes(plan.body) {
+                let Some(slot) = model.grid.slots.get(place) else { continue };
+                let Some((_, Some(attempt))) = slot.subject(story) else { continue };
+                let height = usize::from(super::layout::stream_list(area, Some(attempt)).0.height);
+                wants.rows.extend(story.rows(attempt.lane).iter().skip(slot.list.offset).take(height));
+            }
+        }
         Some(View::Help(_) | View::Log(_) | View::Causes(_) | View::Breakpoints(_)) => {}
         None => {
             if let (Some(_), Some((_, attempt))) = (plan.stream, model.attempt(story)) {

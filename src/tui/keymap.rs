@@ -58,6 +58,18 @@ pub enum KeymapError {
     Unbound(&'static str),
 }
 
+impl KeymapError {
+    /// Actions whose keys it is about, so that a reader can be led to where they were set.
+    pub fn actions(&self) -> Vec<&str> {
+        match self {
+            Self::Toml(_) => Vec::new(),
+            Self::UnknownAction(action) | Self::Key { action, .. } => vec![action],
+            Self::Conflict { first, second, .. } => vec![first, second],
+            Self::Unbound(action) => vec![action],
+        }
+    }
+}
+
 /// What a key led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {

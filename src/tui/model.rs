@@ -7,6 +7,7 @@ mod amend;
 mod causes;
 pub mod compare;
 mod extent;
+mod grid;
 mod hold;
 pub mod inspect;
 mod list;
@@ -20,6 +21,7 @@ pub use amend::{Amending, Field};
 pub use causes::{CauseLine, Causes};
 pub use compare::Compare;
 pub use extent::Extent;
+pub use grid::{Grid, Slot, Towards};
 pub use hold::{CallId, Editor, Purpose, Typing};
 pub use inspect::{Inspect, Panel, Side};
 pub use list::{List, scrolled};
@@ -99,6 +101,8 @@ pub struct Model {
     pub time: Millis,
     /// Counts over all units.
     pub totals: Totals,
+    /// Panes of several units.
+    pub grid: Grid,
     /// What is left.
     ahead: Ahead,
 }
@@ -285,6 +289,7 @@ impl Model {
             now: Duration::ZERO,
             time: Millis(0),
             totals: Totals::default(),
+            grid: Grid::default(),
             ahead: Ahead::default(),
         }
     }
@@ -372,7 +377,16 @@ impl Model {
         self.ahead.settle(&story.state, &self.totals, self.time);
         self.drop_stale_question(story);
         let plan = self.plan(story);
-        self.settle_selection(story, plan.unit_rows());
+        if matches!(self.views.last(), Some(View::Grid)) {
+            self.grid.settle(story, plan.body);
+            // Orders are about the focused pane, whatever the table hides.
+            if let Some(unit) = self.grid.unit().filter(|unit| *unit != self.deck.unit) {
+                (self.deck.unit, self.deck.attempt) = (unit, None);
+            }
+            (self.deck.chosen, self.deck.settled, self.deck.hidden_by) = (self.deck.unit, self.deck.unit, None);
+        } else {
+            self.settle_selection(story, plan.unit_rows());
+        }
 
         let lane = self.attempt(story).map(|(_, attempt)| attempt.lane);
         if lane != self.deck.lane {
@@ -389,6 +403,7 @@ impl Model {
             Some(View::Compare(view)) => view.settle(plan.body),
             Some(View::Inspect(view)) => view.settle(story, plan.body),
             Some(View::Log(list)) => list.settle(story.remarks().len(), body),
+            Some(View::Grid) => {}
             Some(View::Breakpoints(list)) => list.settle(self.breakpoints.len(), body),
             Some(View::Causes(view)) => {
                 let above = super::view::causes::head(plan.body_rows());

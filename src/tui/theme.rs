@@ -67,13 +67,14 @@ const FILES: &[(&str, &str)] = &[
     ("dark", include_str!("../../assets/themes/dark.toml")),
     ("light", include_str!("../../assets/themes/light.toml")),
     ("high-contrast", include_str!("../../assets/themes/high-contrast.toml")),
+    ("color-blind", include_str!("../../assets/themes/color-blind.toml")),
 ];
 
 /// A theme that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ThemeError {
     /// No such theme.
-    #[error("unknown theme `{name}`; choose one of {known}")]
+    #[error("unknown theme `{name}`; choose one of {known}, or name a file by its path")]
     Unknown {
         /// What was asked for.
         name: String,
@@ -170,9 +171,10 @@ impl Theme {
         Self::parse(name, text, color, ascii)
     }
 
-    fn parse(name: &str, text: &str, color: ColorLevel, ascii: bool) -> Result<Self, ThemeError> {
+    /// A theme of a user: the text of a file called `name`.
+    pub fn parse(name: &str, text: &str, color: ColorLevel, ascii: bool) -> Result<Self, ThemeError> {
         let invalid = |cause: String| ThemeError::Invalid { name: name.to_owned(), cause };
-        let file: File = toml::from_str(text).map_err(|error| invalid(error.to_string()))?;
+        let file: File = toml::from_str(text).map_err(|error| invalid(at_line(text, &error)))?;
         if let Some(unknown) = file.roles.keys().find(|role| !Role::ALL.iter().any(|known| known.name() == *role)) {
             return Err(invalid(format!("no role is named `{unknown}`")));
         }
@@ -189,6 +191,12 @@ impl Theme {
     pub fn style(&self, role: Role) -> Style {
         self.styles.get(role as usize).copied().unwrap_or_default()
     }
+}
+
+fn at_line(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    format!("line {line}: {}", error.message().replace('\n', " "))
 }
 
 fn style(words: &str) -> Result<Style, String> {
@@ -406,7 +414,10 @@ mod tests {
             Theme::new(name, ColorLevel::Full, false).unwrap_or_else(|error| panic!("{error}"));
         }
         let error = Theme::new("neon", ColorLevel::Full, false).unwrap_err();
-        assert_eq!(error.to_string(), "unknown theme `neon`; choose one of dark, light, high-contrast");
+        assert_eq!(
+            error.to_string(),
+            "unknown theme `neon`; choose one of dark, light, high-contrast, color-blind, or name a file by its path"
+        );
         assert!(Theme::parse("x", "[roles]\ntext = ''", ColorLevel::Full, false).is_err());
         assert!(Theme::parse("x", "[roles]\nnope = ''", ColorLevel::Full, false).is_err());
     }

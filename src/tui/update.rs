@@ -21,6 +21,7 @@ mod causes;
 pub(super) mod command;
 mod compare;
 pub(super) mod find;
+pub(super) mod grid;
 mod handout;
 pub(super) mod hold;
 mod inspect;
@@ -109,7 +110,12 @@ fn press(model: &mut Model, story: &Story, key: Key) -> Vec<Effect> {
         Lookup::Action(Action::Tab) => {
             let chord = std::mem::take(&mut model.pending);
             let number = model.keymap.chords(Action::Tab).position(|keys| keys == chord);
-            inspect::panel(model, number.unwrap_or_default());
+            let number = number.unwrap_or_default();
+            if matches!(model.views.last(), Some(View::Grid)) {
+                model.grid.choose(number);
+            } else {
+                inspect::panel(model, number);
+            }
             Vec::new()
         }
         Lookup::Action(action) => {
@@ -141,6 +147,9 @@ fn press(model: &mut Model, story: &Story, key: Key) -> Vec<Effect> {
 }
 
 fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
+    if grid::act(model, story, action) {
+        return Vec::new();
+    }
     let page = isize::try_from(page(model, story)).unwrap_or(1).max(1);
     if orders::is_too_late(model, action) {
         return Vec::new();
@@ -181,6 +190,7 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
             listing::change(model, story, action);
         }
         Action::Help => toggle(model, View::Help(List::default()), |view| matches!(view, View::Help(_))),
+        Action::Grid => grid::toggle(model),
         Action::Causes => toggle(model, View::Causes(Causes::default()), |view| matches!(view, View::Causes(_))),
         Action::Log => toggle(model, View::Log(List::following()), |view| matches!(view, View::Log(_))),
         Action::Retry if matches!(model.views.last(), Some(View::Causes(_))) => causes::retry(model, story),
@@ -308,6 +318,8 @@ fn step(model: &mut Model, story: &Story, by: isize) {
         Some(View::Log(list)) => list.step(by, story.remarks().len()),
         Some(View::Breakpoints(list)) => list.step(by, model.breakpoints.len()),
         Some(View::Causes(view)) => view.list.step(by, view.lines.len()),
+        // Its keys are its own.
+        Some(View::Grid) => {}
         Some(View::Help(list)) => list.offset = list.offset.saturating_add_signed(by),
         None if model.deck.focus == Pane::Units => {
             let row = model.unit_row().saturating_add_signed(by);
@@ -345,6 +357,7 @@ fn ends(model: &mut Model, story: &Story, last: bool) {
         Some(View::Log(list)) => go(list, story.remarks().len()),
         Some(View::Breakpoints(list)) => go(list, model.breakpoints.len()),
         Some(View::Causes(view)) => go(&mut view.list, view.lines.len()),
+        Some(View::Grid) => {}
         Some(View::Help(list)) => list.offset = if last { usize::MAX } else { 0 },
         None if model.deck.focus == Pane::Units => choose(model, story, if last { usize::MAX } else { 0 }),
         None => {
@@ -369,7 +382,7 @@ fn sideways(model: &mut Model, story: &Story, by: isize) {
         Some(View::Inspect(view)) => inspect::sideways(view, story, by),
         Some(View::Compare(_)) => compare::sideways(model, story, by > 0),
         Some(View::Entry(view)) => view.turn(story, by),
-        Some(View::Help(_) | View::Log(_) | View::Causes(_) | View::Breakpoints(_)) => {}
+        Some(View::Help(_) | View::Log(_) | View::Causes(_) | View::Breakpoints(_) | View::Grid) => {}
         None => {
             model.deck.auto = false;
             if let (Some((index, _)), Some(unit)) = (model.attempt(story), model.unit(story)) {
@@ -411,7 +424,7 @@ fn open(model: &mut Model, story: &Story) {
             }
             return;
         }
-        None => {
+        Some(View::Grid) | None => {
             model.deck.auto = false;
             let Some(unit) = model.unit(story) else { return };
             let Some((index, attempt)) = model.attempt(story) else {
@@ -420,6 +433,10 @@ fn open(model: &mut Model, story: &Story) {
                 return;
             };
             match model.deck.focus {
+                _ if !model.views.is_empty() => {
+                    model.grid.look(Some(unit));
+                    View::Transcript(Transcript { unit: unit.key.clone(), attempt: index, list: List::following() })
+                }
                 Pane::Units => {
                     View::Transcript(Transcript { unit: unit.key.clone(), attempt: index, list: List::following() })
                 }

@@ -11,6 +11,7 @@ pub mod compare;
 pub mod dialog;
 pub mod entry;
 pub mod footer;
+pub mod grid;
 pub mod header;
 pub mod help;
 pub mod inspect;
@@ -111,6 +112,7 @@ pub fn draw(scene: &Scene<'_>, buf: &mut Buffer) {
         Some(View::Inspect(view)) => inspect::draw(scene, view, plan.body, buf),
         Some(View::Help(list)) => help::draw(scene, list, plan.body, buf),
         Some(View::Log(list)) => log::draw(scene, list, plan.body, buf),
+        Some(View::Grid) => grid::draw(scene, plan.body, buf),
         Some(View::Breakpoints(list)) => breakpoints::draw(scene, list, plan.body, buf),
         Some(View::Causes(view)) => causes::draw(scene, view, plan.body, buf),
     }

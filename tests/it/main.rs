@@ -12,6 +12,7 @@ mod journey;
 mod mcp;
 mod real_ingest;
 mod replay;
+mod screenshots;
 mod scripted;
 mod session;
 mod store;

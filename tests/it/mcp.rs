@@ -154,3 +154,43 @@ fn what_cannot_be_served_is_refused_in_one_sentence() {
     }
     assert_eq!(place.run(&["mcp"]).done(), "", "a client that leaves at once is no error");
 }
+
+#[test]
+fn garbage_between_messages_costs_nothing() {
+    use std::io::Write as _;
+
+    let place = place();
+    let mut child = place.command(&["mcp"]);
+    child.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "hand", "version": "1"}}});
+    let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+        "name": "sql_execution", "arguments": {"connectionId": "shop", "sql": "SELECT total FROM orders"}}});
+    let lines = [
+        hello.to_string().into_bytes(),
+        ready.to_string().into_bytes(),
+        b"not json".to_vec(),
+        b"\xff\xfe{\"jsonrpc\"".to_vec(),
+        vec![b'['; 100_000],
+        vec![b'x'; 17 * 1024 * 1024],
+        br#"{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":5}}"#.to_vec(),
+        call.to_string().into_bytes(),
+    ];
+    for line in lines {
+        stdin.write_all(&line).unwrap();
+        stdin.write_all(b"\n").unwrap();
+    }
+    drop(stdin);
+    // What was asked is answered, although the client says no more.
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let answers: Vec<Value> =
+        String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |id: u64| answers.iter().find(|answer| answer["id"] == id).unwrap();
+    assert_eq!(of(0)["result"]["protocolVersion"], "2025-06-18");
+    assert!(of(9)["error"]["code"].is_i64());
+    assert!(of(1)["result"]["content"][0]["text"].as_str().unwrap().contains("| 9.5 |"));
+}

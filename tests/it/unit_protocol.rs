@@ -441,6 +441,34 @@ async fn a_session_is_resumed_under_its_id() {
     assert!(facts.result.unwrap().errors.unwrap().contains("No conversation found"));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+async fn a_resumed_session_spends_from_a_budget_of_its_own() {
+    let scene = Scene::new();
+    let read = || Turn::blocks([tool("mcp__ktx__wiki_read", json!({"key": "x"}))]);
+    let api =
+        Api::start([Route::any([read(), read(), read(), Turn::says("first"), read(), Turn::says("second"), read()])]);
+    scene.run(scene.claude(), Some(&api)).await;
+    let bill = |tape: &Memory| {
+        let lines = tape.of('o').into_iter().filter_map(|line| serde_json::from_slice::<Value>(&line).ok());
+        lines.filter_map(|line| line["total_cost_usd"].as_f64()).last().unwrap()
+    };
+    let first = bill(&scene.tape);
+    let id = scene.tape.started().argv.iter().find_map(|word| word.strip_prefix("--session-id=").map(str::to_owned));
+    let launch = |dollars| UnitLaunch {
+        amendment: Some(Amendment { resume: id.clone(), ..Amendment::default() }),
+        prompt: "Continue.".into(),
+        max_budget_usd: Some(dollars),
+        ..scene.claude()
+    };
+    // Less than the session has cost, more than its going on costs.
+    let (facts, _) = scene.run(launch(first * 0.9), Some(&api)).await;
+    assert_eq!(facts.result.unwrap().text.as_deref(), Some("second"));
+    assert!(bill(&scene.tape) > first, "its bill has both in it");
+    let (facts, _) = scene.run(launch(first / 100.0), Some(&api)).await;
+    assert_eq!(stop_reason(&facts.result.unwrap()), StopReason::Budget);
+}
+
 /// Short waits for programs that are expected to misbehave.
 const QUICK: Patience = Patience {
     rung: Duration::from_millis(200),

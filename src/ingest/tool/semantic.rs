@@ -1,11 +1,14 @@
 //! What the tools of the semantic layer share: which connection is meant, and how they decline.
 
+use std::{path::Path, time::Duration};
+
 use serde_json::{Value, json};
 
 use super::{Bench, miss, refusal};
 use crate::{
     ingest::{
-        layer::{Doc, FindError, Layer},
+        database::{self, Most},
+        layer::{self, Doc, FindError, Kind, Layer, maps},
         project::nearest,
         reach::Reached,
         schema::shown,
@@ -13,6 +16,9 @@ use crate::{
     },
     units::ToolReply,
 };
+
+/// How long the database may take to say what a source is made of.
+const PROBE: Duration = Duration::from_secs(5);
 
 impl Bench {
     /// The semantic layer as this attempt sees it.
@@ -115,8 +121,46 @@ pub(super) fn proved(bench: &Bench, connection: &str, name: &str, doc: &Doc) -> 
     }
     let mut sources = bench.layer().sources(connection)?;
     sources.put(name, doc.clone());
-    let found = crate::ingest::layer::judge(name, doc, &sources);
-    if found.errors.is_empty() { Ok(found.warnings) } else { Err(No::invalid(found.errors)) }
+    let found = layer::judge(name, doc, &sources);
+    if !found.errors.is_empty() {
+        return Err(No::invalid(found.errors));
+    }
+    let mut warnings = found.warnings;
+    if let Some(path) = bench.connection(connection).ok().and_then(|reached| reached.database.as_deref()) {
+        warnings.extend(probe(path, name, doc));
+    }
+    Ok(warnings)
+}
+
+/// What the database says about the table or query of a source. It may know better than we: its word is a warning.
+fn probe(path: &Path, name: &str, doc: &Doc) -> Option<String> {
+    let text = |key: &str| doc.get(key).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty());
+    let sql = match (Kind::of(doc), text("sql"), text("table")) {
+        (Kind::Sql, Some(sql), _) => format!("SELECT * FROM (\n{}\n) LIMIT 0", sql.trim_end_matches(';')),
+        (Kind::Table, _, Some(table)) => format!("SELECT * FROM {} LIMIT 0", quoted(table)),
+        _ => return None,
+    };
+    let most = Most { rows: 0, chars: 0 };
+    match database::ask(path, PROBE, move |connection| database::query(connection, &sql, most)) {
+        Err(error) => Some(format!("{}: the database says: {error}", shown(name))),
+        Ok(found) => {
+            let has = |name: &str| found.headers.iter().any(|header| header.eq_ignore_ascii_case(name));
+            let plain = maps(doc, "columns").filter(|column| column.get("expr").is_none());
+            let names = plain.filter_map(|column| column.get("name")?.as_str());
+            let missing: Vec<String> =
+                names.filter(|name| !has(name)).map(|name| format!("`{}`", shown(name))).collect();
+            let headers = found.headers.iter().take(30).map(|name| shown(name)).collect::<Vec<_>>().join(", ");
+            (!missing.is_empty()).then(|| {
+                format!("{}: the database has no column {}; it has {headers}", shown(name), missing.join(", "))
+            })
+        }
+    }
+}
+
+/// `main.orders` as SQL that means nothing but a name.
+fn quoted(table: &str) -> String {
+    let parts = table.split('.').map(|part| format!("\"{}\"", part.trim_matches('"').replace('"', "\"\"")));
+    parts.collect::<Vec<_>>().join(".")
 }
 
 /// Answers that a source is not there, with the one that was likely meant.

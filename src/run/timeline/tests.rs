@@ -13,7 +13,8 @@ use crate::{
     tape::{
         Body, Millis, Note, UnitKey, entry,
         note::{
-            AttemptEnded, AttemptStarted, CallDecision, Cause, Outcome, PlannedUnit, RunPlanned, StopReason, Verdict,
+            Amendment, AttemptEnded, AttemptStarted, CallDecision, Cause, Outcome, PlannedUnit, RunPlanned, StopReason,
+            Verdict,
         },
     },
 };
@@ -159,6 +160,58 @@ fn a_run() -> Vec<Recorded> {
         note(Some(("a", 2)), &ended(Outcome::Succeeded)),
         out("b", 1, &call("t9")),
     ]
+}
+
+/// An attempt in session `s`, billed by a release.
+fn billed(number: u32, release: &str, resume: Option<&str>, bill: f64) -> Vec<Recorded> {
+    let amendment = resume.map(|resume| Amendment { resume: Some(resume.into()), ..Amendment::default() });
+    let started = Note::AttemptStarted(Box::new(AttemptStarted { amendment, ..AttemptStarted::default() }));
+    let init = format!(
+        r#"{{"type":"system","subtype":"init","session_id":"s","claude_code_version":"{release}","tools":[],"mcp_servers":[]}}"#
+    );
+    let result =
+        format!(r#"{{"type":"result","subtype":"success","is_error":false,"session_id":"s","total_cost_usd":{bill}}}"#);
+    vec![note(Some(("a", number)), &started), out("a", number, &init), out("a", number, &result)]
+}
+
+#[test]
+fn what_a_session_had_cost_before_is_not_counted_again() {
+    let costs = |release: &str, resume: Option<&str>| -> Vec<u32> {
+        let attempts =
+            [billed(1, release, None, 0.25), billed(2, release, resume, 0.75), billed(3, release, resume, 1.0)];
+        let timeline = played(timeline(attempts.concat(), 3, false));
+        let attempts = &timeline.story().state.units[0].attempts;
+        attempts.iter().map(|attempt| (attempt.cost_usd.unwrap() * 100.0).round() as u32).collect()
+    };
+    assert_eq!(costs("2.1.330", Some("s")), [25, 50, 25]);
+    assert_eq!(costs("2.1.277 (Claude Code)", Some("s")), [25, 50, 25]);
+    assert_eq!(costs("2.1.223", Some("s")), [25, 75, 100], "older releases begin anew");
+    assert_eq!(costs("2.1.330", Some("another")), [25, 75, 100]);
+    assert_eq!(costs("2.1.330", None), [25, 75, 100]);
+    assert_eq!(costs("?", Some("s")), [25, 75, 100]);
+}
+
+#[test]
+fn what_a_person_denies_is_a_denial_and_no_failure() {
+    let decided = |decision| {
+        let note_of = Note::CallDecided { tool_use_id: Some("t1".into()), decision, input: None, reason: None };
+        vec![
+            out("a", 1, INIT),
+            out("a", 1, &call("t1")),
+            note(Some(("a", 1)), &note_of),
+            out("a", 1, &answer("t1", true)),
+        ]
+    };
+    for (decision, counts, end) in
+        [(CallDecision::Denied, (0, 1), RowEnd::Denied), (CallDecision::Allowed, (1, 0), RowEnd::Failed)]
+    {
+        let timeline = played(timeline(decided(decision), 3, false));
+        let story = timeline.story();
+        let attempt = &story.state.units[0].attempts[0];
+        assert_eq!((attempt.failures, attempt.denials), counts, "{decision:?}");
+        let row = story.rows(attempt.lane).iter().find(|row| row.kind == RowKind::Tool).unwrap();
+        assert_eq!(row.end(story.state.entries), end);
+    }
 }
 
 #[test]

@@ -50,6 +50,9 @@ pub(super) fn of(call: &ToolUse<'_>) -> Option<Write> {
         };
         list.items().into_iter().filter_map(pair).collect::<Vec<_>>()
     };
+    let removed = || (input.get("delete")?.0 == "true").then_some(Effect::Removed);
+    // The definition comes as an object, and is shown as one.
+    let source = || Some(Effect::Whole(serde_json::to_string_pretty(&input.get("source")?.value()).ok()?));
     let path = || text("file_path").or_else(|| text("path")).or_else(|| text("notebook_path"));
     let (to, effect) = match label::short_name(&call.name).to_ascii_lowercase().as_str() {
         "wiki_write" => {
@@ -61,7 +64,11 @@ pub(super) fn of(call: &ToolUse<'_>) -> Option<Write> {
             (text("key"), effect)
         }
         "wiki_remove" => (text("key"), Effect::Removed),
-        "sl_write_source" => (text("sourceName"), Effect::Whole(text("yaml").or_else(|| text("content"))?)),
+        "sl_write_source" => (text("sourceName"), removed().or_else(source)?),
+        "sl_edit_source" => {
+            let places = || input.get("yaml_edits").map(|places| Effect::Places(pairs(places, "oldText", "newText")));
+            (text("sourceName"), removed().or_else(places)?)
+        }
         "write" => (path(), Effect::Whole(text("content")?)),
         "edit" => (path(), Effect::Places(vec![(text("old_string")?, text("new_string")?)])),
         "multiedit" => (path(), Effect::Places(pairs(input.get("edits")?, "old_string", "new_string"))),
@@ -204,6 +211,16 @@ mod tests {
         assert_eq!(write("Edit", edit), Some(Write { to: "/a".into(), effect: places.clone() }));
         let replace = r#"{"key":"arr","summary":"s","replacements":[{"oldText":"a","newText":"b"},{"bad":1}]}"#;
         assert_eq!(write("mcp__ktx__wiki_write", replace), Some(Write { to: "arr".into(), effect: places }));
+        let source = r#"{"connectionId":"c","sourceName":"s","source":{"name":"s"}}"#;
+        assert_eq!(write("mcp__ktx__sl_write_source", source), whole("s", "{\n  \"name\": \"s\"\n}"));
+        let places = Effect::Places(vec![("a".into(), "b".into())]);
+        let edit = r#"{"sourceName":"s","yaml_edits":[{"oldText":"a","newText":"b"}]}"#;
+        assert_eq!(write("mcp__ktx__sl_edit_source", edit), Some(Write { to: "s".into(), effect: places }));
+        for name in ["mcp__ktx__sl_write_source", "mcp__ktx__sl_edit_source"] {
+            let gone = Some(Write { to: "s".into(), effect: Effect::Removed });
+            assert_eq!(write(name, r#"{"sourceName":"s","delete":true}"#), gone);
+            assert_eq!(write(name, r#"{"sourceName":"s"}"#), None);
+        }
         for (name, input) in [("Read", r#"{"file_path":"/a"}"#), ("Write", "[]"), ("Edit", r#"{"file_path":"/a"}"#)] {
             assert_eq!(write(name, input), None, "{name}");
         }

@@ -21,6 +21,8 @@ pub enum View {
     Help(List),
     /// The run's remarks.
     Log(List),
+    /// Panes of several units.
+    Grid,
     /// Conditions that time stops at.
     Breakpoints(List),
     /// What is left, and failures by cause.

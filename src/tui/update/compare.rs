@@ -22,7 +22,7 @@ pub(super) fn open(model: &mut Model, story: &Story) {
         Some(View::Transcript(Transcript { unit, .. }) | View::Entry(EntryView { unit, .. })) => {
             story.state.units.iter().find(|known| known.key == *unit)
         }
-        Some(View::Causes(_)) => super::orders::target(model, story),
+        Some(View::Causes(_) | View::Grid) => super::orders::target(model, story),
         None => model.unit(story),
     };
     let Some(unit) = unit else { return };

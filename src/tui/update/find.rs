@@ -41,7 +41,7 @@ fn go(model: &mut Model, story: &Story, forward: bool, here: bool) -> Vec<Effect
         None => len.saturating_sub(1),
     };
     let (over, from) = match model.views.last() {
-        Some(View::Help(_) | View::Breakpoints(_)) => return Vec::new(),
+        Some(View::Help(_) | View::Breakpoints(_) | View::Grid) => return Vec::new(),
         Some(View::Log(list)) => {
             let remarks = story.remarks();
             let from = before(list.selected, remarks.len());
@@ -127,7 +127,7 @@ fn land(model: &mut Model, story: &Story, place: usize) {
         }
         Some(View::Log(list)) => list.select(place, story.remarks().len()),
         Some(View::Causes(view)) => view.list.select(place, view.lines.len()),
-        Some(View::Help(_) | View::Breakpoints(_)) => {}
+        Some(View::Help(_) | View::Breakpoints(_) | View::Grid) => {}
         None if model.deck.focus == Pane::Units => choose(model, story, place),
         None => {
             let len = model.deck.lane.map_or(0, |lane| story.rows(lane).len());
@@ -150,7 +150,7 @@ pub(super) fn failure(model: &mut Model, story: &Story, forward: bool) {
         return;
     }
     let hit = match model.views.last() {
-        Some(View::Help(_) | View::Inspect(_) | View::Compare(_) | View::Breakpoints(_)) => return,
+        Some(View::Help(_) | View::Inspect(_) | View::Compare(_) | View::Breakpoints(_) | View::Grid) => return,
         Some(View::Causes(_)) => return super::causes::next(model, forward),
         Some(View::Log(list)) => {
             let remarks = story.remarks();

@@ -27,7 +27,7 @@ pub(super) fn hand_out(model: &mut Model, story: &Story, tool: Tool) -> Vec<Effe
             view.lane(story).map(|lane| attempt(story, lane, Some(view.list.selected), tool))
         }
         Some(View::Entry(view)) => Some(entry(view, tool)),
-        Some(View::Causes(_)) => {
+        Some(View::Causes(_) | View::Grid) => {
             let latest = orders::target(model, story).and_then(Unit::latest);
             latest.map(|shown| attempt(story, shown.lane, None, tool))
         }

@@ -35,7 +35,7 @@ pub(super) fn open(model: &mut Model, story: &Story) {
             };
             Inspect::new(unit.clone(), attempt.unwrap_or_default(), action)
         }
-        Some(View::Compare(_)) => {
+        Some(View::Compare(_) | View::Grid) => {
             super::compare::enter(model);
             return;
         }
@@ -198,7 +198,8 @@ pub(super) fn counterpart(model: &mut Model, story: &Story) {
                 None => Some("this line has no counterpart"),
             },
         },
-        Some(View::Help(_) | View::Log(_) | View::Causes(_) | View::Compare(_) | View::Breakpoints(_)) | None => None,
+        Some(View::Help(_) | View::Log(_) | View::Causes(_) | View::Compare(_) | View::Breakpoints(_) | View::Grid)
+        | None => None,
     };
     if let Some(words) = missing {
         model.say(words);

@@ -40,6 +40,12 @@ pub(super) fn click(model: &mut Model, story: &Story, x: u16, y: u16) -> Vec<Eff
                 list.select(list.offset + row, story.remarks().len());
             }
         }
+        Some(View::Grid) => {
+            let panes = model.grid.panes(plan.body);
+            if let Some((place, _)) = panes.into_iter().find(|(_, area)| area.contains(at)) {
+                model.grid.choose(place);
+            }
+        }
         Some(View::Breakpoints(list)) => {
             if let Some(row) = clicked(layout::inner(plan.body)) {
                 list.select(list.offset + row, model.breakpoints.len());
@@ -112,7 +118,12 @@ pub(super) fn wheel(model: &mut Model, story: &Story, x: u16, y: u16, down: bool
     if plan.bar.contains(at) && model.editor.is_none() {
         return time::turn_wheel(model, story, plan.bar, down);
     }
-    if model.views.is_empty() {
+    if matches!(model.views.last(), Some(View::Grid)) {
+        let panes = model.grid.panes(plan.body);
+        if let Some((place, _)) = panes.into_iter().find(|(_, area)| area.contains(at)) {
+            super::grid::scroll(model, story, Some((place, WHEEL)), down);
+        }
+    } else if model.views.is_empty() {
         let under = [(plan.units, Pane::Units), (plan.stream, Pane::Stream)];
         let Some((_, pane)) = under.into_iter().find(|(area, _)| area.is_some_and(|area| area.contains(at))) else {
             return Vec::new();

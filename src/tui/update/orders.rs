@@ -191,6 +191,7 @@ pub(super) fn copy(model: &Model, story: &Story) -> Vec<Effect> {
         Some(View::Inspect(view)) => super::inspect::copy(view, story),
         Some(View::Compare(view)) => super::compare::copy(view, story),
         Some(View::Help(_) | View::Breakpoints(_)) => Vec::new(),
+        Some(View::Grid) => copy_name(model, story),
         None if model.deck.focus == Pane::Units => copy_name(model, story),
         None => {
             let Some(lane) = model.deck.lane else { return Vec::new() };

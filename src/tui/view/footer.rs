@@ -77,6 +77,12 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
     let over = scene.story.state.units.get(model.deck.unit).is_some_and(|unit| unit.status.is_over());
     let mut actions = match model.views.last() {
         Some(View::Help(_)) => vec![Action::Back],
+        Some(View::Grid) => {
+            let order = if failed && model.live { Action::Retry } else { Action::Stop };
+            let order = (model.live && (failed || !over)).then_some(order);
+            let rest = [Action::NextPane, Action::Zoom, Action::NextFailure];
+            [Action::Back, Action::Open].into_iter().chain(order).chain(rest).collect()
+        }
         Some(View::Breakpoints(_)) => vec![Action::Back, Action::Open, Action::Stop, Action::CommandLine],
         Some(View::Causes(_)) => vec![Action::Back, Action::Open, Action::Retry, Action::NextFailure, Action::Search],
         Some(View::Log(_)) => vec![Action::Back, Action::Open, Action::Search, Action::NextFailure],

@@ -10,7 +10,7 @@ use crate::{
         cache::{RowId, RowLine},
         document::{Document, Writer},
         layout,
-        model::Pane,
+        model::{List, Pane},
         text,
         theme::{Role, row_role, status_role},
     },
@@ -95,20 +95,24 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) {
     let title = title(scene, unit, attempt);
     let pieces: Vec<_> = title.iter().map(|(role, text)| (*role, text.as_str())).collect();
     let inside = pane(scene, area, focus, &pieces, &[(Role::Paused, &right)], buf);
-    let Some((_, attempt)) = attempt else {
-        waiting(scene, unit, inside, buf);
-        return;
-    };
+    match attempt {
+        Some((_, attempt)) => self::rows(scene, attempt, &model.deck.stream, focus, area, buf),
+        None => waiting(scene, unit, inside, buf),
+    }
+}
+
+/// Paints the rows of an attempt inside a pane, and below them what is being written or how it ended.
+pub fn rows(scene: &Scene<'_>, attempt: &Attempt, list: &List, focus: bool, area: Rect, buf: &mut Buffer) {
     let (rows, below) = layout::stream_list(area, Some(attempt));
     let all = scene.story.rows(attempt.lane);
     if all.is_empty() {
         Pen::row(scene, buf, rows).put(Role::Dim, "nothing has arrived yet");
     }
-    let visible = all.iter().enumerate().skip(model.deck.stream.offset);
+    let visible = all.iter().enumerate().skip(list.offset);
     for (y, (index, row)) in (rows.y..rows.bottom()).zip(visible) {
         let line = Rect { y, height: 1, ..rows };
         self::row(scene, row, line, buf);
-        if index == model.deck.stream.selected && (focus || !model.deck.stream.follow) {
+        if index == list.selected && (focus || !list.follow) {
             let role = if focus { Role::Selected } else { Role::Resting };
             buf.set_style(line, scene.theme.style(role));
         }
@@ -138,7 +142,8 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) {
     }
 }
 
-fn waiting(scene: &Scene<'_>, unit: &Unit, area: Rect, buf: &mut Buffer) {
+/// Paints what is known of a unit that has not begun.
+pub fn waiting(scene: &Scene<'_>, unit: &Unit, area: Rect, buf: &mut Buffer) {
     let mut lines = vec![(Role::Dim, "not started yet".to_owned())];
     if let Some(planned) = &unit.planned {
         if !planned.why.is_empty() {

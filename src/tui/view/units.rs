@@ -21,7 +21,7 @@ use crate::{
 /// Columns of the pane from which on the last action of a unit is shown.
 const ROOMY: u16 = 90;
 /// Silence of a running unit that is worth a warning.
-const SILENCE: u64 = 10_000;
+pub const SILENCE: u64 = 10_000;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Column {

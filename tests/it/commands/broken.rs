@@ -110,13 +110,25 @@ fn no_claude_an_old_one_and_one_without_a_login() {
 #[test]
 fn settings_that_do_not_hold() {
     let place = Place::new();
+    place.write("huge.toml", " ".repeat(70_000));
     for (toml, sentence) in [
         ("x = [", "not valid TOML"),
         ("[claude]\nmodel = 3\n", "claude.model must be a text in quotes, not 3"),
         ("[retry]\nfactor = -1\n", "retry.factor must be a number from 1 to 100, not -1"),
         ("[ui]\ntheme = \"neon\"\n", "unknown theme `neon`; choose one of"),
-        ("[keys]\nquit = \"r\"\n", "key `r` is bound to both `retry` and `quit`"),
-        ("[keys]\nfly = \"r\"\n", "unknown action `fly` in [keys]"),
+        (
+            "[keys]\nquit = \"r\"\n",
+            "key `r` is bound to both `retry` and `quit`; give one of them another key in [keys] (user config.toml:2)",
+        ),
+        (
+            "[keys]\nfly = \"r\"\n",
+            "unknown action `fly` in [keys]; the help (`?`) lists the names (user config.toml:2)",
+        ),
+        ("[ui]\ntheme = \"./none.toml\"\n", "cannot read the theme ./none.toml: No such file"),
+        ("[ui]\ntheme = \"config.toml\"\n", "theme `config.toml` is not valid: line 1: "),
+        ("[ui]\ntheme = \"huge.toml\"\n", "cannot read the theme huge.toml: it is larger than 65536 bytes"),
+        ("[ui]\nnotify = \"command\"\n", "no command is set; name a program in ui.notify_command"),
+        ("[ui]\nnotify = \"loud\"\n", "ui.notify must be \"off\" or \"bell\""),
     ] {
         place.write("config.toml", toml);
         for command in [&["config", "show"][..], &["demo", "--ui", "none"]] {
@@ -125,6 +137,13 @@ fn settings_that_do_not_hold() {
             assert!(said.contains(sentence), "{toml}: {said}");
         }
     }
+    // A theme of one's own stands beside the settings, wherever the program is started.
+    place.write(
+        "own/mine.toml",
+        include_str!("../../../assets/themes/light.toml").replace("failed = \"160 bold\"", "failed = \"#ff00ff\""),
+    );
+    place.write("own/config.toml", "[ui]\ntheme = \"./mine.toml\"\n");
+    place.run(&["config", "show", "--config", "own/config.toml"]).done();
     let ran = place.run(&["config", "show", "--config", "none.toml"]);
     assert!(ran.refused(2).contains("none.toml"), "{ran:?}");
     place.write("config.toml", "[cluade]\nmodel = \"x\"\n");

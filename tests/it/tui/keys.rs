@@ -1,10 +1,18 @@
 //! What keys, the mouse and time do.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
+use crossterm::event::KeyCode;
 use ingestdeck::{
+    replay::FileSource,
+    run::Timeline,
     tape::{Note, note::Level},
-    tui::{Command, Exit, Left, LiveHandle, Until, world::Input},
+    tui::{
+        Command, Exit, Keymap, Left, LiveHandle, Overrides, Until,
+        action::Action,
+        key::{self, Key},
+        world::Input,
+    },
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -350,31 +358,22 @@ fn a_record_that_shrinks_or_breaks_is_told_and_nothing_panics() {
     assert!(script.text().contains("lines: "), "{}", script.text());
 }
 
-fn any_key() -> impl Strategy<Value = String> {
-    let named = [
-        "<enter>",
-        "<esc>",
-        "<tab>",
-        "<s-tab>",
-        "<home>",
-        "<end>",
-        "<pagedown>",
-        "<pageup>",
-        "<c-d>",
-        "<c-u>",
-        "<c-l>",
-        "<c-z>",
-        "<space>",
-        "<lt>",
-        "<backspace>",
-        "<c-s>",
-        "gg",
-        "漢",
+/// Keys of the table, each as often as the others, and some that mean nothing or are typed.
+fn any_keys() -> impl Strategy<Value = Vec<Key>> {
+    let keymap = Keymap::new(&Overrides::new()).unwrap();
+    let chords = Action::ALL.iter().flat_map(|action| keymap.chords(*action).map(<[Key]>::to_vec));
+    let chords: Vec<Vec<Key>> = chords.collect();
+    let other = prop_oneof![
+        any::<char>().prop_map(|char| Key::plain(KeyCode::Char(char))),
+        prop::sample::select(vec!["漢", "<c-x>", "<a-q>", "<f24>", "<del>", "<s-up>"])
+            .prop_map(|name| key::parse(name).unwrap()[0]),
     ];
-    prop_oneof![
-        3 => prop::sample::select("jkGhlzrRx][/nNfFoOtC.,}{>0$?LyYmqsedEP".chars().map(String::from).collect::<Vec<_>>()),
-        2 => prop::sample::select(named.map(String::from).to_vec()),
-    ]
+    let chord = prop_oneof![6 => prop::sample::select(chords), 1 => other.prop_map(|key| vec![key])];
+    prop::collection::vec(chord, 0..40).prop_map(|chords| chords.concat())
+}
+
+fn pressed(keys: Vec<Key>, size: (u16, u16)) -> Script {
+    keys.into_iter().fold(Script::new("", size), |script, key| script.input(Input::Key(key)))
 }
 
 proptest! {
@@ -382,7 +381,7 @@ proptest! {
 
     #[test]
     fn no_keys_at_any_size_do_harm(
-        keys in prop::collection::vec(any_key(), 0..40),
+        keys in any_keys(),
         width in 0..140_u16,
         height in 0..50_u16,
         clicks in prop::collection::vec((0..140_u16, 0..50_u16, any::<bool>()), 0..4),
@@ -391,7 +390,7 @@ proptest! {
         speed in prop_oneof![Just(None), Just(Some(64.0))],
     ) {
         let tape = if held { hold::held() } else { tape::running() };
-        let mut script = Script::new(&keys.concat(), (width, height));
+        let mut script = pressed(keys, (width, height));
         for (x, y, down) in clicks {
             script = script.input(Input::Click(x, y)).input(Input::Wheel(x, y, down)).input(Input::Resize(y, x));
         }
@@ -407,5 +406,28 @@ proptest! {
         };
         prop_assert!(exit.timeline.story().state.entries <= tape.entries());
         prop_assert!(exit.timeline.known() <= tape.entries());
+    }
+
+    /// Whatever is pressed on whatever record: no panic, and the record is as it was.
+    #[test]
+    fn no_keys_change_a_record(
+        keys in any_keys(),
+        record in prop::sample::select(vec![
+            "tapes/demo.jsonl",
+            "tapes/real.jsonl",
+            "captures/success_tools.jsonl",
+            "captures/subagent_foreground.jsonl",
+            "captures/ondisk_session.jsonl",
+            "captures/partial_messages.jsonl",
+        ]),
+        size in prop::sample::select(vec![(40, 12), (80, 24), (120, 36)]),
+    ) {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(record);
+        let before = std::fs::read(&path).unwrap();
+        let timeline = Timeline::new(Box::new(FileSource::open(&path).unwrap()));
+        let (_, exit) = play(timeline, None, options(), pressed(keys, size));
+        let state = &exit.timeline.story().state;
+        prop_assert!(state.entries as usize <= memchr::memchr_iter(b'\n', &before).count() + 1);
+        prop_assert!(std::fs::read(&path).unwrap() == before);
     }
 }

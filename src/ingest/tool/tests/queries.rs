@@ -137,3 +137,28 @@ fn one_look_finds_tables_and_columns_too() {
     let broken = desk.text("discover_data", json!({"query": "customer"}));
     assert!(broken.contains("connection `shop` cannot be searched: file is not a database"), "{broken}");
 }
+
+#[test]
+fn sources_are_held_against_the_database_that_they_are_about() {
+    let desk = desk();
+    desk.text("record_verification_ledger", json!({"summary": "x"}));
+    let write = |more: Value| {
+        let mut source = json!({"name": "s", "grain": ["id"], "columns": [{"name": "ID", "type": "number"}, {"name": "id", "type": "number"}]});
+        source.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        desk.text("sl_write_source", json!({"connectionId": "shop", "sourceName": "s", "source": source}))
+    };
+    let texts = [
+        write(json!({"table": "orders"})),
+        write(
+            json!({"table": "main.orders", "columns": [{"name": "id", "type": "number"}, {"name": "totl", "type": "number"},
+            {"name": "day", "type": "time", "expr": "date(at)"}]}),
+        ),
+        write(json!({"table": "nowhere"})),
+        write(json!({"table": "orders\"; DROP TABLE orders; --"})),
+        write(json!({"sql": "SELECT id FROM orders -- all of them"})),
+        write(json!({"sql": "SELECT 1 AS id) ; DROP TABLE orders; SELECT (1"})),
+        write(json!({"sql": "DELETE FROM orders"})),
+    ];
+    insta::assert_snapshot!(texts.join("\n----\n"));
+    assert!(desk.text("sql_execution", sql("SELECT count(*) FROM orders")).contains("| 5002 |"));
+}

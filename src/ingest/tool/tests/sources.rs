@@ -202,6 +202,22 @@ fn a_source_that_somebody_changed_is_not_overwritten() {
 }
 
 #[test]
+fn edits_at_the_same_time_lose_nothing() {
+    let desk = layered();
+    std::thread::scope(|scope| {
+        for n in 0..8 {
+            let desk = &desk;
+            scope.spawn(move || {
+                let edits = json!([{"oldText": "columns:\n", "newText": format!("columns:\n  - {{name: c{n}, type: time}}\n")}]);
+                desk.text("sl_edit_source", on("customers", json!({"yaml_edits": edits})));
+            });
+        }
+    });
+    let text = desk.text("sl_read_source", on("customers", json!({})));
+    assert!((0..8).all(|n| text.contains(&format!("name: c{n},"))), "{text}");
+}
+
+#[test]
 fn long_sources_come_in_pages_that_join_to_the_whole() {
     let desk = layered();
     let columns: String = (0..3_000).map(|n| format!("  - {{name: c{n}, type: number}}\n")).collect();

@@ -1,0 +1,433 @@
+//! Live panes of several units: which units, in which places, and what of each is on screen.
+//!
+//! A unit keeps its place while it has one. What runs comes first; a failure stays until somebody has looked at it.
+
+use std::collections::HashSet;
+
+use ratatui::layout::Rect;
+
+use super::{is_failure, list::List};
+use crate::{
+    run::state::{Attempt, LaneId, RunState, Story, Unit, UnitStatus},
+    tape::Millis,
+    tui::layout,
+};
+
+/// Panes at most.
+const MOST: usize = 9;
+/// Least columns and rows of a pane.
+const LEAST: (u16, u16) = (36, 8);
+/// Rows are twice as high as columns are wide, and lines are long: so many columns a row look right.
+const SHAPE: f64 = 4.0;
+
+/// Live panes of several units.
+#[derive(Clone, Debug, Default)]
+pub struct Grid {
+    /// The pane with the focus.
+    pub focus: usize,
+    /// The focused pane alone.
+    pub zoom: bool,
+    /// The panes.
+    pub slots: Vec<Slot>,
+    /// Who had each place last: at a moment of the past units are missing, and come back to their places.
+    places: Vec<Slot>,
+    /// True once somebody chose a pane. It then keeps its unit, whatever else runs.
+    chosen: bool,
+    /// Attempts whose failure somebody has looked at.
+    seen: HashSet<LaneId>,
+    /// What the places were given by: entries, units, places.
+    moment: Option<(u64, usize, usize)>,
+}
+
+/// A pane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// Its unit, by index.
+    pub unit: usize,
+    /// Rows of its newest attempt.
+    pub list: List,
+    /// Whose rows `list` is about.
+    lane: Option<LaneId>,
+}
+
+/// A direction on the screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Towards {
+    /// Left.
+    Left,
+    /// Right.
+    Right,
+    /// Up.
+    Up,
+    /// Down.
+    Down,
+}
+
+impl Slot {
+    fn new(unit: usize) -> Self {
+        Self { unit, list: List::following(), lane: None }
+    }
+
+    /// Its unit and the attempt that it shows.
+    pub fn subject<'a>(&self, story: &'a Story) -> Option<(&'a Unit, Option<&'a Attempt>)> {
+        let unit = story.state.units.get(self.unit)?;
+        Some((unit, unit.latest()))
+    }
+
+    /// Rows of its attempt.
+    pub fn len(&self, story: &Story) -> usize {
+        self.lane.map_or(0, |lane| story.rows(lane).len())
+    }
+}
+
+impl Grid {
+    /// The unit of the focused pane.
+    pub fn unit(&self) -> Option<usize> {
+        self.slots.get(self.focus).map(|slot| slot.unit)
+    }
+
+    /// Gives the focus to a pane, if there is one of that number.
+    pub fn choose(&mut self, slot: usize) {
+        if slot < self.slots.len() {
+            self.focus = slot;
+            self.chosen = true;
+        }
+    }
+
+    /// The next pane, or the one before.
+    pub fn step(&mut self, forward: bool) {
+        let len = self.slots.len().max(1);
+        self.choose(if forward { (self.focus + 1) % len } else { (self.focus + len - 1) % len });
+    }
+
+    /// The nearest pane in a direction.
+    pub fn go(&mut self, towards: Towards, body: Rect) {
+        if self.panes(body).len() < 2 {
+            return self.step(matches!(towards, Towards::Right | Towards::Down));
+        }
+        let middle = |area: Rect| {
+            (i32::from(area.x) + i32::from(area.width) / 2, (i32::from(area.y) + i32::from(area.height) / 2) * 2)
+        };
+        let panes = self.panes(body);
+        let Some((_, here)) = panes.iter().find(|(slot, _)| *slot == self.focus) else { return };
+        let (x, y) = middle(*here);
+        let away = |area: Rect| {
+            let (dx, dy) = (middle(area).0 - x, middle(area).1 - y);
+            let (along, across) = match towards {
+                Towards::Left => (-dx, dy),
+                Towards::Right => (dx, dy),
+                Towards::Up => (-dy, dx),
+                Towards::Down => (dy, dx),
+            };
+            (along > 0 && across.abs() <= along * 4).then_some(along + across.abs())
+        };
+        let nearest = panes.iter().filter_map(|(slot, area)| Some((away(*area)?, *slot))).min();
+        if let Some((_, slot)) = nearest {
+            self.choose(slot);
+        }
+    }
+
+    /// True when nobody has looked at the failure of a pane.
+    pub fn is_news(&self, unit: &Unit) -> bool {
+        is_failure(unit.status) && unit.latest().is_some_and(|attempt| !self.seen.contains(&attempt.lane))
+    }
+
+    /// Panes on screen with their areas.
+    pub fn panes(&self, body: Rect) -> Vec<(usize, Rect)> {
+        if self.slots.is_empty() {
+            return Vec::new();
+        }
+        if self.zoom || capacity(body) < 2 {
+            return vec![(self.focus, body)];
+        }
+        arrange(self.slots.len(), body).into_iter().enumerate().collect()
+    }
+
+    /// Gives places to units when the story moved or the size changed, and brings every pane into range.
+    pub fn settle(&mut self, story: &Story, body: Rect) {
+        let places = capacity(body).clamp(2, MOST).min(story.state.units.len());
+        let moment = (story.state.entries, story.state.units.len(), places);
+        if let Some(unit) = self.unit().filter(|_| self.chosen) {
+            self.look(story.state.units.get(unit));
+        }
+        if self.moment != Some(moment) {
+            self.moment = Some(moment);
+            self.fill(&story.state, places);
+        }
+        self.focus = self.focus.min(self.slots.len().saturating_sub(1));
+        let panes = self.panes(body);
+        for (place, slot) in self.slots.iter_mut().enumerate() {
+            let attempt = story.state.units.get(slot.unit).and_then(Unit::latest);
+            let lane = attempt.map(|attempt| attempt.lane);
+            if slot.lane != lane {
+                (slot.lane, slot.list) = (lane, List::following());
+            }
+            let area = panes.iter().find(|(shown, _)| *shown == place).map(|(_, area)| *area);
+            let height = area.map_or(1, |area| usize::from(layout::stream_list(area, attempt).0.height));
+            let len = slot.len(story);
+            slot.list.settle(len, height);
+        }
+    }
+
+    /// Somebody looks at a unit: its failure is no news any more.
+    pub fn look(&mut self, unit: Option<&Unit>) {
+        if let Some(attempt) = unit.filter(|unit| is_failure(unit.status)).and_then(Unit::latest) {
+            self.seen.insert(attempt.lane);
+        }
+    }
+
+    fn fill(&mut self, state: &RunState, places: usize) {
+        let wanted = self.wanted(state, places);
+        for (place, slot) in self.places.iter_mut().zip(&self.slots) {
+            *place = *slot;
+        }
+        let mut slots: Vec<Option<Slot>> = vec![None; places];
+        for (place, slot) in slots.iter_mut().zip(&self.places) {
+            *place = wanted.contains(&slot.unit).then_some(*slot);
+        }
+        let placed = |slots: &[Option<Slot>], unit: usize| slots.iter().flatten().any(|slot| slot.unit == unit);
+        // Who comes at the same time stands in plan order.
+        let mut strangers: Vec<usize> = wanted.into_iter().filter(|unit| !placed(&slots, *unit)).collect();
+        strangers.sort_unstable();
+        for unit in strangers {
+            if let Some(free) = slots.iter_mut().find(|slot| slot.is_none()) {
+                let before = self.places.iter().find(|slot| slot.unit == unit).copied();
+                *free = Some(before.unwrap_or_else(|| Slot::new(unit)));
+            }
+        }
+        self.slots = slots.into_iter().flatten().collect();
+        let kept = self.places.split_off(self.slots.len().min(self.places.len()));
+        self.places.clone_from(&self.slots);
+        self.places.extend(kept.into_iter().filter(|slot| !self.slots.iter().any(|now| now.unit == slot.unit)));
+    }
+
+    /// The units that are worth a pane, the most first.
+    fn wanted(&self, state: &RunState, places: usize) -> Vec<usize> {
+        let has_place = |unit: usize| self.places.iter().any(|slot| slot.unit == unit);
+        let mut ranks: [Vec<(bool, Millis, usize)>; 4] = Default::default();
+        let [running, failed, waiting, ended] = &mut ranks;
+        let mut queued = Vec::new();
+        for (index, unit) in state.units.iter().enumerate() {
+            let stranger = !has_place(index);
+            let Some(attempt) = unit.latest() else {
+                // Of those that have not begun, the first are enough, and those that wait in a pane already.
+                if queued.len() < places || !stranger {
+                    queued.push((stranger, Millis(0), index));
+                }
+                continue;
+            };
+            // Newest first: what ended last is what somebody may still want to see.
+            let age = Millis(u64::MAX - attempt.ended_at.unwrap_or(attempt.last_at).0);
+            match unit.status {
+                UnitStatus::Running | UnitStatus::Held => running.push((stranger, attempt.started_at, index)),
+                UnitStatus::Waiting | UnitStatus::Queued => waiting.push((stranger, age, index)),
+                _ if self.is_news(unit) => failed.push((false, age, index)),
+                _ => ended.push((stranger, age, index)),
+            }
+        }
+        for rank in ranks.iter_mut().chain([&mut queued]) {
+            if rank.len() > places {
+                rank.select_nth_unstable(places);
+                rank.truncate(places);
+            }
+            rank.sort_unstable();
+        }
+        let [running, failed, waiting, ended] = ranks;
+        let pinned = self.unit().filter(|unit| self.chosen && *unit < state.units.len());
+        // Failures keep their places, but never so many that nothing is seen of what runs.
+        let kept = failed.len().min(places / 2);
+        let first_runs = running.len().min(places - kept);
+        let order = running[..first_runs].iter().chain(&failed).chain(&running[first_runs..]);
+        let rest = waiting.iter().chain(&ended).chain(&queued);
+        let mut wanted = Vec::with_capacity(places);
+        for unit in pinned.into_iter().chain(order.chain(rest).map(|(.., unit)| *unit)) {
+            if wanted.len() == places {
+                break;
+            }
+            if !wanted.contains(&unit) {
+                wanted.push(unit);
+            }
+        }
+        wanted
+    }
+}
+
+/// Panes that have room in `body`.
+fn capacity(body: Rect) -> usize {
+    (usize::from(body.width / LEAST.0) * usize::from(body.height / LEAST.1)).min(MOST)
+}
+
+/// Areas of so many panes: rows of equal height, in each of them panes of equal width.
+fn arrange(count: usize, body: Rect) -> Vec<Rect> {
+    let most = usize::from(body.width / LEAST.0).max(1);
+    let fits = |columns: &usize| count.div_ceil(*columns) <= usize::from(body.height / LEAST.1).max(1);
+    let misshapen = |columns: usize| {
+        let (columns, rows) = (columns, count.div_ceil(columns));
+        let width = f64::from(body.width) / f64::from(u16::try_from(columns).unwrap_or(1));
+        let height = f64::from(body.height) / f64::from(u16::try_from(rows).unwrap_or(1));
+        let gaps = columns * rows - count;
+        (width / height.max(1.0) / SHAPE).ln().abs() + f64::from(u16::try_from(gaps).unwrap_or(1)) * 0.2
+    };
+    let columns = (1..=most.min(count)).filter(fits).min_by(|a, b| misshapen(*a).total_cmp(&misshapen(*b)));
+    let columns = columns.unwrap_or(1);
+    let rows = count.div_ceil(columns);
+    let mut areas = Vec::with_capacity(count);
+    for row in 0..rows {
+        let here = columns.min(count - row * columns);
+        let (y, height) = share(body.y, body.height, row, rows);
+        areas.extend((0..here).map(|column| {
+            let (x, width) = share(body.x, body.width, column, here);
+            Rect { x, y, width, height }
+        }));
+    }
+    areas
+}
+
+/// The part of `length` that falls to one of `parts`.
+fn share(from: u16, length: u16, part: usize, parts: usize) -> (u16, u16) {
+    let at = |part: usize| u16::try_from(usize::from(length) * part / parts.max(1)).unwrap_or(length);
+    (from + at(part), at(part + 1) - at(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BODY: Rect = Rect { x: 0, y: 2, width: 120, height: 33 };
+
+    fn unit(lane: u32, status: UnitStatus, at: u64) -> Unit {
+        let attempt = Attempt {
+            lane: LaneId(lane),
+            started_at: Millis(at),
+            last_at: Millis(at + 5),
+            ended_at: status.is_over().then_some(Millis(at + 5)),
+            ..Attempt::default()
+        };
+        let attempts = if status == UnitStatus::Queued { Vec::new() } else { vec![attempt] };
+        Unit {
+            key: format!("u{lane}").as_str().into(),
+            planned: None,
+            status,
+            attempts,
+            retry_at: None,
+            holding: false,
+        }
+    }
+
+    fn story(entries: u64, statuses: &[UnitStatus]) -> Story {
+        let units = statuses.iter().enumerate();
+        let units = units.map(|(lane, status)| unit(u32::try_from(lane).unwrap(), *status, 10 * lane as u64)).collect();
+        Story::new(RunState { units, entries, ..RunState::default() }, Vec::new(), Vec::new())
+    }
+
+    fn units(grid: &Grid) -> Vec<usize> {
+        grid.slots.iter().map(|slot| slot.unit).collect()
+    }
+
+    use UnitStatus::{Failed as F, Queued as Q, Running as R, Succeeded as S};
+
+    #[test]
+    fn panes_keep_their_places_as_units_end_and_begin() {
+        let small = Rect { x: 0, y: 0, width: 80, height: 21 };
+        let mut grid = Grid::default();
+        grid.settle(&story(1, &[R, R, Q, Q, Q, Q]), small);
+        assert_eq!(units(&grid), [0, 1, 2, 3]);
+        grid.settle(&story(2, &[S, R, R, Q, Q, Q]), small);
+        assert_eq!(units(&grid), [0, 1, 2, 3], "what ended stays while there is room");
+        grid.settle(&story(3, &[S, S, S, R, R, Q]), small);
+        assert_eq!(units(&grid), [4, 1, 2, 3], "what ended first makes room");
+    }
+
+    #[test]
+    fn a_failure_stays_until_somebody_looks_at_it() {
+        let small = Rect { x: 0, y: 0, width: 80, height: 21 };
+        let mut grid = Grid::default();
+        grid.settle(&story(1, &[R, R, R, R, Q, Q, Q, Q]), small);
+        grid.settle(&story(2, &[S, F, R, R, R, R, R, R]), small);
+        assert_eq!(units(&grid), [4, 1, 2, 3]);
+        assert!(grid.is_news(&unit(1, F, 10)));
+        grid.choose(1);
+        let after = story(3, &[S, F, R, R, R, R, R, R]);
+        grid.settle(&after, small);
+        assert!(!grid.is_news(&after.state.units[1]), "it has the focus");
+        assert_eq!(units(&grid)[1], 1, "what has the focus is not pulled away");
+        grid.choose(0);
+        grid.settle(&story(4, &[S, F, R, R, R, R, R, R]), small);
+        assert_eq!(units(&grid), [4, 5, 2, 3], "then it makes room");
+    }
+
+    #[test]
+    fn many_failures_leave_half_of_the_panes_to_what_runs() {
+        let small = Rect { x: 0, y: 0, width: 80, height: 21 };
+        let mut grid = Grid::default();
+        grid.settle(&story(1, &[F, F, F, F, R, R, R]), small);
+        let shown = units(&grid);
+        assert_eq!(shown.iter().filter(|unit| **unit < 4).count(), 2);
+        assert!(shown.contains(&3) && shown.contains(&2), "the newest: {shown:?}");
+    }
+
+    #[test]
+    fn arrows_go_to_the_pane_that_is_there() {
+        let mut grid = Grid::default();
+        grid.settle(&story(1, &[R; 9]), BODY);
+        assert_eq!(grid.panes(BODY).len(), 9);
+        for (towards, there) in [
+            (Towards::Right, 1),
+            (Towards::Down, 4),
+            (Towards::Left, 3),
+            (Towards::Up, 0),
+            (Towards::Up, 0),
+            (Towards::Left, 0),
+        ] {
+            grid.go(towards, BODY);
+            assert_eq!(grid.focus, there, "{towards:?}");
+        }
+        grid.zoom = true;
+        grid.go(Towards::Right, BODY);
+        assert_eq!(grid.panes(BODY), [(1, BODY)]);
+    }
+
+    proptest! {
+        #[test]
+        fn panes_fill_the_body_and_never_overlap(
+            count in 1..=9_usize, width in 36..300_u16, height in 8..100_u16,
+        ) {
+            let body = Rect { x: 3, y: 2, width, height };
+            prop_assume!(count <= capacity(body));
+            let areas = arrange(count, body);
+            prop_assert_eq!(areas.len(), count);
+            prop_assert_eq!(areas.iter().map(|area| area.area()).sum::<u32>(), body.area());
+            for (index, area) in areas.iter().enumerate() {
+                prop_assert!(area.width >= LEAST.0 && area.height >= LEAST.1, "{area:?}");
+                prop_assert!(areas[index + 1..].iter().all(|other| area.intersection(*other).is_empty()));
+            }
+        }
+
+        #[test]
+        fn whatever_happens_no_unit_has_two_panes_and_none_moves_without_need(
+            moments in prop::collection::vec(prop::collection::vec(0..5_u8, 0..14), 1..12),
+            keys in prop::collection::vec(0..12_usize, 12),
+        ) {
+            let statuses = [Q, R, S, F, UnitStatus::Waiting];
+            let mut grid = Grid::default();
+            for (entries, (moment, key)) in moments.iter().zip(keys).enumerate() {
+                let before = units(&grid);
+                let statuses: Vec<_> = moment.iter().map(|status| statuses[usize::from(*status)]).collect();
+                grid.settle(&story(entries as u64, &statuses), BODY);
+                let after = units(&grid);
+                prop_assert_eq!(after.len(), statuses.len().min(MOST));
+                for (place, unit) in after.iter().enumerate() {
+                    prop_assert!(*unit < statuses.len());
+                    prop_assert_eq!(after.iter().position(|other| other == unit), Some(place));
+                    if let Some(was) = before.iter().position(|other| other == unit) {
+                        prop_assert!(was == place || was >= after.len(), "{before:?} {after:?}");
+                    }
+                }
+                prop_assert!(after.is_empty() || grid.focus < after.len());
+                grid.choose(key);
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Several units at once: for each of them the end of its stream, in a pane of its own.
+
+use ratatui::{buffer::Buffer, layout::Rect};
+
+use super::{Pen, Scene, dollars, pane, stream, units};
+use crate::{
+    run::state::{RowEnd, RowKind, Unit, UnitStatus},
+    tui::{
+        model::Slot,
+        text,
+        theme::{Role, status_role},
+    },
+};
+
+/// Paints the panes.
+pub fn draw(scene: &Scene<'_>, body: Rect, buf: &mut Buffer) {
+    let grid = &scene.model.grid;
+    let panes = grid.panes(body);
+    if panes.is_empty() {
+        let inside = pane(scene, body, true, &[(Role::Strong, "grid")], &[], buf);
+        Pen::row(scene, buf, inside).put(Role::Dim, "no unit yet");
+        return;
+    }
+    let alone = panes.len() == 1 && grid.slots.len() > 1;
+    for (place, area) in panes {
+        let Some(slot) = grid.slots.get(place) else { continue };
+        let Some((unit, attempt)) = slot.subject(scene.story) else { continue };
+        let focus = place == grid.focus;
+        let title = title(scene, place, unit, area.width);
+        let right = right(scene, slot, unit, alone.then_some((place + 1, grid.slots.len())));
+        let pieces: Vec<_> = title.iter().map(|(role, text)| (*role, text.as_str())).collect();
+        let right: Vec<_> = right.iter().map(|(role, text)| (*role, text.as_str())).collect();
+        let inside = pane(scene, area, focus, &pieces, &right, buf);
+        match attempt {
+            Some(attempt) => stream::rows(scene, attempt, &slot.list, focus, area, buf),
+            None => stream::waiting(scene, unit, inside, buf),
+        }
+    }
+}
+
+fn title(scene: &Scene<'_>, place: usize, unit: &Unit, width: u16) -> Vec<(Role, String)> {
+    let glyphs = scene.theme.glyphs;
+    let role = status_role(unit.status);
+    let room = usize::from(width).saturating_sub(14).clamp(8, 40);
+    let mut title = vec![
+        (Role::Key, format!("{} ", place + 1)),
+        (role, format!("{} ", glyphs.status(unit.status))),
+        (Role::Strong, text::middle(&unit.key, room, glyphs.cut).into_owned()),
+        (role, format!(" {}", unit.status.word())),
+    ];
+    let Some(attempt) = unit.latest() else { return title };
+    let mut facts = Vec::new();
+    if attempt.number > 1 {
+        facts.push((Role::Text, format!("try {}", attempt.number)));
+    }
+    if attempt.failures > 0 {
+        facts.push((Role::Failed, format!("{}{}", glyphs.row(RowKind::Tool, RowEnd::Failed), attempt.failures)));
+    }
+    facts.push((units::turns_role(attempt), units::turns(attempt)));
+    facts.push((Role::Text, dollars(attempt.cost_usd)));
+    if unit.status == UnitStatus::Running && scene.source.origin.has_times {
+        let silent = scene.model.time.since(attempt.last_at);
+        let role = if silent.0 >= units::SILENCE { Role::Warning } else { Role::Dim };
+        facts.push((role, format!("{silent} ago")));
+    }
+    for (role, fact) in facts {
+        title.push((Role::Dim, format!(" {} ", glyphs.dot)));
+        title.push((role, fact));
+    }
+    title
+}
+
+/// What a pane asks for, at its right end.
+fn right(scene: &Scene<'_>, slot: &Slot, unit: &Unit, alone: Option<(usize, usize)>) -> Vec<(Role, String)> {
+    let mut right = Vec::new();
+    if scene.model.grid.is_news(unit) {
+        right.push((Role::Failed, " new ".to_owned()));
+    }
+    if !slot.list.follow {
+        let news = slot.list.news(slot.len(scene.story));
+        let text = if news > 0 { format!(" PAUSED, {news} new ") } else { " PAUSED ".to_owned() };
+        right.push((Role::Paused, text));
+    }
+    if let Some((place, of)) = alone {
+        right.push((Role::Dim, format!(" {place}/{of} ")));
+    }
+    right
+}

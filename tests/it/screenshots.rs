@@ -1,0 +1,144 @@
+//! The pictures and the key table of the README: each is what the program draws and knows today.
+//!
+//! `INGESTDECK_UPDATE_SCREENSHOTS=1 cargo test --features pictures --test it screenshots` draws them again.
+
+use std::{fs, path::PathBuf, process::Command};
+
+use ingestdeck::tui::{Keymap, Overrides};
+
+/// A picture: its name, the tape, the size, and the keys that lead there.
+struct Shot {
+    name: &'static str,
+    tape: &'static str,
+    size: &'static str,
+    keys: &'static str,
+    theme: &'static str,
+}
+
+const fn shot(name: &'static str, tape: &'static str, size: &'static str, keys: &'static str) -> Shot {
+    Shot { name, tape, size, keys, theme: "dark" }
+}
+
+/// Runs of the demo (a unit held and stepped, another one failed and tried again) and of the real CLI.
+const SHOTS: &[Shot] = &[
+    shot("deck", "real", "120x36", "gg/crates<enter>"),
+    shot("inspector", "real", "120x36", "gg/crates<enter>i["),
+    shot("stepped", "demo", "120x36", "gg<tab>"),
+    shot("causes", "real", "100x24", "C"),
+    shot("transcript", "real", "80x24", "gg<enter>gg"),
+    Shot { theme: "color-blind", ..shot("narrow", "demo", "60x20", "gg") },
+];
+
+fn place(below: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(below)
+}
+
+/// Draws a picture as the command line does, with nothing of this machine in it.
+fn drawn(shot: &Shot) -> String {
+    let home = tempfile::tempdir().unwrap();
+    let out = home.path().join("out.svg");
+    let tape = place(&format!("tests/fixtures/tapes/{}.jsonl", shot.tape));
+    let ran = Command::new(env!("CARGO_BIN_EXE_ingestdeck"))
+        .arg("screenshot")
+        .arg(tape)
+        .args(["--size", shot.size, "--keys", shot.keys, "--theme", shot.theme, "--out"])
+        .arg(&out)
+        .env_clear()
+        .envs([("TERM", "xterm-256color"), ("LANG", "C.UTF-8")])
+        .env("HOME", home.path())
+        .current_dir(home.path())
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "{}: {}", shot.name, String::from_utf8_lossy(&ran.stderr));
+    fs::read_to_string(out).unwrap()
+}
+
+#[test]
+fn the_pictures_show_what_the_program_draws() {
+    let update = std::env::var_os("INGESTDECK_UPDATE_SCREENSHOTS").is_some();
+    let mut stale = Vec::new();
+    for shot in SHOTS {
+        let (path, svg) = (place(&format!("screenshots/{}.svg", shot.name)), drawn(shot));
+        if update {
+            fs::write(&path, &svg).unwrap();
+            png::write(&svg, &path.with_extension("png"));
+        } else if fs::read_to_string(&path).ok().as_deref() != Some(&svg) {
+            stale.push(shot.name);
+        }
+    }
+    assert!(
+        stale.is_empty(),
+        "screenshots/ is not what the program draws: {stale:?}; \
+         INGESTDECK_UPDATE_SCREENSHOTS=1 cargo test --features pictures --test it screenshots draws it again"
+    );
+}
+
+/// Between these lines of the README stands the table of keys.
+const KEYS: (&str, &str) = ("<!-- keys -->\n", "<!-- end of keys -->\n");
+
+#[test]
+fn the_documented_keys_are_the_keys() {
+    let readme = fs::read_to_string(place("README.md")).unwrap();
+    let (before, rest) = readme.split_once(KEYS.0).unwrap();
+    let (table, after) = rest.split_once(KEYS.1).unwrap();
+    let keys = Keymap::new(&Overrides::new()).unwrap().markdown();
+    if std::env::var_os("INGESTDECK_UPDATE_SCREENSHOTS").is_some() {
+        fs::write(place("README.md"), [before, KEYS.0, "\n", &keys, KEYS.1, after].concat()).unwrap();
+    } else {
+        assert_eq!(table.trim(), keys.trim(), "the keys of the README are not the keys; see the head of this file");
+    }
+}
+
+#[test]
+fn every_picture_is_shown_and_none_lies_about() {
+    let readme = fs::read_to_string(place("README.md")).unwrap();
+    for file in fs::read_dir(place("screenshots")).unwrap() {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        let (stem, extension) = name.split_once('.').unwrap();
+        assert!(
+            matches!(extension, "svg" | "png") && SHOTS.iter().any(|shot| shot.name == stem),
+            "{name} is left over"
+        );
+    }
+    for shot in SHOTS {
+        assert!(readme.contains(&format!("screenshots/{}.", shot.name)), "README does not show {}", shot.name);
+    }
+}
+
+#[cfg(not(feature = "pictures"))]
+mod png {
+    use std::path::Path;
+
+    pub(super) fn write(_: &str, path: &Path) {
+        panic!("{} needs `--features pictures`", path.display());
+    }
+}
+
+#[cfg(feature = "pictures")]
+mod png {
+    use std::path::Path;
+
+    use resvg::{
+        tiny_skia::{Pixmap, Transform},
+        usvg::{Options, Tree},
+    };
+
+    /// The font that the pictures are drawn with: it has every sign that the screen uses.
+    const FONT: &str = "DejaVu Sans Mono";
+
+    pub(super) fn write(svg: &str, path: &Path) {
+        let mut options = Options { font_family: FONT.to_owned(), ..Options::default() };
+        let fonts = options.fontdb_mut();
+        fonts.load_system_fonts();
+        assert!(
+            fonts.faces().any(|face| face.families.iter().any(|(family, _)| family == FONT)),
+            "the font {FONT} is not installed"
+        );
+        fonts.set_monospace_family(FONT);
+        let tree = Tree::from_str(svg, &options).unwrap();
+        let size = tree.size().to_int_size();
+        let mut pixels = Pixmap::new(size.width(), size.height()).unwrap();
+        resvg::render(&tree, Transform::default(), &mut pixels.as_mut());
+        pixels.save_png(path).unwrap();
+    }
+}

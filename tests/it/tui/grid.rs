@@ -1,0 +1,168 @@
+//! Panes of several units: which units are there, keys, the mouse, and moments of a record.
+
+use std::time::Duration;
+
+use ingestdeck::tui::{Command, LiveHandle, world::Input};
+use serde_json::json;
+use tokio::sync::{mpsc, watch};
+
+use super::{
+    hold,
+    script::{Script, options, play},
+    tape::{self, Tape},
+};
+
+const SIZE: (u16, u16) = (120, 36);
+const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), SIZE];
+
+/// Seven units: one failed, one done, three run, two wait for their turn.
+fn several() -> Tape {
+    let mut tape = Tape::new("orbit", false);
+    let units: Vec<String> = (0..7).map(|unit| format!("page-{unit}")).collect();
+    tape.plan(&units);
+    for unit in &units[..3] {
+        tape.start(unit, 1).wait(100);
+    }
+    tape.call("page-1", 1, "t", "wiki_write", &json!({"key": "arr"})).wait(40);
+    tape.result("page-1", 1, "t", "page \"arr\" has no title", true).wait(10).end("page-1", 1, 1);
+    tape.start("page-3", 1).wait(200).end("page-0", 1, 0).start("page-4", 1).wait(300);
+    for number in 0..40 {
+        tape.say("page-2", 1, &format!("sentence {number}")).wait(20);
+    }
+    tape.call("page-3", 1, "u", "read_raw_file", &json!({"path": "models/\u{202e}schema.yml"})).wait(900);
+    tape.delta("page-4", 1, "The glossary has 漢字 in it, ");
+    tape
+}
+
+fn live(tape: &Tape, script: Script) -> (Script, Vec<Command>) {
+    let growing = tape.growing();
+    let (commands, mut orders) = mpsc::channel(8);
+    let (_grows, changed) = watch::channel(0);
+    let script = script.after(Duration::from_secs(4));
+    let (script, _) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
+    (script, std::iter::from_fn(|| orders.try_recv().ok()).collect())
+}
+
+fn shown(keys: &str) -> String {
+    live(&several(), Script::new(keys, SIZE)).0.text()
+}
+
+/// Unit keys of the panes in their order.
+fn panes(text: &str) -> Vec<String> {
+    let titles = text.lines().flat_map(|line| line.split('┌').skip(1));
+    titles.filter_map(|title| title.split_whitespace().nth(2).map(str::to_owned)).collect()
+}
+
+#[test]
+fn the_grid_at_every_size() {
+    for (width, height) in SIZES {
+        let script = live(&several(), Script::new("v", (width, height))).0;
+        insta::assert_snapshot!(format!("grid_{width}x{height}"), script.text());
+        let script = live(&several(), Script::new("v3z", (width, height))).0;
+        insta::assert_snapshot!(format!("grid_zoom_{width}x{height}"), script.text());
+        let script = live(&Tape::new("orbit", false), Script::new("v", (width, height))).0;
+        assert!(script.text().contains("no unit yet"), "{}", script.text());
+    }
+}
+
+#[test]
+fn what_runs_comes_first_and_a_failure_keeps_its_place() {
+    // Four places: three units run, one failed.
+    let text = live(&several(), Script::new("v", (80, 24))).0.text();
+    let mut units = panes(&text);
+    units.sort_unstable();
+    assert_eq!(units, ["page-1", "page-2", "page-3", "page-4"], "{text}");
+    assert!(text.contains(" new ┐"), "{text}");
+    let text = shown("v");
+    assert_eq!(panes(&text).len(), 7, "{text}");
+}
+
+#[test]
+fn numbers_tab_and_arrows_give_the_focus_and_orders_follow_it() {
+    let copied = |keys: &str| live(&several(), Script::new(&format!("v{keys}Y"), SIZE)).0.copied;
+    let order = panes(&shown("v"));
+    assert_eq!(copied(""), [order[0].clone()]);
+    assert_eq!(copied("4"), [order[3].clone()]);
+    assert_eq!(copied("9"), [order[0].clone()], "there is no ninth pane");
+    assert_eq!(copied("<tab><tab>"), [order[2].clone()]);
+    assert_eq!(copied("<s-tab>"), [order[6].clone()]);
+    assert_eq!(copied("<right>"), [order[1].clone()]);
+    assert_eq!(copied("]"), ["page-1"]);
+    let orders = |keys: &str| live(&several(), Script::new(keys, SIZE)).1;
+    assert_eq!(orders("v]r"), [Command::Retry { unit: "page-1".into(), amendment: None }]);
+    let running = order.iter().position(|unit| unit == "page-3").unwrap() + 1;
+    assert_eq!(orders(&format!("v{running}xy")), [Command::Stop { unit: "page-3".into() }]);
+}
+
+#[test]
+fn enter_opens_esc_goes_back_and_the_deck_stands_at_the_unit() {
+    assert!(shown("v]<enter>").contains("page-1"), "{}", shown("v]<enter>"));
+    assert!(panes(&shown("v]<enter><esc>")).len() == 7);
+    assert!(shown("v]z<esc>").contains(" page-3 "), "the first Esc ends the zoom");
+    assert!(shown("v]<esc>").contains("┌ units"));
+    assert_eq!(live(&several(), Script::new("v]<esc>Y", SIZE)).0.copied, ["page-1"]);
+    assert!(shown("vv").contains("┌ units"));
+    // What somebody looked at is no news.
+    assert!(shown("v").contains(" new ┐"));
+    assert!(!shown("v]").contains(" new ┐"), "{}", shown("v]"));
+}
+
+#[test]
+fn panes_scroll_and_follow_again() {
+    let order = panes(&shown("v"));
+    let talker = order.iter().position(|unit| unit == "page-2").unwrap() + 1;
+    assert!(shown(&format!("v{talker}")).contains("sentence 39"));
+    let up = shown(&format!("v{talker}<pageup><pageup>"));
+    assert!(up.contains(" PAUSED ") && !up.contains("sentence 39"), "{up}");
+    let top = shown(&format!("v{talker}gg"));
+    assert!(top.contains("sentence 0") && top.contains(" PAUSED "), "{top}");
+    let end = shown(&format!("v{talker}ggG"));
+    assert!(end.contains("sentence 39") && !end.contains(" PAUSED "), "{end}");
+}
+
+#[test]
+fn the_mouse_focuses_and_scrolls_the_pane_under_it() {
+    let order = panes(&shown("v"));
+    let script = Script::new("v", SIZE).input(Input::Click(118, 4)).keys("Y");
+    let copied = live(&several(), script).0.copied;
+    assert!(order.contains(&copied[0]) && copied[0] != order[0], "{copied:?}");
+    let alone = Script::new("v1", (80, 24)).keys("z").input(Input::Wheel(5, 9, false));
+    let mut tape = Tape::new("orbit", false);
+    tape.plan(&["a", "b"]).start("a", 1);
+    for number in 0..80 {
+        tape.say("a", 1, &format!("sentence {number}"));
+    }
+    let text = live(&tape, alone).0.text();
+    assert!(text.contains("PAUSED") && !text.contains("sentence 79"), "{text}");
+}
+
+#[test]
+fn panes_stay_as_units_end_and_show_every_moment_of_a_record() {
+    let at = |keys: &str| play(several().timeline(), None, options(), Script::new(keys, SIZE)).0.text();
+    let end = panes(&at("v"));
+    // From the end to the beginning and back, nothing has moved.
+    assert!(at("v0").contains("no unit yet"));
+    assert_eq!(panes(&at("v0.")), end);
+    assert_eq!(panes(&at("v0$")), end);
+    // The same from the beginning on, whatever ran first.
+    assert_eq!(panes(&at("0.v$")), end);
+    let begun = at("v0........");
+    assert!(begun.contains("▶") && !begun.contains("sentence"), "{begun}");
+}
+
+#[test]
+fn a_call_that_waits_is_decided_over_in_its_pane() {
+    let growing = hold::held().growing();
+    let (commands, mut orders) = mpsc::channel(8);
+    let (_grows, changed) = watch::channel(0);
+    let script = Script::new("vs", SIZE).after(Duration::from_secs(4));
+    let (script, _) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
+    assert!(script.text().contains("wiki_write waits for you"), "{}", script.text());
+    assert!(matches!(orders.try_recv(), Ok(Command::Step { .. })));
+}
+
+#[test]
+fn a_filter_of_the_table_hides_no_pane() {
+    let text = play(tape::running().timeline(), None, options(), Script::new("ffffv", SIZE)).0.text();
+    assert_eq!(panes(&text).len(), 4, "{text}");
+}

@@ -1,0 +1,213 @@
+//! Text that wants to be obeyed: whatever a record says, in every view, it is shown and the layout stands.
+
+use std::io::Write as _;
+
+use ingestdeck::{
+    replay::FileSource,
+    run::Timeline,
+    tape::{Body, note::Level},
+    tui::text,
+};
+use proptest::prelude::*;
+use ratatui::{
+    backend::{Backend as _, CrosstermBackend},
+    buffer::Buffer,
+};
+use serde_json::json;
+
+use super::{
+    script::{Script, options, play},
+    tape::Tape,
+};
+
+const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), (120, 36)];
+
+/// Keys that lead to every view.
+const VIEWS: &[&str] = &[
+    "",
+    "z",
+    "<tab>",
+    "<tab>z",
+    "<enter>",
+    "<enter>gg",
+    "<enter><enter>",
+    "<tab>gg<enter>",
+    "<tab>gg<enter>ll",
+    "<tab>G<enter>",
+    "i",
+    "i2",
+    "i3",
+    "i4",
+    "i5",
+    "L",
+    "/",
+    "f",
+    "t",
+    "?",
+];
+
+/// A run in which every text is `text`.
+fn tape(text: &str) -> Tape {
+    // Two units never have one key.
+    let (first, second) = (format!("{text}1"), format!("{text}2"));
+    let mut tape = Tape::new(text, false);
+    tape.plan(&[&first, &second]).start(&first, 1).wait(10);
+    tape.think(&first, 1, text).say(&first, 1, text).wait(10);
+    tape.call(&first, 1, "t1", text, &json!({text: text, "path": text, "content": format!("{text}\n{text}")}));
+    tape.result(&first, 1, "t1", text, true).wait(10);
+    tape.call(&first, 1, "t2", "wiki_write", &json!({"key": text}));
+    tape.entry(Some((&first, 1)), Body::Err(text.into()));
+    tape.entry(Some((&first, 1)), Body::Raw(text.as_bytes().into()));
+    tape.out(&first, 1, &json!({"type": text, "subtype": text, "message": text}));
+    tape.out(
+        &first,
+        1,
+        &json!({"type": "rate_limit_event", "rate_limit_info": {"status": text, "rateLimitType": text}}),
+    );
+    tape.out(&first, 1, &json!({"type": "system", "subtype": "permission_denied", "tool_name": text, "tool_use_id": "t9", "message": text}));
+    tape.said(Some(&first), Level::Error, text).said(None, Level::Warning, text).delta(&first, 1, text);
+    tape.end(&second, 1, 1);
+    tape
+}
+
+/// What a terminal would get for these cells, without the sequences that style and move.
+fn text_of(buffer: &Buffer) -> String {
+    let mut bytes = Vec::new();
+    let width = buffer.area.width.max(1);
+    let cells = buffer.content().iter().enumerate().map(|(at, cell)| {
+        let at = u16::try_from(at).unwrap();
+        (at % width, at / width, cell)
+    });
+    CrosstermBackend::new(&mut bytes).draw(cells).unwrap();
+    let written = String::from_utf8(bytes).unwrap();
+    let mut pieces = written.split("\u{1b}[");
+    let mut text = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let end = piece.find(|char: char| char.is_ascii_alphabetic()).unwrap();
+        assert!(piece[..end].chars().all(|char| char.is_ascii_digit() || char == ';'), "{piece:?}");
+        assert!(matches!(piece.as_bytes()[end], b'm' | b'H'), "{piece:?}");
+        text.push_str(&piece[end + 1..]);
+    }
+    text
+}
+
+fn shown(text: &str, keys: &str, size: (u16, u16)) -> Script {
+    play(tape(text).timeline(), None, options(), Script::new(keys, size)).0
+}
+
+/// Cells that hold the frame of a screen of harmless text.
+fn frame(script: &Script) -> Vec<(usize, String)> {
+    let cells = script.terminal.backend().buffer().content().iter().enumerate();
+    cells
+        .filter(|(_, cell)| matches!(cell.symbol(), "┌" | "┐" | "└" | "┘" | "│"))
+        .map(|(at, cell)| (at, cell.symbol().to_owned()))
+        .collect()
+}
+
+/// Pieces that terminals obey, that have no width, or two, or that look like a frame.
+fn piece() -> impl Strategy<Value = String> {
+    let known = [
+        "\u{1b}[2J",
+        "\u{1b}]0;pwned\u{7}",
+        "\u{1b}]52;c;aGk=\u{1b}\\",
+        "\u{1b}P+q\u{1b}\\",
+        "\u{1b}c",
+        "\u{9b}5A",
+        "\u{8}",
+        "\r",
+        "\n",
+        "\t",
+        "\0",
+        "\u{7f}",
+        "\u{202e}",
+        "\u{2066}",
+        "\u{200b}",
+        "\u{200d}",
+        "\u{fe0f}",
+        "\u{e0041}",
+        "\u{301}\u{302}\u{303}\u{304}\u{305}\u{306}\u{307}",
+        "漢字",
+        "👩‍🚀",
+        "🏴󠁧󠁢󠁥󠁮󠁧󠁿",
+        "👨‍👩‍👧‍👦",
+        "ﷺ",
+        "က္က",
+        "│",
+        "┐",
+        "\u{fffd}",
+        "word ",
+    ];
+    prop_oneof![4 => prop::sample::select(known.map(String::from).to_vec()), 1 => any::<String>()]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 160, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_text_is_obeyed_in_any_view(
+        pieces in prop::collection::vec(piece(), 1..12),
+        keys in prop::sample::select(VIEWS),
+        size in prop::sample::select(SIZES.to_vec()),
+    ) {
+        let text = pieces.concat();
+        let script = shown(&text, keys, size);
+        let written = text_of(script.terminal.backend().buffer());
+        prop_assert!(!written.chars().any(text::is_hidden), "{written:?}");
+        for title in &script.titles {
+            prop_assert!(!title.chars().any(text::is_hidden), "{title:?}");
+        }
+    }
+
+    #[test]
+    fn no_text_breaks_a_frame(
+        pieces in prop::collection::vec(piece(), 1..12),
+        keys in prop::sample::select(&["", "<enter>", "<enter><enter>", "<tab>gg<enter>", "L", "i3"][..]),
+        size in prop::sample::select(SIZES.to_vec()),
+    ) {
+        let text = pieces.concat();
+        let hostile = shown(&text, keys, size);
+        let buffer = hostile.terminal.backend().buffer();
+        prop_assert!(frame(&hostile).len() > 10);
+        for (at, symbol) in frame(&shown("word", keys, size)) {
+            prop_assert_eq!(buffer.content()[at].symbol(), &symbol, "cell {}:\n{}", at, hostile.text());
+        }
+    }
+}
+
+#[test]
+fn a_line_of_a_hundred_thousand_columns_is_a_row_like_any_other() {
+    for text in ["x".repeat(100_000), "漢".repeat(50_000), "\u{1b}[2J".repeat(25_000)] {
+        for keys in ["", "<enter>", "<tab>gg<enter>ll", "i2"] {
+            let script = shown(&text, keys, (80, 24));
+            assert!(!text_of(script.terminal.backend().buffer()).chars().any(text::is_hidden), "{keys}");
+        }
+    }
+}
+
+#[test]
+fn what_is_copied_and_handed_out_is_what_came() {
+    let text = "\u{1b}[31mred\u{202e}\u{200b}漢\0";
+    let tape = tape(text);
+    let (script, _) =
+        play(tape.timeline(), None, options(), Script::new("gg<tab>/t1<enter>gg<down><down><down>y", (120, 36)));
+    let lines: Vec<serde_json::Value> =
+        script.copied[0].lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 1, "{:?}", script.copied);
+    assert_eq!(lines[0]["message"]["content"][0]["text"], text);
+    // A capture that is not even text.
+    let mut file = tempfile::Builder::new().suffix(".jsonl").tempfile().unwrap();
+    let lines: [&[u8]; 3] = [
+        br#"{"type":"system","subtype":"init","session_id":"s","tools":[],"model":"m","cwd":"/p"}"#,
+        b"{\"type\":\"assistant\",\"session_id\":\"s\",\"message\":{\"id\":\"m\",\"content\":[{\"type\":\"text\",\"text\":\"\xff\xfe\x1b\"}]}}",
+        b"\x80\x1b]0;pwned\x07",
+    ];
+    let bytes = lines.join(&b'\n');
+    file.write_all(&bytes).unwrap();
+    let timeline = || Timeline::new(Box::new(FileSource::open(file.path()).unwrap()));
+    let (script, _) = play(timeline(), None, options(), Script::new("E", (120, 36)));
+    assert_eq!(script.handouts[0].bytes.strip_suffix(b"\n").unwrap(), bytes);
+    assert!(!text_of(script.terminal.backend().buffer()).chars().any(text::is_hidden));
+    let (script, _) = play(timeline(), None, options(), Script::new("P", (120, 36)));
+    let read = String::from_utf8(script.handouts[0].bytes.clone()).unwrap();
+    assert!(read.lines().all(|line| !line.chars().any(text::is_hidden)), "{read:?}");
+}
