@@ -50,9 +50,7 @@ pub(super) fn of(call: &ToolUse<'_>) -> Option<Write> {
         };
         list.items().into_iter().filter_map(pair).collect::<Vec<_>>()
     };
-    let removed = || (input.get("delete")?.0 == "true").then_some(Effect::Removed);
-    // The definition comes as an object, and is shown as one.
-    let source = || Some(Effect::Whole(serde_json::to_string_pretty(&input.get("source")?.value()).ok()?));
+    let deletes = input.get("delete").is_some_and(|delete| delete.0 == "true");
     let path = || text("file_path").or_else(|| text("path")).or_else(|| text("notebook_path"));
     let (to, effect) = match label::short_name(&call.name).to_ascii_lowercase().as_str() {
         "wiki_write" => {
@@ -64,11 +62,10 @@ pub(super) fn of(call: &ToolUse<'_>) -> Option<Write> {
             (text("key"), effect)
         }
         "wiki_remove" => (text("key"), Effect::Removed),
-        "sl_write_source" => (text("sourceName"), removed().or_else(source)?),
-        "sl_edit_source" => {
-            let places = || input.get("yaml_edits").map(|places| Effect::Places(pairs(places, "oldText", "newText")));
-            (text("sourceName"), removed().or_else(places)?)
-        }
+        "sl_write_source" if deletes => (source(input), Effect::Removed),
+        "sl_write_source" => (source(input), Effect::Whole(yaml(input.get("source")?))),
+        "sl_edit_source" if deletes => (source(input), Effect::Removed),
+        "sl_edit_source" => (source(input), Effect::Places(pairs(input.get("yaml_edits")?, "oldText", "newText"))),
         "write" => (path(), Effect::Whole(text("content")?)),
         "edit" => (path(), Effect::Places(vec![(text("old_string")?, text("new_string")?)])),
         "multiedit" => (path(), Effect::Places(pairs(input.get("edits")?, "old_string", "new_string"))),
@@ -76,6 +73,19 @@ pub(super) fn of(call: &ToolUse<'_>) -> Option<Write> {
         _ => return None,
     };
     Some(Write { to: to?, effect })
+}
+
+/// `connection/source`, or the source alone if its connection is not said.
+fn source(input: Raw<'_>) -> Option<String> {
+    let [connection, name] = input.pick(["connectionId", "sourceName"]);
+    let name = name?.as_str()?;
+    Some(connection.and_then(Raw::as_str).map_or_else(|| name.to_string(), |connection| format!("{connection}/{name}")))
+}
+
+/// A definition as the file has it.
+fn yaml(definition: Raw<'_>) -> String {
+    let options = serde_saphyr::ser_options! { compact_list_indent: false, folded_wrap_chars: 1_000_000 };
+    serde_saphyr::to_string_with_options(&definition.value(), options).unwrap_or_else(|_| definition.0.to_owned())
 }
 
 /// What a call changed, laid out. `original` is the text before it, where the result says so.
@@ -130,7 +140,8 @@ fn before(timeline: &mut Timeline, lane: LaneId, row: usize, to: &str) -> Option
         .filter(|row| row.kind == RowKind::Tool && row.end(entries) == RowEnd::Ok)
         .map(|row| (row.first(), row.block, row.last(entries)))
         .collect();
-    let needle = memchr::memmem::Finder::new(to);
+    // A source stands in the arguments without its connection.
+    let needle = memchr::memmem::Finder::new(to.rsplit('/').next().unwrap_or(to));
     let (mut text, mut spent) = (None, 0);
     for (first, block, last) in earlier {
         if spent > READ {
@@ -164,7 +175,7 @@ fn before(timeline: &mut Timeline, lane: LaneId, row: usize, to: &str) -> Option
                         let raw = bytes(&arrived.body);
                         spent += raw.len();
                         let line = decode::line(raw);
-                        result_of(&line, Some(&id)).map(|result| body(&result.text()))
+                        result_of(&line, Some(&id)).map(|result| body(&result.text()).to_owned())
                     })
                     .ok()
                     .flatten()
@@ -183,14 +194,24 @@ enum Told {
 
 /// True for a call that answers with the whole text of `to`.
 fn reads(call: &ToolUse<'_>, to: &str) -> bool {
-    label::short_name(&call.name) == "wiki_read"
-        && call.input.and_then(|input| input.get("key")).and_then(Raw::as_str).as_deref() == Some(to)
+    let Some(input) = call.input else { return false };
+    match label::short_name(&call.name) {
+        "wiki_read" => input.get("key").and_then(Raw::as_str).as_deref() == Some(to),
+        // From a later line on it is not the whole text.
+        "sl_read_source" => input.get("startLine").is_none() && source(input).as_deref() == Some(to),
+        _ => false,
+    }
 }
 
-/// A page without its front matter.
-fn body(page: &str) -> String {
-    let rest = page.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n"));
-    rest.map_or(page, |(_, body)| body.trim_start_matches('\n')).to_owned()
+/// A page without its front matter, a definition without what is said around it.
+fn body(answer: &str) -> &str {
+    let page = answer.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n"));
+    let definition = || answer.split_once("\n```yaml\n")?.1.rsplit_once("```").map(|(yaml, _)| yaml);
+    match page {
+        Some((_, body)) => body.trim_start_matches('\n'),
+        None if answer.starts_with("## Source: ") => definition().unwrap_or(answer),
+        None => answer,
+    }
 }
 
 #[cfg(test)]
@@ -211,8 +232,12 @@ mod tests {
         assert_eq!(write("Edit", edit), Some(Write { to: "/a".into(), effect: places.clone() }));
         let replace = r#"{"key":"arr","summary":"s","replacements":[{"oldText":"a","newText":"b"},{"bad":1}]}"#;
         assert_eq!(write("mcp__ktx__wiki_write", replace), Some(Write { to: "arr".into(), effect: places }));
-        let source = r#"{"connectionId":"c","sourceName":"s","source":{"name":"s"}}"#;
-        assert_eq!(write("mcp__ktx__sl_write_source", source), whole("s", "{\n  \"name\": \"s\"\n}"));
+        let source = r#"{"connectionId":"wh","sourceName":"arr","source":{"name":"arr","grain":["day"]}}"#;
+        let made = write("mcp__ktx__sl_write_source", source).unwrap();
+        assert_eq!(made.to, "wh/arr");
+        assert!(matches!(made.effect, Effect::Whole(text) if text.contains("name: arr")));
+        let gone = r#"{"connectionId":"wh","sourceName":"arr","delete":true}"#;
+        assert_eq!(write("mcp__ktx__sl_edit_source", gone).unwrap().effect, Effect::Removed);
         let places = Effect::Places(vec![("a".into(), "b".into())]);
         let edit = r#"{"sourceName":"s","yaml_edits":[{"oldText":"a","newText":"b"}]}"#;
         assert_eq!(write("mcp__ktx__sl_edit_source", edit), Some(Write { to: "s".into(), effect: places }));
@@ -230,5 +255,6 @@ mod tests {
     fn a_page_is_compared_without_its_front_matter() {
         assert_eq!(body("---\nsummary: s\n---\n\n# A\n\nb\n"), "# A\n\nb\n");
         assert_eq!(body("no front"), "no front");
+        assert_eq!(body("## Source: arr\n\n```yaml\nname: arr\n```\n\n[a note]"), "name: arr\n");
     }
 }

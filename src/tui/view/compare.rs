@@ -156,7 +156,7 @@ fn pair(scene: &Scene<'_>, pair: &Pair, attempts: [&Attempt; 2], area: Rect, buf
         return;
     }
     let mut pen = Pen::row(scene, buf, area);
-    let wide = if area.width >= 60 { 12 } else { 2 };
+    let wide = if area.width >= 60 { 13 } else { 2 };
     pen.cell(role, &if wide > 2 { format!("{sign} {word}") } else { sign.to_owned() }, wide);
     let wide = u16::try_from(wide).unwrap_or(0).min(area.width);
     let rest = Rect { x: area.x + wide, width: area.width - wide, ..area };

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use ingestdeck::tui::world::Input;
 use ingestdeck::{
     replay::FileSource,
     run::Timeline,
@@ -10,6 +11,7 @@ use ingestdeck::{
         note::{AttemptStarted, IsolationChecked},
     },
 };
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::{
@@ -227,4 +229,65 @@ fn a_result_of_megabytes_is_there_at_once_and_to_its_end() {
     assert!(script.text().contains("line 0 of a result"), "{}", script.text());
     let script = shown(tape.timeline(), "i<tab>/39999 of<enter>", (120, 36));
     assert!(script.text().contains("line 39999 of a result"), "{}", script.text());
+}
+
+fn any_key() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![
+        "i",
+        "=",
+        "1",
+        "2",
+        "3",
+        "4",
+        "5",
+        "9",
+        "%",
+        "j",
+        "k",
+        "gg",
+        "G",
+        "h",
+        "l",
+        "<tab>",
+        "<enter>",
+        "<esc>",
+        "z",
+        "]",
+        "[",
+        "/r<enter>",
+        "/zzz<enter>",
+        "n",
+        "N",
+        "y",
+        "Y",
+        "0",
+        ",",
+        ".",
+        "$",
+        "<c-d>",
+        "<pageup>",
+        "L",
+        "?",
+    ])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_keys_do_harm(
+        keys in prop::collection::vec(any_key(), 0..40),
+        width in 30..140_u16,
+        height in 8..50_u16,
+        clicks in prop::collection::vec((0..140_u16, 0..50_u16, any::<bool>()), 0..4),
+        first in prop::sample::select(vec!["i", "="]),
+    ) {
+        let tape = twice();
+        let mut script = Script::new(&(first.to_owned() + &keys.concat()), (width, height));
+        for (x, y, down) in clicks {
+            script = script.input(Input::Click(x, y)).input(Input::Wheel(x, y, down)).input(Input::Resize(y + 40, x + 12));
+        }
+        let exit = play(tape.timeline(), None, options(), script).1;
+        prop_assert!(exit.timeline.story().state.entries <= tape.entries());
+    }
 }

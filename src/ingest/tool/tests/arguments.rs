@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::*;
+use super::{queries::with_shop, *};
 use crate::ingest::schema::check;
 
 /// Whatever schemars may write some day, a keyword that is not checked must not slip in unseen.
@@ -65,19 +65,21 @@ fn whole_numbers_are_whole() {
     assert!(check(&schema, &json!({"path": "a", "startLine": "1", "endLine": 2})).is_err());
 }
 
+const ANY_FIELD: &str = "key|path|summary|startLine|limit|tags|connectionId|sourceName|source|name|columns|table|yaml_edits|\
+    oldText|newText|delete|query|sql|rowLimit|targets|display|rawPaths|.{0,4}";
+
 fn json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
         any::<i64>().prop_map(Value::from),
         any::<f64>().prop_map(Value::from),
-        ".{0,6}".prop_map(Value::from)
+        "warehouse|shop|arr|orders|a.md|SELECT 1|.{0,6}".prop_map(Value::from)
     ];
     leaf.prop_recursive(3, 16, 4, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::btree_map("key|path|summary|startLine|limit|tags|.{0,4}", inner, 0..4)
-                .prop_map(Value::from_iter),
+            prop::collection::btree_map(ANY_FIELD, inner, 0..4).prop_map(Value::from_iter),
         ]
     })
 }
@@ -87,7 +89,7 @@ proptest! {
     /// What passes the check is understood by the tool: no second, vaguer refusal follows.
     #[test]
     fn what_passes_is_understood(value in json()) {
-        let (bench, _dir) = bench();
+        let (bench, _dir) = with_shop();
         for tool in &TOOLS {
             if let Ok(value) = check(&(tool.schema)(), &value) {
                 let reply = (tool.run)(&bench, value);

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// A desk with a SQLite connection `shop` beside the others.
-fn desk() -> Desk {
+/// A bench with a SQLite connection `shop` beside the others.
+pub(super) fn with_shop() -> (Bench, tempfile::TempDir) {
     let (mut bench, dir) = bench();
     let path = dir.path().canonicalize().unwrap().join("shop.db");
     let connection = rusqlite::Connection::open(&path).unwrap();
@@ -21,6 +21,11 @@ fn desk() -> Desk {
         .unwrap();
     let shop = Reached { database: Some(path), ..self::connection("shop", "sqlite", true) };
     bench.reach.connections.push(shop);
+    (bench, dir)
+}
+
+fn desk() -> Desk {
+    let (bench, dir) = with_shop();
     let transcript = Transcript::open(dir.path(), "local-x", &"docs-a".into(), 1).unwrap();
     Desk { tools: Tools::new(Arc::new(bench), Some(Arc::new(transcript))), dir }
 }

@@ -43,14 +43,15 @@ struct Said {
 pub(super) fn pieces(timeline: &mut Timeline, cache: &Cache, attempt: &Attempt) -> Vec<Piece> {
     let started = started(timeline, attempt);
     let said = said(timeline, attempt);
-    let gathered = cache.gathered(attempt.lane).cloned().unwrap_or_default();
+    let nothing = Gathered::default();
+    let gathered = cache.gathered(attempt.lane).unwrap_or(&nothing);
     let rows = timeline.story().rows(attempt.lane).len();
-    let mut pieces = judgement(timeline, attempt, started.as_ref(), &gathered);
+    let mut pieces = judgement(timeline, attempt, started.as_ref(), gathered);
     pieces.push(Piece::Gap);
-    pieces.extend(tools(timeline, attempt, started.as_ref(), said.as_ref(), &gathered));
+    pieces.extend(tools(timeline, attempt, started.as_ref(), said.as_ref(), gathered));
     reading(&mut pieces, cache, attempt, rows);
     pieces.push(Piece::Gap);
-    pieces.extend(paths(timeline, attempt, started.as_ref(), said.as_ref(), &gathered));
+    pieces.extend(paths(timeline, attempt, started.as_ref(), said.as_ref(), gathered));
     reading(&mut pieces, cache, attempt, rows);
     pieces.push(Piece::Gap);
     pieces.extend(session(attempt, started.as_ref(), said.as_ref()));
@@ -177,7 +178,8 @@ fn tools(
     };
     // What should not be there comes first.
     let (foreign, own): (Vec<_>, Vec<_>) = tools.iter().partition(|(_, tool)| is_foreign(tool));
-    for (name, tool) in foreign.into_iter().chain(own) {
+    let (used, idle): (Vec<_>, Vec<_>) = own.into_iter().partition(|(_, tool)| tool.calls > 0);
+    for (name, tool) in foreign.into_iter().chain(used).chain(idle) {
         let known = (said.is_some(), started.is_some());
         let (role, word) = match (tool.offered, tool.allowed, known) {
             (true, true, _) => (Role::Succeeded, "offered, allowed"),
