@@ -239,7 +239,11 @@ fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
         Action::Pager => return handout::hand_out(model, story, Tool::Pager),
         Action::Mouse => {
             model.mouse = !model.mouse;
-            model.say(if model.mouse { "mouse on" } else { "mouse off: the terminal selects text" });
+            model.say(if model.mouse {
+                "mouse on; with Shift the terminal still selects text"
+            } else {
+                "mouse off: the terminal selects text"
+            });
             return vec![Effect::Mouse(model.mouse)];
         }
         Action::Redraw => return vec![Effect::Redraw],

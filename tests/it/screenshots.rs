@@ -22,7 +22,8 @@ const fn shot(name: &'static str, tape: &'static str, size: &'static str, keys: 
 /// Runs of the demo (a unit held and stepped, another one failed and tried again) and of the real CLI.
 const SHOTS: &[Shot] = &[
     shot("deck", "real", "120x36", "gg/crates<enter>"),
-    shot("inspector", "real", "120x36", "gg/crates<enter>i["),
+    shot("inspector", "real", "120x36", "gg/crates<enter>i[["),
+    shot("held-call", "demo", "120x36", "gg:29s<enter>"),
     shot("stepped", "demo", "120x36", "gg<tab>"),
     shot("causes", "real", "100x24", "C"),
     shot("transcript", "real", "80x24", "gg<enter>gg"),
@@ -44,7 +45,7 @@ fn drawn(shot: &Shot) -> String {
         .args(["--size", shot.size, "--keys", shot.keys, "--theme", shot.theme, "--out"])
         .arg(&out)
         .env_clear()
-        .envs([("TERM", "xterm-256color"), ("LANG", "C.UTF-8")])
+        .envs([("TERM", "xterm-256color"), ("LANG", "C.UTF-8"), ("TZ", "UTC")])
         .env("HOME", home.path())
         .current_dir(home.path())
         .output()
