@@ -43,6 +43,8 @@ pub fn screenshot(global: &Global, args: &ScreenshotArgs) -> Result<Exit, Failur
     let size = size(&args.size)?;
     let config = settings::load(global)?;
     let mut options = settings::screen(global, &config)?;
+    // A picture shows the same times wherever it is drawn.
+    options.zone = jiff::tz::TimeZone::UTC;
     options.theme =
         Theme::new(&args.theme, ColorLevel::Full, global.ascii).map_err(|error| Failure::usage(error.to_string()))?;
     let keys = keys(&args.keys)?;

@@ -201,10 +201,20 @@ pub struct Attempt {
     pub pid: Option<u32>,
     /// Tail of the text that the model is writing just now (partial messages), at most 2 KiB.
     pub live_text: String,
+    /// Tail of what it is thinking just now, likewise.
+    pub live_thinking: String,
     /// What it wrote and got into the project.
     pub published: Vec<String>,
     /// Calls that wait for a person, oldest first.
     pub held: Vec<HeldCall>,
+}
+
+impl Attempt {
+    /// What was being written is complete, or never will be.
+    pub(super) fn forget_live(&mut self) {
+        self.live_text.clear();
+        self.live_thinking.clear();
+    }
 }
 
 /// A tool call that waits for a person.

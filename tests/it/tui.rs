@@ -18,3 +18,4 @@ mod script;
 mod session;
 mod tape;
 mod themes;
+mod time;

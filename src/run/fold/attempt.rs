@@ -169,6 +169,11 @@ impl LaneFold {
                 live.push_str(text);
                 keep_tail(live);
             }
+            Said::StreamEvent(Delta::Thinking(text)) if depth == 0 => {
+                let live = &mut self.attempt(story).live_thinking;
+                live.push_str(text);
+                keep_tail(live);
+            }
             Said::StreamEvent(_) | Said::ToolProgress { .. } | Said::Control { .. } => {}
             Said::RateLimit(limit) => {
                 if limit.status == "rejected" {
@@ -277,7 +282,7 @@ impl LaneFold {
 
     fn assistant(&mut self, story: &mut Story, seq: Seq, chat: &Chat<'_>, depth: u8) {
         if depth == 0 {
-            self.attempt(story).live_text.clear();
+            self.attempt(story).forget_live();
             if chat.model.as_deref() != Some("<synthetic>") {
                 self.message(story, chat);
             }
@@ -395,7 +400,7 @@ impl LaneFold {
         let totals = result.usage.map(|usage| tokens(Usage::of(usage)));
         let before = self.cost_before;
         let attempt = self.attempt(story);
-        attempt.live_text.clear();
+        attempt.forget_live();
         let cost = result.total_cost_usd.filter(|cost| cost.is_finite()).map(|cost| (cost - before).max(0.0));
         let known = attempt.cost_usd;
         if cost.is_some() {
@@ -444,7 +449,7 @@ impl LaneFold {
             let attempt = self.attempt(story);
             attempt.open_calls = 0;
             attempt.completed = Some(ok);
-            attempt.live_text.clear();
+            attempt.forget_live();
             let end = if ok { RowEnd::Ok } else { RowEnd::Failed };
             self.push_row(story, Row::new(seq, 0, RowKind::Completed, end, 0));
         }

@@ -127,6 +127,14 @@ impl App {
     pub(super) fn go(&mut self, moment: Moment) {
         if self.timeline.reaches(moment) {
             self.seek(moment);
+            let beyond = match moment {
+                Moment::Entries(entries) => entries > self.timeline.known(),
+                Moment::Time(at) => at > self.timeline.chronicle().last(),
+            };
+            if beyond {
+                let watch = self.watch(Goal::Moment(moment));
+                self.nothing_more(&watch);
+            }
         } else {
             let watch = self.watch(Goal::Moment(moment));
             self.start_walk(watch);

@@ -103,6 +103,10 @@ fn identity(scene: &Scene<'_>) -> Vec<Fact> {
     facts.push(Fact::name(Role::Strong, name));
     facts.push(Fact::new(4, Role::Dim, detail));
     facts.push(state_word(scene));
+    if scene.model.looks_back() {
+        let behind = clock(scene.model.extent.now.since(scene.model.time));
+        facts.push(Fact::new(0, Role::Paused, format!("PAST -{behind}")));
+    }
     if let Some(fact) = limit_pause(state, scene.model.time) {
         facts.push(fact);
     }

@@ -39,10 +39,16 @@ pub fn tail(attempt: &Attempt, width: u16, most: u16) -> Vec<(Role, String)> {
             lines.extend(text::wrap(&remedy, width).into_iter().take(2).map(|row| (Role::Text, row)));
         }
         lines.truncate(most);
-    } else if !attempt.live_text.is_empty() && attempt.ended_at.is_none() {
-        let rows = text::wrap(attempt.live_text.trim_end(), width);
-        let from = rows.len().saturating_sub(most.min(3));
-        lines.extend(rows.into_iter().skip(from).map(|row| (Role::Thinking, row)));
+    } else if attempt.ended_at.is_none() {
+        // Text comes after thinking, so it is what is written now.
+        let is_text = !attempt.live_text.is_empty();
+        let (role, live) =
+            if is_text { (Role::Said, &attempt.live_text) } else { (Role::Thinking, &attempt.live_thinking) };
+        if !live.is_empty() {
+            let rows = text::wrap(live.trim_end(), width);
+            let from = rows.len().saturating_sub(most.min(3));
+            lines.extend(rows.into_iter().skip(from).map(|row| (role, row)));
+        }
     }
     lines
 }
@@ -129,7 +135,8 @@ pub fn rows(scene: &Scene<'_>, attempt: &Attempt, list: &List, focus: bool, area
     for (index, (y, (role, text))) in (below.y..below.bottom()).zip(&lines).enumerate() {
         let mut pen = Pen::row(scene, buf, Rect { y, height: 1, ..below });
         let sign = match role {
-            Role::Thinking => scene.theme.glyphs.row(RowKind::Text, RowEnd::Ok),
+            Role::Said => scene.theme.glyphs.row(RowKind::Text, RowEnd::Ok),
+            Role::Thinking => scene.theme.glyphs.row(RowKind::Thinking, RowEnd::Ok),
             Role::Text if lines.get(index.wrapping_sub(1)).is_none_or(|(before, _)| *before != Role::Text) => {
                 scene.theme.glyphs.arrow
             }

@@ -161,3 +161,29 @@ fn long_names_keep_their_end() {
     assert!(text.lines().next().is_some_and(|line| line.contains("-west")), "{text}");
     assert!(text.contains("cognised/daily") && text.contains("cognised/hourly"), "{text}");
 }
+
+#[test]
+fn what_the_model_thinks_and_writes_is_shown_while_it_does_and_is_no_action() {
+    let delta = |kind: &str, text: &str| {
+        serde_json::json!({"type": "stream_event", "session_id": "5e55-a-1", "event": {"type": "content_block_delta",
+            "index": 0, "delta": {"type": format!("{kind}_delta"), kind: text}}})
+    };
+    let live = |tape: &Tape| {
+        let growing = tape.growing();
+        let (commands, _orders) = tokio::sync::mpsc::channel(8);
+        let (_grows, changed) = tokio::sync::watch::channel(0);
+        let live = ingestdeck::tui::LiveHandle::new(commands, changed);
+        play(growing.timeline, Some(live), options(), Script::new("", SIZE)).0.text()
+    };
+    let mut tape = Tape::new("orbit", false);
+    tape.plan(&["a"]).start("a", 1).out("a", 1, &delta("thinking", "Which page is "));
+    tape.out("a", 1, &delta("thinking", "the right one?"));
+    let text = live(&tape);
+    assert!(text.contains("∴ Which page is the right one?") && text.contains("0 calls"), "{text}");
+    tape.out("a", 1, &delta("text", "The first one."));
+    let text = live(&tape);
+    assert!(text.contains("» The first one.") && !text.contains("Which page"), "{text}");
+    tape.say("a", 1, "The first one.");
+    let text = live(&tape);
+    assert_eq!(text.matches("» The first one.").count(), 1, "{text}");
+}
