@@ -315,7 +315,7 @@ fn step(model: &mut Model, story: &Story, by: isize) {
         }
         Some(View::Inspect(view)) => inspect::step(view, story, by),
         Some(View::Compare(view)) => {
-            let len = view.len();
+            let len = view.known();
             view.list.step(by, len);
         }
         Some(View::Entry(view)) => view.scroll = view.scroll.saturating_add_signed(by),

@@ -449,9 +449,9 @@ async fn a_resumed_session_spends_from_a_budget_of_its_own() {
     let api =
         Api::start([Route::any([read(), read(), read(), Turn::says("first"), read(), Turn::says("second"), read()])]);
     scene.run(scene.claude(), Some(&api)).await;
-    let bill = |tape: &Memory| {
+    let bill = |tape: &Memory| -> f64 {
         let lines = tape.of('o').into_iter().filter_map(|line| serde_json::from_slice::<Value>(&line).ok());
-        lines.filter_map(|line| line["total_cost_usd"].as_f64()).last().unwrap()
+        lines.filter_map(|line| line["total_cost_usd"].as_f64()).next_back().unwrap()
     };
     let first = bill(&scene.tape);
     let id = scene.tape.started().argv.iter().find_map(|word| word.strip_prefix("--session-id=").map(str::to_owned));

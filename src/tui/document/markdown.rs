@@ -121,10 +121,8 @@ impl Page {
             }
             Tag::Table(_) => self.gap(),
             Tag::TableHead | Tag::TableRow => self.cells = Some(Vec::new()),
-            Tag::TableCell => {
-                if self.cells.as_ref().is_some_and(|cells| !cells.is_empty()) {
-                    self.push(Role::Dim, " │ ");
-                }
+            Tag::TableCell if self.cells.as_ref().is_some_and(|cells| !cells.is_empty()) => {
+                self.push(Role::Dim, " │ ");
             }
             Tag::Strong | Tag::Emphasis => self.strong += 1,
             Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. } => self.link = Some(dest_url.into_string()),

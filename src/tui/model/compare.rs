@@ -96,14 +96,14 @@ impl Compare {
         }
     }
 
-    /// Pairs that are known.
-    pub fn len(&self) -> usize {
+    /// How many pairs are known.
+    pub fn known(&self) -> usize {
         self.pairs.as_ref().map_or(0, Vec::len)
     }
 
     pub(super) fn settle(&mut self, body: Rect) {
         let height = usize::from(self.areas(body).calls.height);
-        let len = self.len();
+        let len = self.known();
         self.list.settle(len, height);
     }
 

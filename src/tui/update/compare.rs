@@ -36,7 +36,7 @@ pub(super) fn open(model: &mut Model, story: &Story) {
 }
 
 pub(super) fn ends(view: &mut Compare, last: bool) {
-    let len = view.len();
+    let len = view.known();
     view.list.select(if last { len } else { 0 }, len);
 }
 

@@ -135,10 +135,10 @@ pub(super) fn other_side(view: &mut Inspect) {
 pub(super) fn enter(view: &mut Inspect) {
     if view.is_list() {
         view.side = Side::Detail;
-    } else if let Some(fold) = view.laid.fold {
-        if !view.turned.remove(&fold) {
-            view.turned.insert(fold);
-        }
+    } else if let Some(fold) = view.laid.fold
+        && !view.turned.remove(&fold)
+    {
+        view.turned.insert(fold);
     }
 }
 

@@ -73,7 +73,7 @@ pub(super) fn click(model: &mut Model, story: &Story, x: u16, y: u16) -> Vec<Eff
             }
         }
         Some(View::Compare(view)) => {
-            let len = view.len();
+            let len = view.known();
             let areas = view.areas(plan.body);
             if let Some(row) = clicked(areas.calls).map(|row| view.list.offset + row).filter(|row| *row < len) {
                 view.list.select(row, len);

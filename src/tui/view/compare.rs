@@ -32,7 +32,7 @@ pub fn draw(scene: &Scene<'_>, view: &Compare, area: Rect, buf: &mut Buffer) {
     let role = unit.map_or(Role::Text, |unit| status_role(unit.status));
     let sign = unit.map_or("", |unit| scene.theme.glyphs.status(unit.status));
     let title = [(role, sign), (Role::Text, " "), (Role::Strong, key.as_ref()), (Role::Dim, " attempts compared")];
-    let place = if view.len() > 0 { format!(" {}/{} ", view.list.selected + 1, view.len()) } else { String::new() };
+    let place = if view.known() > 0 { format!(" {}/{} ", view.list.selected + 1, view.known()) } else { String::new() };
     let inside = pane(scene, area, true, &title, &[(Role::Dim, &place)], buf);
     let Some(attempts) = view.attempts(scene.story) else {
         Pen::row(scene, buf, inside).put(Role::Dim, "at this moment there were not two attempts");
@@ -172,7 +172,7 @@ fn summary(scene: &Scene<'_>, comparison: &Comparison, attempts: [&Attempt; 2], 
     }
     let [.., flat] = scene.theme.glyphs.frame;
     Pen::row(scene, buf, area).put(Role::Border, &flat.repeat(usize::from(area.width)));
-    let each = |of: &dyn Fn(&Attempt) -> String| attempts.map(|attempt| of(attempt));
+    let each = |of: &dyn Fn(&Attempt) -> String| attempts.map(of);
     let timed = scene.source.origin.has_times;
     let time = |attempt: &Attempt| match (timed, attempt.ended_at) {
         (false, _) => "?".to_owned(),

@@ -9,7 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::sys::signal::Signal;
+use nix::{
+    fcntl::{FcntlArg, FdFlag, fcntl},
+    sys::signal::Signal,
+};
 use portable_pty::PtySize;
 use serde_json::Value;
 
@@ -229,6 +232,8 @@ fn a_unit_is_not_stepped_without_a_screen() {
 fn a_terminal_that_is_gone_ends_the_program_without_a_signal() {
     // The terminal is not that of the program's session, so nobody sends it a hang-up.
     let pty = nix::pty::openpty(None, None).unwrap();
+    // The program would keep its own terminal alive.
+    fcntl(&pty.master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
     let slave = File::from(pty.slave);
     let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures/success_tools.jsonl");
     let mut child = Command::new(env!("CARGO_BIN_EXE_ingestdeck"))
