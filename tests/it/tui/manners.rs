@@ -80,10 +80,16 @@ fn a_killed_program_leaves_the_terminal_as_it_was() {
     }
 }
 
-/// Not a test: what [`a_panic_leaves_the_terminal_as_it_was`] runs on a terminal of its own.
+/// Set for the process that is to panic.
+const PANICS: &str = "INGESTDECK_TEST_PANICS";
+
+/// Not a test by itself: what [`a_panic_leaves_the_terminal_as_it_was`] runs on a terminal of its own.
 #[test]
 #[ignore = "panics; run by another test"]
 fn panics_on_its_terminal() {
+    if std::env::var_os(PANICS).is_none() {
+        return;
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let manners =
@@ -100,7 +106,7 @@ fn a_panic_leaves_the_terminal_as_it_was() {
     let this = std::env::current_exe().unwrap();
     let name = "tui::manners::panics_on_its_terminal";
     shell.has_prompt();
-    shell.press(&format!("{} --ignored --exact --nocapture {name}\r", this.display()));
+    shell.press(&format!("{PANICS}=1 {} --ignored --exact --nocapture {name}\r", this.display()));
     shell.wrote("\u{1b}[?1049h");
     shell.wrote("\u{1b}[?1049l");
     // What it died of is readable afterwards.
