@@ -26,7 +26,7 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::signal::{self, Signal as Unix},
 };
-use ratatui::{Terminal as Screen, backend::CrosstermBackend, buffer::Buffer};
+use ratatui::{Terminal as Screen, TerminalOptions, Viewport, backend::CrosstermBackend, buffer::Buffer, layout::Rect};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal as listen},
     sync::{mpsc, oneshot},
@@ -223,7 +223,7 @@ impl Terminal {
         let signals = Signals::new()?;
         let gone = watch_for_the_end()?;
         take(manners.mouse).inspect_err(|_| restore())?;
-        let screen = Screen::new(CrosstermBackend::new(OneWrite::default())).inspect_err(|_| restore())?;
+        let screen = empty_screen(size().inspect_err(|_| restore())?).inspect_err(|_| restore())?;
         Ok(Self {
             screen,
             events: Some(Events::new()),
@@ -239,7 +239,7 @@ impl Terminal {
     /// answer would be taken for keys.
     fn blank(&mut self) -> io::Result<()> {
         self.screen.backend_mut().flush()?;
-        self.screen = Screen::new(CrosstermBackend::new(OneWrite::default()))?;
+        self.screen = empty_screen(size()?)?;
         self.send("\x1b[0m\x1b[2J")
     }
 
@@ -272,6 +272,19 @@ impl Terminal {
             Err(error) => Err(format!("cannot start `{program}`: {error}; set {names} to another program")),
         }
     }
+}
+
+/// The whole terminal as it is now.
+fn size() -> io::Result<Rect> {
+    let (width, height) = tty::size()?;
+    Ok(Rect { x: 0, y: 0, width, height })
+}
+
+/// A screen that nothing was drawn on. Its area is fixed: the drawing library would follow a new size by asking the
+/// terminal where its cursor is, and whatever arrives before the answer is heard of only after the next key.
+fn empty_screen(area: Rect) -> io::Result<Screen<CrosstermBackend<OneWrite>>> {
+    let options = TerminalOptions { viewport: Viewport::Fixed(area) };
+    Screen::with_options(CrosstermBackend::new(OneWrite::default()), options)
 }
 
 /// Tells when nobody is at the other end of the terminal any more. A hang-up reaches only those whose session it ends,
@@ -359,7 +372,7 @@ impl World for Terminal {
     }
 
     fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer)) -> io::Result<()> {
-        if std::mem::take(&mut self.resized) {
+        if std::mem::take(&mut self.resized) || size()? != self.screen.get_frame().area() {
             self.blank()?;
         }
         self.screen.draw(|frame| paint(frame.buffer_mut())).map(|_| ())
