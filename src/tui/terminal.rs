@@ -319,8 +319,9 @@ struct Events {
 impl Events {
     fn new() -> Self {
         let (send, received) = mpsc::channel(EVENTS);
+        // Made here and not by the task: from now on a change of size is noticed, also one before the first frame.
+        let mut stream = EventStream::new();
         let reading = tokio::spawn(async move {
-            let mut stream = EventStream::new();
             while let Some(event) = stream.next().await {
                 if send.send(event).await.is_err() {
                     return;
