@@ -16,6 +16,7 @@ pub mod mcp;
 pub mod plan;
 pub mod project;
 pub mod replay;
+pub mod resume;
 pub mod run;
 pub mod runs;
 pub mod screen;

@@ -1,6 +1,9 @@
 //! `plan`: what would run, and why.
 
-use std::io::{self, Write as _};
+use std::{
+    collections::HashSet,
+    io::{self, Write as _},
+};
 
 use serde_json::json;
 
@@ -8,9 +11,10 @@ use super::{
     args::{Global, SelectArgs, Ui},
     exit::{Exit, Failure},
     project,
+    resume::{self, Taken},
     summary::counted,
 };
-use crate::{ingest::plan::Planned, tui::text};
+use crate::{ingest::project::Role, tape::UnitKey, tui::text};
 
 /// Prints the plan.
 ///
@@ -18,31 +22,37 @@ use crate::{ingest::plan::Planned, tui::text};
 /// When there is no project, or nothing in it that matches.
 pub fn plan(global: &Global, select: &SelectArgs) -> Result<Exit, Failure> {
     let project = project::open(global)?;
-    let planned = project::planned(&project, select)?;
-    project::warn(&planned.warnings);
+    let model = project.settings.model(Role::CandidateExtraction);
+    let taken = resume::planned(global, &project, select, model)?;
+    project::warn(&taken.planned.warnings);
     let printed = match global.ui {
-        Ui::Json => objects(&planned),
+        Ui::Json => objects(&taken),
         Ui::None => Ok(()),
-        Ui::Auto | Ui::Tui | Ui::Lines => table(&planned),
+        Ui::Auto | Ui::Tui | Ui::Lines => table(&taken),
     };
     printed.map_err(|error| super::show::stdout_failed(&error))?;
     Ok(Exit::Ok)
 }
 
-fn objects(planned: &Planned) -> io::Result<()> {
+fn objects(taken: &Taken) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    for unit in planned.units.iter().map(|unit| &unit.planned) {
-        let object = json!({
+    let reused: HashSet<&UnitKey> = taken.reused().collect();
+    for unit in taken.planned.units.iter().map(|unit| &unit.planned) {
+        let mut object = json!({
             "unit": unit.unit, "connection": unit.connection, "adapter": unit.adapter, "rawFiles": unit.raw_files,
             "dependencyPaths": unit.dependency_paths, "why": unit.why,
         });
+        if reused.contains(&unit.unit) {
+            object["reused"] = true.into();
+        }
         writeln!(out, "{object}")?;
     }
     Ok(())
 }
 
-fn table(planned: &Planned) -> io::Result<()> {
+fn table(taken: &Taken) -> io::Result<()> {
     let mut out = io::stdout().lock();
+    let planned = &taken.planned;
     let widest = planned.units.iter().map(|unit| text::width(&unit.planned.unit)).max().unwrap_or(0).min(60);
     for unit in &planned.units {
         let files = unit.planned.raw_files.len();
@@ -51,7 +61,9 @@ fn table(planned: &Planned) -> io::Result<()> {
         let pad = widest.saturating_sub(text::width(&unit.planned.unit));
         writeln!(out, "{key}{:pad$}  {files:>3} file{plural}  {}", "", text::safe(&unit.planned.why, 100))?;
     }
-    writeln!(out, "{} planned", counted(planned.units.len(), "unit"))?;
+    let reused = taken.reused().count();
+    let reused = if reused > 0 { format!(", {reused} of them reused") } else { String::new() };
+    writeln!(out, "{} planned{reused}", counted(planned.units.len(), "unit"))?;
     for skipped in &planned.skipped {
         writeln!(out, "{}", text::safe(&skipped.why, 200))?;
     }
