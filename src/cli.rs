@@ -13,6 +13,7 @@ pub mod json;
 pub mod launch;
 pub mod lines;
 pub mod mcp;
+pub mod model;
 pub mod plan;
 pub mod project;
 pub mod replay;
