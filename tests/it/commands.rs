@@ -25,6 +25,28 @@ fn help_says_what_can_be_done() {
 }
 
 #[test]
+fn what_a_package_puts_beside_the_program_knows_every_command() {
+    let place = Place::new();
+    let commands = ["demo", "plan", "run", "step", "replay", "session", "mcp", "runs", "doctor", "config"];
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = place.run(&["completions", shell]);
+        let script = script.done();
+        assert!(commands.iter().all(|command| script.contains(command)), "{shell}");
+    }
+    let page = place.run(&["man"]);
+    let page = page.done();
+    assert!(page.contains(".TH ingestdeck 1") && commands.iter().all(|command| page.contains(command)), "{page}");
+    place.run(&["man", "--out", "pages"]).done();
+    let show = fs::read_to_string(place.path("pages/ingestdeck-runs-show.1")).unwrap();
+    assert!(show.contains("ingestdeck runs show"), "{show}");
+    let shown = |name: &str| place.path("pages").join(name).exists();
+    assert!(shown("ingestdeck.1") && !shown("ingestdeck-screenshot.1") && !shown("ingestdeck-help.1"));
+    fs::write(place.path("file"), "").unwrap();
+    let refused = place.run(&["man", "--out", "file/pages"]);
+    assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""), "{refused:?}");
+}
+
+#[test]
 fn every_setting_has_a_default_and_says_so() {
     let place = Place::new();
     let shown = place.run(&["config", "show"]);
