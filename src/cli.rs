@@ -12,7 +12,9 @@ mod gate;
 pub mod json;
 pub mod launch;
 pub mod lines;
+pub mod manual;
 pub mod mcp;
+pub mod model;
 pub mod plan;
 pub mod project;
 pub mod replay;
@@ -81,6 +83,8 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Screenshot(args) => screenshot::screenshot(global, args),
         Command::Session(args) => session::session(global, args),
         Command::Doctor(args) => doctor::doctor(global, args),
+        Command::Completions(args) => manual::completions(args),
+        Command::Man(args) => manual::man(args),
         Command::Mcp(args) => mcp::mcp(global, args),
         Command::Runs { command } => runs::runs(global, command),
         Command::Config { command: args::ConfigCommand::Show } => settings::show(global),

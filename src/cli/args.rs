@@ -97,6 +97,10 @@ pub enum Command {
     },
     /// Check that everything a run needs is there
     Doctor(DoctorArgs),
+    /// Print what makes a shell complete these commands
+    Completions(CompletionsArgs),
+    /// Print the manual page, or write those of all commands
+    Man(ManArgs),
     /// Draw a record into an SVG, after some keys
     #[command(hide = true)]
     Screenshot(ScreenshotArgs),
@@ -213,6 +217,22 @@ pub enum Until {
     Indexed,
     /// Everything is folded.
     End,
+}
+
+/// `completions`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct CompletionsArgs {
+    /// Shell
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+/// `man`.
+#[derive(Clone, Debug, Args)]
+pub struct ManArgs {
+    /// Write one page for each command into this directory
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
 }
 
 /// `screenshot`.

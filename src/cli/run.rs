@@ -6,6 +6,7 @@ use super::{
     execute::{Agent, Terms},
     exit::{Exit, Failure},
     launch::{self, Fate, Launch},
+    model::Choice,
     project,
     resume::{self, Taken},
     settings,
@@ -40,7 +41,7 @@ pub fn start(
     let config = settings::load(global)?;
     let project = project::open(global)?;
     project.runnable().map_err(|error| Failure::usage(error.to_string()))?;
-    let model = args.model.clone().or_else(|| project.settings.model(Role::CandidateExtraction).map(str::to_owned));
+    let model = Choice::of(&project, Role::CandidateExtraction, args.model.as_deref()).model;
     let taken = resume::planned(global, &project, select, model.as_deref())?;
     project::warn(&taken.planned.warnings);
     let terms = Terms {
