@@ -18,6 +18,7 @@ mod yaml;
 pub mod attempt;
 pub mod check;
 pub mod desk;
+pub mod init;
 pub mod plan;
 pub mod project;
 pub mod prompt;
