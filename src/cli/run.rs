@@ -6,6 +6,7 @@ use super::{
     execute::{Agent, Terms},
     exit::{Exit, Failure},
     launch::{self, Fate, Launch},
+    model::Choice,
     project, settings,
 };
 use crate::{config::schema::ToolFailures, ingest::project::Role, tape::UnitKey, units::tally::FailureRule};
@@ -34,9 +35,8 @@ pub fn start(
     project.runnable().map_err(|error| Failure::usage(error.to_string()))?;
     let planned = project::planned(&project, select)?;
     project::warn(&planned.warnings);
-    let model = args.model.clone().or_else(|| project.settings.model(Role::CandidateExtraction).map(str::to_owned));
     let terms = Terms {
-        model,
+        model: Choice::of(&project, Role::CandidateExtraction, args.model.as_deref()).model,
         step_budget: positive("--step-budget", args.step_budget)?.unwrap_or(project.settings.work_units.step_budget),
         max_budget_usd: args.max_budget_usd,
         partial_messages: *config.ingest.partial_messages,

@@ -101,6 +101,19 @@ fn every_setting_has_a_default_and_says_so() {
 }
 
 #[test]
+fn the_settings_of_a_project_are_shown_with_their_lines() {
+    let place = Place::new();
+    place.write(
+        "ktx.yaml",
+        "llm:\n  models:\n    default: haiku\n    reconcile: opus\ningest: {rateLimit: {maxWaitMs: 5}}\n",
+    );
+    let shown = place.run(&["config", "show"]);
+    let root = place.path("").canonicalize().unwrap();
+    let lines: Vec<_> = shown.done().lines().filter(|line| line.contains("llm.") || line.contains("Limit")).collect();
+    insta::assert_snapshot!(lines.join("\n").replace(root.to_str().unwrap().trim_end_matches('/'), "PROJECT"));
+}
+
+#[test]
 fn nonsense_is_answered_with_the_usage() {
     let place = Place::new();
     for words in [&[][..], &["bogus"], &["runs"], &["replay"], &["demo", "--speed", "fast"], &["plan", "--ui", "html"]]
@@ -126,6 +139,7 @@ fn a_plan_is_a_table_for_people_and_objects_for_programs() {
     insta::assert_snapshot!(table.done(), @r"
     docs-one    1 file   every run takes all files of its sources
     docs-two    1 file   every run takes all files of its sources
+    no model is set (Claude Code's own choice)
     2 units planned
     ");
     let objects = place.run(&["plan", "--ui", "json", "--only", "*-two"]);
@@ -133,7 +147,7 @@ fn a_plan_is_a_table_for_people_and_objects_for_programs() {
     assert_eq!(object["unit"], "docs-two");
     assert_eq!(object["rawFiles"], serde_json::json!(["two.md"]));
     let keys: Vec<&String> = object.as_object().unwrap().keys().collect();
-    assert_eq!(keys, ["unit", "connection", "adapter", "rawFiles", "dependencyPaths", "why"]);
+    assert_eq!(keys, ["unit", "connection", "adapter", "rawFiles", "dependencyPaths", "why", "model"]);
     assert_eq!(place.run(&["plan", "--ui", "none"]).done(), "");
 }
 
