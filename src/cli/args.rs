@@ -77,6 +77,8 @@ pub enum Color {
 pub enum Command {
     /// Play the bundled project with a scripted agent: no account, no network
     Demo(DemoArgs),
+    /// Write a first ktx.yaml from what lies in a directory
+    Init(InitArgs),
     /// Show what would run, and why
     Plan(SelectArgs),
     /// Run the work units of a project
@@ -121,6 +123,14 @@ pub struct DemoArgs {
     /// Keep the project in this directory instead of a temporary one
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
+}
+
+/// `init`.
+#[derive(Clone, Debug, Args)]
+pub struct InitArgs {
+    /// Directory [default: that of --project-dir, else the current one]
+    #[arg(value_name = "DIR")]
+    pub dir: Option<PathBuf>,
 }
 
 /// Which units.
