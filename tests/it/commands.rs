@@ -11,15 +11,28 @@ mod broken;
 mod records;
 mod resume;
 mod tools;
+mod watch;
 
 use self::place::Place;
 
 #[test]
 fn help_says_what_can_be_done() {
     let place = Place::new();
-    for command in
-        ["", "demo", "init", "plan", "run", "replay", "session", "mcp", "runs", "runs show", "doctor", "config"]
-    {
+    for command in [
+        "",
+        "demo",
+        "init",
+        "plan",
+        "run",
+        "watch",
+        "replay",
+        "session",
+        "mcp",
+        "runs",
+        "runs show",
+        "doctor",
+        "config",
+    ] {
         let mut words: Vec<&str> = command.split_whitespace().collect();
         words.push("-h");
         let help = place.run(&words);
