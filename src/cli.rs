@@ -19,6 +19,7 @@ pub mod model;
 pub mod plan;
 pub mod project;
 pub mod replay;
+pub mod resume;
 pub mod run;
 pub mod runs;
 pub mod screen;

@@ -17,6 +17,7 @@ mod yaml;
 
 pub mod attempt;
 pub mod check;
+pub mod content;
 pub mod desk;
 pub mod init;
 pub mod plan;

@@ -134,7 +134,7 @@ pub struct InitArgs {
 }
 
 /// Which units.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct SelectArgs {
     /// Connections [default: all]
     #[arg(value_name = "CONNECTION")]
@@ -142,6 +142,23 @@ pub struct SelectArgs {
     /// Only units whose key matches this pattern; may be repeated
     #[arg(long, value_name = "GLOB")]
     pub only: Vec<String>,
+    /// What to take over.
+    #[command(flatten)]
+    pub past: PastArgs,
+}
+
+/// What to take over from an earlier run.
+#[derive(Clone, Debug, Default, Args)]
+pub struct PastArgs {
+    /// Continue this run: what succeeded there and has not changed is not run again
+    #[arg(long, value_name = "RUN")]
+    pub resume_run: Option<String>,
+    /// Only units that failed in this run [default: latest]
+    #[arg(
+        long, value_name = "RUN", num_args = 0..=1, require_equals = true, default_missing_value = "latest",
+        conflicts_with = "resume_run"
+    )]
+    pub failed: Option<String>,
 }
 
 /// `run`.

@@ -9,6 +9,7 @@ pub(crate) mod place;
 mod agents;
 mod broken;
 mod records;
+mod resume;
 mod tools;
 
 use self::place::Place;
