@@ -23,6 +23,7 @@ pub mod init;
 pub mod plan;
 pub mod project;
 pub mod prompt;
+pub mod reconcile;
 pub mod source;
 pub mod tool;
 pub mod transcript;

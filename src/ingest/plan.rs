@@ -13,6 +13,7 @@ use globset::{Glob, GlobSet, GlobSetBuilder};
 use super::{
     database,
     project::{Connection, Project},
+    reconcile::Stage,
     source::{self, Adapter, Chunk, Tree, slug},
 };
 use crate::tape::{
@@ -51,6 +52,8 @@ pub struct WorkUnit {
     pub notes: Option<String>,
     /// Directory that the paths are relative to, absolute.
     pub source_root: PathBuf,
+    /// What the other units wrote, where putting that together is what this one is for.
+    pub stage: Option<Arc<Stage>>,
 }
 
 /// There is nothing to plan.
@@ -131,6 +134,7 @@ pub fn plan(project: &Project, selection: &Selection) -> Result<Planned, PlanErr
             peer_file_index: chunk.peer_file_index,
             notes: chunk.notes,
             source_root: cut.root.clone(),
+            stage: None,
         }));
     }
     if let Some(only) = only {
