@@ -5,6 +5,7 @@
 
 pub mod cluster;
 pub mod forecast;
+pub mod governor;
 pub mod limits;
 pub mod retry;
 pub mod schedule;

@@ -26,13 +26,19 @@ use super::{
 use crate::{
     claude::{lock::Locks, process},
     config::Config,
-    ingest::{attempt::Job, plan::Planned, project::Project, workspace},
+    ingest::{
+        attempt::Job,
+        plan::Planned,
+        project::{Project, RateLimit},
+        workspace,
+    },
     replay::{FileSource, file::Finish},
     run::{Item, Recorder, Timeline, source::RecordError},
     store::{Runs, TapeWriter},
     tape::{Body, FORMAT, Header, Note, UnitKey, note::RunEnded, note::RunPlanned},
     tui,
     units::{
+        governor::Pacing,
         retry::RetryPolicy,
         schedule::{FailureMode, Input, Schedule, Settings},
     },
@@ -90,7 +96,7 @@ impl Launch {
                 factor: *retry.factor,
                 max_delay_ms: *retry.max_delay_ms,
             },
-            max_limit_wait_ms: self.project.settings.rate_limit.max_wait_ms.map(u64::from),
+            pacing: pacing(&self.project.settings.rate_limit),
             ..Settings::new(self.slots, u32::try_from(cores).unwrap_or(u32::MAX))
         };
         Schedule::new(self.planned.units.iter().map(|unit| unit.planned.unit.clone()).collect(), settings)
@@ -108,6 +114,21 @@ impl Launch {
             model: self.terms.model.clone(),
             scripted: self.agent.is_scripted(),
         })
+    }
+}
+
+/// The jitter differs from run to run; its seed is all that does.
+fn pacing(limits: &RateLimit) -> Pacing {
+    let seed = || Timestamp::now().as_nanosecond().unsigned_abs() as u64;
+    Pacing {
+        enabled: limits.enabled,
+        threshold: limits.throttle_threshold,
+        slots_under_pressure: limits.min_concurrency_under_pressure,
+        max_wait_ms: limits.max_wait_ms.map(u64::from),
+        max_attempts: limits.retry.max_attempts,
+        base_delay_ms: limits.retry.base_delay_ms.into(),
+        max_delay_ms: limits.retry.max_delay_ms.into(),
+        jitter: limits.retry.jitter.then(seed),
     }
 }
 

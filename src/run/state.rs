@@ -31,6 +31,8 @@ pub struct RunState {
     pub limit: Option<Limit>,
     /// Set while the whole run waits for a limit.
     pub paused: Option<Paused>,
+    /// Slots that the run does without, because a limit is near.
+    pub throttled: Option<Throttled>,
     /// Set once somebody asked to drain or stop the run.
     pub stopping: bool,
     /// The end, if it is on the tape.
@@ -68,6 +70,15 @@ pub struct Limit {
 pub struct Paused {
     /// Until when, if known.
     pub until: Option<Millis>,
+    /// Why, in the service's words.
+    pub limit: String,
+}
+
+/// Fewer units at once than were asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Throttled {
+    /// Units at once.
+    pub slots: u32,
     /// Why, in the service's words.
     pub limit: String,
 }

@@ -8,7 +8,7 @@ use crate::{
     run::{
         Arrived, Lane as Address,
         chronicle::Mark,
-        state::{HeldCall, Paused, RowEnd, Story, UnitStatus},
+        state::{HeldCall, Paused, RowEnd, Story, Throttled, UnitStatus},
     },
     tape::{
         Millis, Note,
@@ -90,15 +90,28 @@ impl Fold {
                 fold.note_row(story, arrived.seq, if denied { RowEnd::Denied } else { RowEnd::Ok });
                 fold.settle_hold(story, at, None, emit);
             }
-            Note::LimitPaused { until, limit } => {
+            Note::LimitPaused { until, limit, wait_ms } => {
                 story.touch.marks.add(Mark::Limit);
-                story.state.paused = Some(Paused { until: *until, limit: limit.clone() });
-                self.remark(story, arrived, Level::Warning, format!("paused: {limit}"));
-                emit(Emitted::Run { at, change: RunChange::Paused { until: *until, limit } });
+                let until = until.or_else(|| wait_ms.map(|wait| Millis(at.0.saturating_add(wait))));
+                story.state.paused = Some(Paused { until, limit: limit.clone() });
+                let wait = wait_ms.map(|wait| format!(" for {}", Millis(wait))).unwrap_or_default();
+                self.remark(story, arrived, Level::Warning, format!("paused{wait}: {limit}"));
+                emit(Emitted::Run { at, change: RunChange::Paused { until, limit } });
             }
             Note::LimitLifted => {
                 story.state.paused = None;
+                // The windows start afresh with it.
+                story.state.throttled = None;
                 emit(Emitted::Run { at, change: RunChange::Resumed });
+            }
+            Note::Throttled { slots, limit } => {
+                story.state.throttled = slots.map(|slots| Throttled { slots, limit: limit.clone() });
+                let (level, text) = match slots {
+                    Some(slots) => (Level::Warning, format!("{limit} is nearly spent: {slots} at a time")),
+                    None => (Level::Info, format!("{limit} is well again: full speed")),
+                };
+                self.remark(story, arrived, level, text.clone());
+                emit(Emitted::Run { at, change: RunChange::Said { level, text: &text } });
             }
             Note::ConcurrencyChanged { slots } => {
                 if let Some(planned) = &mut story.state.planned {

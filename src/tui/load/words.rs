@@ -216,6 +216,8 @@ pub(super) fn note(note: &Note) -> String {
             CallDecision::Withdrawn => "nobody waits for the call any more".to_owned(),
         },
         Note::LimitPaused { limit, .. } => format!("paused for a limit: {limit}"),
+        Note::Throttled { slots: Some(slots), limit } => format!("{slots} at a time, because of {limit}"),
+        Note::Throttled { slots: None, limit } => format!("full speed again: {limit} is well"),
         Note::LimitLifted => "limit lifted".to_owned(),
         Note::ConcurrencyChanged { slots } => format!("{slots} units at once from here"),
         Note::Published { paths } => format!("published {}", paths.join(", ")),
