@@ -8,6 +8,7 @@ pub mod forecast;
 pub mod governor;
 pub mod limits;
 pub mod retry;
+pub mod reuse;
 pub mod schedule;
 pub mod tally;
 pub mod tool;
