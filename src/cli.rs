@@ -14,6 +14,7 @@ pub mod launch;
 pub mod lines;
 pub mod manual;
 pub mod mcp;
+mod meter;
 pub mod plan;
 pub mod project;
 pub mod replay;

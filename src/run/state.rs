@@ -85,14 +85,31 @@ pub struct Unit {
     pub attempts: Vec<Attempt>,
     /// When the next attempt starts by itself.
     pub retry_at: Option<Millis>,
-    /// True while a person wants its tool calls to wait.
-    pub holding: bool,
+    /// What a person wants of its tool calls.
+    pub holding: Holding,
+}
+
+/// What a person wants of the tool calls of a unit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Holding {
+    /// They pass.
+    #[default]
+    No,
+    /// Each waits.
+    Each,
+    /// They pass until one meets this condition.
+    Until(Arc<str>),
 }
 
 impl Unit {
     /// The newest attempt.
     pub fn latest(&self) -> Option<&Attempt> {
         self.attempts.last()
+    }
+
+    /// True when each of its tool calls waits for a person.
+    pub fn is_held(&self) -> bool {
+        self.holding == Holding::Each
     }
 
     /// The call that has waited longest for a person.
@@ -228,6 +245,8 @@ pub struct HeldCall {
     pub tool_use_id: Option<Arc<str>>,
     /// Its arguments as JSON on one line.
     pub input: Arc<str>,
+    /// The condition that it met, if the unit ran until one.
+    pub reached: Option<Arc<str>>,
 }
 
 /// Tokens of an attempt: highest value per message while it runs, the result's totals afterwards.

@@ -48,6 +48,11 @@ pub enum Note {
     HoldRequested,
     /// A person no longer holds this unit.
     HoldReleased,
+    /// A person lets this unit run until its next tool call that meets a condition; that one waits.
+    RunUntil {
+        /// What it runs to, as a person types it: `tool wiki_*`. Several are parted by `, `.
+        condition: String,
+    },
     /// A tool call of a held unit waits for a person.
     CallHeld {
         /// Tool without its server prefix.
@@ -56,6 +61,9 @@ pub enum Note {
         tool_use_id: Option<String>,
         /// Its arguments, as the model wrote them.
         input: Value,
+        /// The condition that it met, if the unit ran until one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reached: Option<String>,
     },
     /// A tool call waits no longer.
     CallDecided {
