@@ -116,6 +116,26 @@ fn units_start_in_plan_order_within_the_slots() {
 }
 
 #[test]
+fn what_an_earlier_run_did_runs_only_when_a_person_asks() {
+    let mut schedule = Schedule::new(keys(3), settings(2)).reusing([&key(0), &key(2), &key(9)]);
+    let told = play(&mut schedule, [Input::Begin, Input::RetryFailed, ended(1, 1, bad())]);
+    insta::assert_snapshot!(told, @r"
+    start u1/1
+
+    END partial succeeded=0 failed=1 stopped=0 not_run=0
+    ");
+    let retry = Input::RetryRequested { unit: key(2), amendment: None };
+    let orders: Vec<Order> = [retry, ended(2, 1, ok())].into_iter().flat_map(|input| schedule.handle(input)).collect();
+    assert!(words(&orders).contains("start u2/1"), "attempts are counted from 1 here");
+    let Some(Order::End(end)) = orders.last() else { panic!("{orders:?}") };
+    assert_eq!((end.succeeded, end.failed, end.reused, end.not_run), (1, 1, 1, 0));
+
+    let mut done = Schedule::new(keys(1), settings(1)).reusing([&key(0)]);
+    let told = play(&mut done, [Input::Begin]);
+    assert_eq!(told, "END done succeeded=0 failed=0 stopped=0 not_run=0");
+}
+
+#[test]
 fn starts_are_staggered() {
     let mut schedule = Schedule::new(keys(4), Settings::new(3, 1));
     let told = play(
