@@ -16,6 +16,7 @@ pub mod mcp;
 pub mod plan;
 pub mod project;
 pub mod replay;
+pub mod report;
 pub mod run;
 pub mod runs;
 pub mod screen;
@@ -81,6 +82,7 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Session(args) => session::session(global, args),
         Command::Doctor(args) => doctor::doctor(global, args),
         Command::Mcp(args) => mcp::mcp(global, args),
+        Command::Report(args) => report::report(global, args),
         Command::Runs { command } => runs::runs(global, command),
         Command::Config { command: args::ConfigCommand::Show } => settings::show(global),
     }
