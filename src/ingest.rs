@@ -17,7 +17,9 @@ mod yaml;
 
 pub mod attempt;
 pub mod check;
+pub mod content;
 pub mod desk;
+pub mod init;
 pub mod plan;
 pub mod project;
 pub mod prompt;

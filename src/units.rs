@@ -8,6 +8,7 @@ pub mod effect;
 pub mod forecast;
 pub mod limits;
 pub mod retry;
+pub mod reuse;
 pub mod schedule;
 pub mod tally;
 pub mod tool;

@@ -91,7 +91,7 @@ fn list(global: &Global, runs: &Runs) -> Result<Exit, Failure> {
         let printed = if global.ui == Ui::Json {
             let known = known.map(|run| {
                 json!({"started_at": run.started_at, "outcome": run.outcome, "units": run.units,
-                    "succeeded": run.succeeded, "budget": run.budget, "failed": run.failed, "cost_usd": run.cost_usd})
+                    "succeeded": run.succeeded, "budget": run.budget, "reused": run.reused, "failed": run.failed, "cost_usd": run.cost_usd})
             });
             writeln!(out, "{}", json!({"run": run.id, "state": standing.word(), "index": known}))
         } else {
@@ -117,8 +117,9 @@ fn line(run: &Found, standing: Standing, known: Option<&crate::store::db::Listed
         let scripted = if known.scripted { "  scripted" } else { "" };
         let plural = if known.units == 1 { " " } else { "s" };
         let budget = if known.budget > 0 { format!("  {} budget", known.budget) } else { String::new() };
+        let reused = if known.reused > 0 { format!("  {} reused", known.reused) } else { String::new() };
         line.push_str(&format!(
-            "  {started}  {:>3} unit{plural}  {:>3} succeeded{budget}  {:>3} failed  {cost}{scripted}",
+            "  {started}  {:>3} unit{plural}  {:>3} succeeded{budget}{reused}  {:>3} failed  {cost}{scripted}",
             known.units, known.succeeded, known.failed
         ));
     }
@@ -184,7 +185,8 @@ fn reindex(runs: &Runs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn unknown(error: &RunsError) -> Failure {
+/// Sorts a refusal into exit codes.
+pub fn unknown(error: &RunsError) -> Failure {
     let exit = match error {
         RunsError::NotFound(_) | RunsError::Empty => Exit::NotFound,
         RunsError::Ambiguous { .. } => Exit::Usage,

@@ -58,7 +58,7 @@ impl RunOutcome {
     }
 
     fn of_units(state: &RunState) -> Self {
-        let is_good = |status| matches!(status, UnitStatus::Succeeded | UnitStatus::Budget);
+        let is_good = |status| matches!(status, UnitStatus::Succeeded | UnitStatus::Budget | UnitStatus::Reused);
         let good = state.units.iter().filter(|unit| is_good(unit.status)).count();
         match good {
             _ if good == state.units.len() => Self::Done,

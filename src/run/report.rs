@@ -219,7 +219,7 @@ impl Gathering {
     /// The report, once everything was taken in. `live` when the run goes on.
     pub fn report(mut self, origin: &Origin, story: &Story, live: bool) -> Report {
         let state = &story.state;
-        let units: Vec<UnitReport> = state.units.iter().map(|unit| self.unit(unit, state.now)).collect();
+        let units: Vec<UnitReport> = state.units.iter().map(|unit| self.unit(story, unit)).collect();
         Report {
             name: origin.name.clone(),
             format: origin.format,
@@ -245,12 +245,14 @@ impl Gathering {
         attempts.entry(attempt).or_default()
     }
 
-    fn unit(&mut self, unit: &state::Unit, now: Millis) -> UnitReport {
+    fn unit(&mut self, story: &Story, unit: &state::Unit) -> UnitReport {
+        let now = story.state.now;
         let verdict = unit.latest().and_then(|attempt| attempt.verdict.as_ref());
         let reason = match (verdict, unit.status) {
             (Some(verdict), _) => Some(verdict.reason.clone()),
             (None, UnitStatus::Interrupted) => Some(causes::error(unit).to_owned()),
             (None, UnitStatus::Stopped) => Some("stopped before it began".to_owned()),
+            (None, UnitStatus::Reused) => reused(story, unit),
             (None, _) => None,
         };
         let mut gathered = self.attempts.remove(&unit.key).unwrap_or_default();
@@ -269,6 +271,18 @@ impl Gathering {
             spent: Spent::of(unit, now),
         }
     }
+}
+
+/// Where a unit was done that this run did not run again.
+fn reused(story: &Story, unit: &state::Unit) -> Option<String> {
+    let earlier = story.state.earlier(&unit.key)?;
+    let reused = earlier.reused.as_ref()?;
+    let budget = if reused.budget { ", its budget spent" } else { "" };
+    Some(format!(
+        "done in run {} by attempt {}{budget}; nothing of it has changed",
+        earlier.run.short(),
+        reused.attempt
+    ))
 }
 
 fn attempt_report(unit: &state::Unit, attempt: &state::Attempt, gathered: Gathered, now: Millis) -> AttemptReport {
@@ -338,7 +352,7 @@ impl UnitReport {
 
     /// True when its work counts.
     pub fn is_good(&self) -> bool {
-        matches!(self.status, UnitStatus::Succeeded | UnitStatus::Budget)
+        matches!(self.status, UnitStatus::Succeeded | UnitStatus::Budget | UnitStatus::Reused)
     }
 
     /// Connection, where there is a plan that names one.

@@ -100,6 +100,7 @@ fn by_interest(report: &Report) -> Vec<(usize, &UnitReport)> {
         UnitStatus::Budget => 3,
         UnitStatus::Queued => 4,
         UnitStatus::Succeeded => 5,
+        UnitStatus::Reused => 6,
     };
     let mut units: Vec<(usize, &UnitReport)> = report.units.iter().enumerate().collect();
     units.sort_by_key(|(_, unit)| rank(unit));
@@ -176,6 +177,9 @@ fn details(out: &mut String, report: &Report) {
                 shown(&planned.adapter, NAME),
                 files.join(", ")
             );
+        }
+        if let (Some(reason), true) = (&unit.reason, unit.attempts.is_empty()) {
+            let _ = writeln!(out, "<p>{}</p>", shown(reason, SENTENCE));
         }
         if let Some(remedy) = &unit.remedy {
             let _ = writeln!(out, "<p>remedy: {}</p>", shown(remedy, SENTENCE));

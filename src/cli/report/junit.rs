@@ -91,7 +91,8 @@ fn case(out: &mut String, connection: &str, unit: &UnitReport) {
             let _ = writeln!(out, "      <{element} message=\"{message}\" type=\"{kind}\">{text}</{element}>");
         }
     }
-    let attempts: Vec<String> = unit.attempts.iter().map(attempt).collect();
+    let reused = unit.reason.clone().filter(|_| unit.status == UnitStatus::Reused);
+    let attempts: Vec<String> = reused.into_iter().chain(unit.attempts.iter().map(attempt)).collect();
     if !attempts.is_empty() {
         let _ = writeln!(out, "      <system-out>{}</system-out>", markup(&lines(&attempts.join("\n"))));
     }
@@ -127,7 +128,7 @@ fn attempt(attempt: &AttemptReport) -> String {
 
 fn judged(unit: &UnitReport) -> Verdict {
     match unit.status {
-        UnitStatus::Succeeded | UnitStatus::Budget => Verdict::Passed,
+        UnitStatus::Succeeded | UnitStatus::Budget | UnitStatus::Reused => Verdict::Passed,
         UnitStatus::Failed => Verdict::Failed,
         UnitStatus::Interrupted => Verdict::Error,
         UnitStatus::Queued | UnitStatus::Running | UnitStatus::Held | UnitStatus::Waiting | UnitStatus::Stopped => {

@@ -180,7 +180,9 @@ fn good_attempts<'a>(units: &'a [&UnitReport]) -> impl Iterator<Item = &'a Attem
 
 /// Which raw file led to what. A file of a good unit that led to nothing is there too.
 fn provenance(unit: &UnitReport) -> Vec<Value> {
-    let (Some(planned), true) = (&unit.planned, unit.is_good()) else { return Vec::new() };
+    // What an earlier run did stands in its own report.
+    let is_own = unit.is_good() && unit.status != UnitStatus::Reused;
+    let (Some(planned), true) = (&unit.planned, is_own) else { return Vec::new() };
     let mut rows = Vec::new();
     let mut used = BTreeSet::new();
     for action in unit.actions() {

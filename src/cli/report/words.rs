@@ -43,6 +43,7 @@ pub(super) fn glyph(status: UnitStatus) -> char {
         UnitStatus::Succeeded => '✓',
         UnitStatus::Budget | UnitStatus::Stopped | UnitStatus::Interrupted => '▲',
         UnitStatus::Failed => '✗',
+        UnitStatus::Reused => '≡',
     }
 }
 
