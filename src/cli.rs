@@ -32,6 +32,7 @@ pub mod signals;
 pub mod step;
 pub mod summary;
 pub mod tap;
+pub mod watch;
 
 use std::process::ExitCode;
 
@@ -82,6 +83,7 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Demo(args) => demo::demo(global, args),
         Command::Run(args) => run::run(global, args),
         Command::Step(args) => step::step(global, args),
+        Command::Watch(args) => watch::watch(global, args),
         Command::Replay(args) => replay::replay(global, args),
         Command::Screenshot(args) => screenshot::screenshot(global, args),
         Command::Session(args) => session::session(global, args),

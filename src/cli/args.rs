@@ -85,6 +85,8 @@ pub enum Command {
     Run(RunArgs),
     /// Run one unit, held at every tool call until you decide
     Step(StepArgs),
+    /// Look on at a run of another process
+    Watch(WatchArgs),
     /// Replay a run, a capture or a session file
     Replay(ReplayArgs),
     /// Run one plain Claude Code session and record it
@@ -202,6 +204,14 @@ pub struct StepArgs {
     /// How it runs.
     #[command(flatten)]
     pub terms: TermArgs,
+}
+
+/// `watch`.
+#[derive(Clone, Debug, Args)]
+pub struct WatchArgs {
+    /// Run id (any unique part of it) or `latest`
+    #[arg(default_value = "latest")]
+    pub run: String,
 }
 
 /// `replay`.

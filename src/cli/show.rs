@@ -80,7 +80,8 @@ impl Plain {
         }
     }
 
-    fn emitted(&mut self, emitted: &Emitted<'_>) {
+    /// Shows what one entry led to.
+    pub(super) fn emitted(&mut self, emitted: &Emitted<'_>) {
         match self {
             Self::Lines(lines) => lines.emitted(emitted),
             Self::Json(json) => json.emitted(emitted),
@@ -88,7 +89,8 @@ impl Plain {
         }
     }
 
-    fn flush(&mut self) {
+    /// Hands everything to the system.
+    pub(super) fn flush(&mut self) {
         match self {
             Self::Lines(lines) => lines.flush(),
             Self::Json(json) => json.flush(),
@@ -96,7 +98,8 @@ impl Plain {
         }
     }
 
-    fn is_closed(&self) -> bool {
+    /// True once nobody reads any more.
+    pub(super) fn is_closed(&self) -> bool {
         match self {
             Self::Lines(lines) => lines.is_closed(),
             Self::Json(json) => json.is_closed(),

@@ -10,7 +10,7 @@ use crate::{
         Origin, RunState,
         state::{Unit, UnitStatus},
     },
-    tui::text,
+    tui::{text, view::dollars},
 };
 
 /// Longest sentence about a unit, in columns. The tape has the rest.
@@ -151,7 +151,7 @@ impl Summary {
         let units = counted(state.units.len(), "unit");
         let colon = if counts.is_empty() { "" } else { ": " };
         let _ = writeln!(text, "{name} · {outcome} after {} · {units}{colon}{}", state.now, counts.join(", "));
-        let cost = self.cost_usd.map_or_else(|| "cost ?".into(), |cost| format!("${cost:.2}"));
+        let cost = dollars(self.cost_usd);
         let scripted = if state.units.iter().any(|unit| unit.attempts.iter().any(|attempt| attempt.scripted)) {
             " (scripted agent: invented numbers)"
         } else {

@@ -12,6 +12,7 @@ mod records;
 mod reports;
 mod resume;
 mod tools;
+mod watch;
 
 use self::place::Place;
 
@@ -24,6 +25,7 @@ fn help_says_what_can_be_done() {
         "init",
         "plan",
         "run",
+        "watch",
         "replay",
         "session",
         "mcp",
