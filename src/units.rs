@@ -4,6 +4,7 @@
 //! It must not know streams, files or clocks.
 
 pub mod cluster;
+pub mod effect;
 pub mod forecast;
 pub mod limits;
 pub mod retry;
@@ -13,6 +14,7 @@ pub mod tally;
 pub mod tool;
 pub mod verdict;
 
+pub use effect::Effect;
 pub use retry::RetryPolicy;
 pub use schedule::Schedule;
 pub use tally::{FailureRule, Tally};

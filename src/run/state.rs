@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::chronicle::{Mark, Marks};
 use crate::tape::{
     Millis, Seq, UnitKey,
-    note::{Amendment, Content, Earlier, Level, PlannedUnit, RunEnded, RunPlanned, Verdict},
+    note::{Amendment, Content, Earlier, Level, PlannedUnit, RunEnded, RunPlanned, Verdict, Work},
 };
 
 /// A moment of a run.
@@ -234,6 +234,8 @@ pub struct Attempt {
     pub live_thinking: String,
     /// What it wrote and got into the project.
     pub published: Vec<String>,
+    /// What it left on record with its verdict.
+    pub work: Option<Arc<Work>>,
     /// Calls that wait for a person, oldest first.
     pub held: Vec<HeldCall>,
 }
@@ -275,6 +277,16 @@ pub struct Tokens {
 }
 
 impl Tokens {
+    /// Both together.
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            input: self.input.saturating_add(other.input),
+            output: self.output.saturating_add(other.output),
+            cache_read: self.cache_read.saturating_add(other.cache_read),
+            cache_write: self.cache_write.saturating_add(other.cache_write),
+        }
+    }
+
     /// All of them.
     pub fn all(&self) -> u64 {
         [self.output, self.cache_read, self.cache_write].into_iter().fold(self.input, u64::saturating_add)

@@ -4,13 +4,17 @@
 //! version still replays.
 
 mod earlier;
+pub mod work;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use self::earlier::{Content, Continues, Earlier, Reused};
+pub use self::{
+    earlier::{Content, Continues, Earlier, Reused},
+    work::Work,
+};
 use super::{Millis, UnitKey};
 
 /// A decision or fact of ours.
@@ -322,6 +326,9 @@ pub struct AttemptEnded {
     /// What the attempt wrote, relative to the project.
     #[serde(default)]
     pub wrote: Vec<String>,
+    /// What it did, and where that is on file.
+    #[serde(default, skip_serializing_if = "Work::is_empty")]
+    pub work: Work,
     /// Anything a later program adds.
     #[serde(flatten)]
     pub more: serde_json::Map<String, Value>,
@@ -530,6 +537,7 @@ mod tests {
             signal: None,
             stderr_tail: vec!["x".into()],
             wrote: vec![],
+            work: Work { fatal_failures: Some(1), ..Work::default() },
             more: serde_json::Map::default(),
         }));
         assert_eq!(Note::parse(&note.to_json()), note);

@@ -57,6 +57,8 @@ pub struct Model {
     pub keymap: Keymap,
     /// True when orders reach a run.
     pub live: bool,
+    /// The run belongs to another process: it can be looked at, and takes no orders from here.
+    pub watching: bool,
     /// True when tool calls of the run can be held.
     pub can_hold: bool,
     /// True when the mouse is ours.
@@ -277,6 +279,7 @@ impl Model {
             keymap,
             live,
             can_hold: false,
+            watching: false,
             mouse: true,
             pointing: false,
             deck: Deck { auto: true, stream: List::following(), ..Deck::default() },
@@ -316,6 +319,11 @@ impl Model {
     /// True when a run goes on beyond the moment that is shown.
     pub fn looks_back(&self) -> bool {
         self.live && self.pace != Pace::Follow
+    }
+
+    /// True when the run takes orders from here.
+    pub fn takes_orders(&self) -> bool {
+        self.live && !self.watching
     }
 
     /// Tells something for a while.

@@ -237,6 +237,7 @@ impl Fold {
         attempt.held.clear();
         attempt.failures = attempt.failures.max(ended.tool_failures);
         attempt.verdict = Some(ended.verdict.clone());
+        attempt.work = Some(Arc::new(ended.work.clone()));
         fold.unit(story).status = status;
         let end = if ended.verdict.outcome == Outcome::Succeeded { RowEnd::Ok } else { RowEnd::Failed };
         fold.note_row(story, arrived.seq, end);
