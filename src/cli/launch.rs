@@ -17,6 +17,7 @@ use super::{
     exit::{Exit, Failure},
     fuse::{self, Fuse},
     gate::Holds,
+    meter::Meter,
     project, replay, resume, runs, screen, show,
     show::Plain,
     signals,
@@ -255,8 +256,9 @@ impl Stage<'_> {
         let (inputs, received) = mpsc::channel(INPUTS);
         let fuse = Arc::new(Fuse::new(Arc::clone(&tape) as _));
         let recorder: Arc<dyn Recorder> = Arc::clone(&fuse) as _;
-        let tap = Arc::new(Tap::new(Arc::clone(&recorder), inputs.downgrade()));
-        let holds = Arc::new(Holds::new(Arc::clone(&recorder)));
+        let meter = Arc::new(Meter::default());
+        let tap = Arc::new(Tap::new(Arc::clone(&recorder), inputs.downgrade(), Arc::clone(&meter)));
+        let holds = Arc::new(Holds::new(Arc::clone(&recorder), meter));
         self.held.iter().flatten().for_each(|unit| holds.hold(unit));
         let executor = Arc::new(make(tap, Arc::clone(&holds), &directory));
         let drive = Drive::new(schedule, executor, recorder).run(received, options.is_some(), fuse.blown());

@@ -4,13 +4,17 @@
 //! version still replays.
 
 mod earlier;
+pub mod work;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use self::earlier::{Content, Continues, Earlier, Reused};
+pub use self::{
+    earlier::{Content, Continues, Earlier, Reused},
+    work::Work,
+};
 use super::{Millis, UnitKey};
 
 /// A decision or fact of ours.
@@ -51,6 +55,11 @@ pub enum Note {
     HoldRequested,
     /// A person no longer holds this unit.
     HoldReleased,
+    /// A person lets this unit run until its next tool call that meets a condition; that one waits.
+    RunUntil {
+        /// What it runs to, as a person types it: `tool wiki_*`. Several are parted by `, `.
+        condition: String,
+    },
     /// A tool call of a held unit waits for a person.
     CallHeld {
         /// Tool without its server prefix.
@@ -59,6 +68,9 @@ pub enum Note {
         tool_use_id: Option<String>,
         /// Its arguments, as the model wrote them.
         input: Value,
+        /// The condition that it met, if the unit ran until one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reached: Option<String>,
     },
     /// A tool call waits no longer.
     CallDecided {
@@ -324,6 +336,9 @@ pub struct AttemptEnded {
     /// What the attempt wrote, relative to the project.
     #[serde(default)]
     pub wrote: Vec<String>,
+    /// What it did, and where that is on file.
+    #[serde(default, skip_serializing_if = "Work::is_empty")]
+    pub work: Work,
     /// Anything a later program adds.
     #[serde(flatten)]
     pub more: serde_json::Map<String, Value>,
@@ -536,6 +551,7 @@ mod tests {
             signal: None,
             stderr_tail: vec!["x".into()],
             wrote: vec![],
+            work: Work { fatal_failures: Some(1), ..Work::default() },
             more: serde_json::Map::default(),
         }));
         assert_eq!(Note::parse(&note.to_json()), note);

@@ -207,7 +207,12 @@ pub(super) fn note(note: &Note) -> String {
         .to_owned(),
         Note::HoldRequested => "hold asked for: from here on, tool calls wait for you".to_owned(),
         Note::HoldReleased => "let go: tool calls pass again".to_owned(),
-        Note::CallHeld { tool, input, .. } => format!("held: {tool} {}", one_row(&input.to_string(), 300)),
+        Note::RunUntil { condition } => format!("runs until {}", one_row(condition, 300)),
+        Note::CallHeld { tool, input, reached, .. } => {
+            let reached =
+                reached.as_ref().map(|condition| format!(" at {}", one_row(condition, 80))).unwrap_or_default();
+            format!("held{reached}: {tool} {}", one_row(&input.to_string(), 300))
+        }
         Note::CallDecided { decision, input, reason, .. } => match decision {
             CallDecision::Allowed => "allowed once".to_owned(),
             CallDecision::Edited => {
