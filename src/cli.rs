@@ -15,10 +15,12 @@ pub mod launch;
 pub mod lines;
 pub mod manual;
 pub mod mcp;
+mod meter;
 pub mod model;
 pub mod plan;
 pub mod project;
 pub mod replay;
+pub mod report;
 pub mod resume;
 pub mod run;
 pub mod runs;
@@ -90,6 +92,7 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Completions(args) => manual::completions(args),
         Command::Man(args) => manual::man(args),
         Command::Mcp(args) => mcp::mcp(global, args),
+        Command::Report(args) => report::report(global, args),
         Command::Runs { command } => runs::runs(global, command),
         Command::Config { command: args::ConfigCommand::Show } => settings::show(global),
     }

@@ -26,7 +26,7 @@ const SLICE: usize = 1 << 20;
 const TOGETHER: Duration = Duration::from_millis(50);
 
 /// How long a source that tells nobody when it grows is left alone.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+pub const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Exit number of a program whose reader went away, as shells report it.
 pub const BROKEN_PIPE: u8 = 13;

@@ -21,12 +21,16 @@ use super::{
     transcript::Transcript,
     workspace::{Workspace, WriteError},
 };
-use crate::units::{ToolCall, ToolReply, ToolSpec, Toolset};
+use crate::{
+    tape::note::work::MemoryAction,
+    units::{ToolCall, ToolReply, ToolSpec, Toolset},
+};
 
 mod discover;
 mod emit;
 mod fallback;
 mod ledger;
+mod memory;
 mod page;
 mod raw;
 mod semantic;
@@ -67,6 +71,8 @@ pub struct Kept {
     pub fallbacks: Vec<Fallback>,
     /// Decisions about what other units wrote.
     pub decisions: Vec<Decision>,
+    /// What its writes come to.
+    pub actions: Vec<MemoryAction>,
 }
 
 impl Bench {
@@ -223,6 +229,7 @@ impl Toolset for Tools {
     fn call(&self, call: &ToolCall) -> ToolReply {
         let (began, clock) = (Timestamp::now(), Instant::now());
         let reply = self.answer(call);
+        memory::note(&mut self.bench.kept().actions, call, &reply);
         if let Some(transcript) = &self.transcript {
             transcript.record(call, began, clock.elapsed(), &reply);
         }

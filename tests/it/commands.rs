@@ -9,6 +9,7 @@ pub(crate) mod place;
 mod agents;
 mod broken;
 mod records;
+mod reports;
 mod resume;
 mod tools;
 mod watch;
@@ -28,6 +29,7 @@ fn help_says_what_can_be_done() {
         "replay",
         "session",
         "mcp",
+        "report",
         "runs",
         "runs show",
         "doctor",
