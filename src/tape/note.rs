@@ -55,6 +55,11 @@ pub enum Note {
     HoldRequested,
     /// A person no longer holds this unit.
     HoldReleased,
+    /// A person lets this unit run until its next tool call that meets a condition; that one waits.
+    RunUntil {
+        /// What it runs to, as a person types it: `tool wiki_*`. Several are parted by `, `.
+        condition: String,
+    },
     /// A tool call of a held unit waits for a person.
     CallHeld {
         /// Tool without its server prefix.
@@ -63,6 +68,9 @@ pub enum Note {
         tool_use_id: Option<String>,
         /// Its arguments, as the model wrote them.
         input: Value,
+        /// The condition that it met, if the unit ran until one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reached: Option<String>,
     },
     /// A tool call waits no longer.
     CallDecided {
@@ -83,9 +91,19 @@ pub enum Note {
         until: Option<Millis>,
         /// What it is, in the service's words.
         limit: String,
+        /// How long, in milliseconds from the note on. Absent on tapes of older programs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        wait_ms: Option<u64>,
     },
     /// The wait for a limit is over.
     LimitLifted,
+    /// A limit is near, so fewer units run at once; or it is no longer.
+    Throttled {
+        /// Slots from now on; `None` when all are back.
+        slots: Option<u32>,
+        /// What it is, in the service's words.
+        limit: String,
+    },
     /// Slots were changed while running.
     ConcurrencyChanged {
         /// Slots from now on.
@@ -387,7 +405,9 @@ pub enum Cause {
         /// Reset time, if the service said so.
         resets_at: Option<i64>,
     },
-    /// Too many requests, overload or a server error: worth a retry.
+    /// Too many requests in a short time: the run waits, and tries again.
+    RateLimited,
+    /// Overload or a server error: worth a retry.
     Transient,
     /// Connection refused, dropped or timed out.
     Network,
@@ -425,6 +445,7 @@ impl Cause {
             Self::Cancelled => "cancelled",
             Self::ContextOverflow => "context overflow",
             Self::UsageLimit { .. } => "usage limit",
+            Self::RateLimited => "rate limit",
             Self::Transient => "service busy",
             Self::Network => "network",
             Self::Auth => "login",
@@ -487,7 +508,8 @@ pub enum Level {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunEnded {
-    /// `done`, `partial`, `error`, `limit` or `stopped`.
+    /// `done`, `partial`, `error`, `limit`, `stopped`, or `unusable` where nothing but Claude Code itself (login, credit,
+    /// model, network) was in the way.
     pub outcome: String,
     /// Units whose last attempt succeeded.
     pub succeeded: u32,

@@ -407,7 +407,12 @@ proptest! {
 }
 
 fn held(id: &str) -> Note {
-    Note::CallHeld { tool: "wiki_write".into(), tool_use_id: Some(id.into()), input: serde_json::json!({"key": "a"}) }
+    Note::CallHeld {
+        tool: "wiki_write".into(),
+        tool_use_id: Some(id.into()),
+        input: serde_json::json!({"key": "a"}),
+        reached: None,
+    }
 }
 
 fn decided(id: &str, decision: CallDecision) -> Note {
@@ -442,7 +447,7 @@ fn a_unit_is_held_while_a_call_waits() {
         timeline.seek(entries).unwrap();
         let [a, _] = &timeline.story().state.units[..] else { panic!("two units") };
         let waits: Vec<_> = a.latest().iter().flat_map(|attempt| &attempt.held).map(|call| &*call.tool).collect();
-        seen.push(format!("{} {} {}", a.status.word(), waits.len(), a.holding));
+        seen.push(format!("{} {} {}", a.status.word(), waits.len(), a.is_held()));
     }
     let expected = [
         "queued 0 true",
