@@ -110,7 +110,7 @@ impl Launch {
     }
 
     fn plan_note(&self, job: &Job) -> Note {
-        Note::RunPlanned(RunPlanned {
+        Note::RunPlanned(Box::new(RunPlanned {
             job: job.id.clone(),
             units: self.planned.units.iter().map(|unit| unit.planned.clone()).collect(),
             skipped: self.planned.skipped.clone(),
@@ -121,7 +121,7 @@ impl Launch {
             model: self.terms.model.clone(),
             scripted: self.agent.is_scripted(),
             continues: self.continues.clone(),
-        })
+        }))
     }
 }
 

@@ -22,7 +22,7 @@ use super::{Millis, UnitKey};
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Note {
     /// What the run set out to do. First note of every run.
-    RunPlanned(RunPlanned),
+    RunPlanned(Box<RunPlanned>),
     /// An agent process was started.
     AttemptStarted(Box<AttemptStarted>),
     /// The agent said what it offers, and we compared it with what it may.
