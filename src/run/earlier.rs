@@ -49,7 +49,13 @@ impl<'a> Before<'a> {
         let taken = self.taken_over(unit).and_then(|earlier| Some((earlier.run, earlier.reused.as_ref()?)));
         if let (UnitStatus::Reused, Some((run, reused))) = (unit.status, taken) {
             let standing = Standing::Succeeded { budget: reused.budget };
-            return Past { run, standing, attempt: reused.attempt, content: Some(&reused.content) };
+            return Past {
+                run,
+                standing,
+                attempt: reused.attempt,
+                content: Some(&reused.content),
+                patch: reused.patch.as_deref(),
+            };
         }
         let latest = unit.latest();
         let reason = latest.and_then(|attempt| attempt.verdict.as_ref()).map(|verdict| verdict.reason.as_str());
@@ -64,7 +70,7 @@ impl<'a> Before<'a> {
             (UnitStatus::Queued | UnitStatus::Waiting | UnitStatus::Reused, _) => Standing::Waiting,
         };
         let content = latest.and_then(|attempt| attempt.content.as_deref());
-        Past { run: self.run, standing, attempt: latest.map_or(0, |attempt| attempt.number), content }
+        Past { run: self.run, standing, attempt: latest.map_or(0, |attempt| attempt.number), content, patch: None }
     }
 
     fn taken_over(&self, unit: &Unit) -> Option<&'a Earlier> {
@@ -111,7 +117,7 @@ mod tests {
 
     /// Run 2, which took over `old` from run 1, where `again` had failed twice for half a dollar.
     fn state() -> RunState {
-        let reused = Reused { attempt: 3, budget: false, content: content() };
+        let reused = Reused { attempt: 3, budget: false, content: content(), patch: None };
         let earlier = |reused| Earlier { run: id(1), attempts: 2, cost_usd: Some(0.5), reused };
         let units = BTreeMap::from([("old".into(), earlier(Some(reused))), ("again".into(), earlier(None))]);
         let continues = Continues { run: id(1), outcome: None, cost_usd: None, units };
