@@ -5,6 +5,7 @@ use super::{
     doctor,
     execute::{Agent, Terms},
     exit::{Exit, Failure},
+    ground::Prepared,
     launch::{self, Fate, Launch},
     project, settings,
 };
@@ -57,11 +58,12 @@ pub fn start(
         project::warn(&["there is nothing to run".into()]);
         return Ok(Exit::Ok);
     }
+    let ground = Prepared::new(&project.root)?;
     let claude = launch::find_claude(global)?;
     doctor::preflight(&claude, &terms.pass_env, args.probe, terms.model.as_deref())?;
     let agent = Agent::Claude(claude);
     let fate = Fate::Project { flag: global.project_dir.clone() };
-    let outcome = launch::launch(global, Launch { project, planned, agent, terms, slots, config, fate, held })?;
+    let outcome = launch::launch(global, Launch { project, planned, agent, terms, slots, config, fate, held, ground })?;
     Ok(outcome.exit)
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::chronicle::{Mark, Marks};
 use crate::tape::{
     Millis, Seq, UnitKey,
-    note::{Amendment, Level, PlannedUnit, RunEnded, RunPlanned, Verdict},
+    note::{Amendment, Integration, Level, PatchWritten, PlannedUnit, RunEnded, RunPlanned, Saved, Verdict},
 };
 
 /// A moment of a run.
@@ -33,6 +33,12 @@ pub struct RunState {
     pub paused: Option<Paused>,
     /// Set once somebody asked to drain or stop the run.
     pub stopping: bool,
+    /// Set while the patches of the units are put together and on the branch.
+    pub integrating: bool,
+    /// What was put on the project's branch last.
+    pub saved: Option<Arc<Saved>>,
+    /// Why what was taken last is not on the branch.
+    pub unsaved: Option<Arc<str>>,
     /// The end, if it is on the tape.
     pub ended: Option<RunEnded>,
 }
@@ -205,6 +211,10 @@ pub struct Attempt {
     pub live_thinking: String,
     /// What it wrote and got into the project.
     pub published: Vec<String>,
+    /// The patch that it left, where attempts leave patches.
+    pub patch: Option<Arc<PatchWritten>>,
+    /// What became of the patch.
+    pub integration: Option<Integration>,
     /// Calls that wait for a person, oldest first.
     pub held: Vec<HeldCall>,
 }

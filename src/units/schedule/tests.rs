@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+mod settle;
+
 use super::*;
 use crate::{
     tape::{Millis, note::StopReason},
@@ -18,7 +20,7 @@ fn key(n: usize) -> UnitKey {
     UnitKey::new(format!("u{n}"))
 }
 
-fn verdict(outcome: Outcome, cause: Cause) -> Verdict {
+pub(super) fn verdict(outcome: Outcome, cause: Cause) -> Verdict {
     Verdict { outcome, stop: StopReason::Error, cause, reason: "x".into(), remedy: None }
 }
 
@@ -63,6 +65,11 @@ fn words(orders: &[Order]) -> String {
         Order::Start { unit, attempt, amendment: None } => format!("start {unit}/{attempt}"),
         Order::Start { unit, attempt, amendment: Some(amendment) } => format!("start {unit}/{attempt} ({amendment})"),
         Order::Stop { unit, attempt, how } => format!("{how:?} {unit}/{attempt}").to_lowercase(),
+        Order::Integrate { units } => {
+            let units: Vec<String> = units.iter().map(|(unit, attempt)| format!("{unit}/{attempt}")).collect();
+            format!("INTEGRATE {}", units.join(" "))
+        }
+        Order::Save { failed } => format!("SAVE without [{}]", failed.join(" ")),
         Order::SetTimer { id, after_ms } => format!("timer {} {after_ms}ms", id.0),
         Order::Note { lane, note } => {
             let lane = lane.as_ref().map(|(unit, attempt)| format!(" {unit}/{attempt}")).unwrap_or_default();
@@ -81,10 +88,13 @@ fn words(orders: &[Order]) -> String {
             };
             format!("note{lane}: {kind}")
         }
-        Order::End(end) => format!(
-            "END {} succeeded={} failed={} stopped={} not_run={}",
-            end.outcome, end.succeeded, end.failed, end.stopped, end.not_run
-        ),
+        Order::End(end) => {
+            let unsaved = if end.unsaved > 0 { format!(" unsaved={}", end.unsaved) } else { String::new() };
+            format!(
+                "END {} succeeded={} failed={} stopped={} not_run={}{unsaved}",
+                end.outcome, end.succeeded, end.failed, end.stopped, end.not_run
+            )
+        }
     };
     orders.iter().map(word).collect::<Vec<_>>().join(" | ")
 }
@@ -589,7 +599,11 @@ impl Oracle {
                 let slots = i32::try_from(self.slots).unwrap() + by;
                 self.slots = usize::try_from(slots.clamp(1, 64)).unwrap();
             }
-            Input::Begin | Input::LimitObserved(_) | Input::LiftLimit => {}
+            Input::Begin
+            | Input::LimitObserved(_)
+            | Input::LiftLimit
+            | Input::Integrated { .. }
+            | Input::Saved { .. } => {}
         }
     }
 
@@ -615,6 +629,9 @@ impl Oracle {
                 Order::Note { note: Note::LimitPaused { .. }, .. } => self.paused = true,
                 Order::Note { note: Note::LimitLifted, .. } => self.paused = false,
                 Order::Note { .. } => {}
+                Order::Integrate { .. } | Order::Save { .. } => {
+                    return Err(TestCaseError::fail("there are no patches"));
+                }
                 Order::Stop { unit, attempt, how } => {
                     let known = self.units.iter_mut().enumerate().find(|(n, _)| key(*n) == *unit).map(|(_, unit)| unit);
                     let known = known.ok_or_else(|| TestCaseError::fail("stops an unknown unit"))?;
@@ -796,6 +813,9 @@ proptest! {
                     }
                     Order::SetTimer { id, .. } => pending.push(id),
                     Order::End(_) => ends += 1,
+                    Order::Integrate { .. } | Order::Save { .. } => {
+                        return Err(TestCaseError::fail("there are no patches"));
+                    }
                     Order::Stop { .. } | Order::Note { .. } => {}
                 }
             }
