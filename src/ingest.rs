@@ -19,8 +19,10 @@ mod yaml;
 
 pub mod attempt;
 pub mod check;
+pub mod content;
 pub mod desk;
 pub mod git;
+pub mod init;
 pub mod integrate;
 pub mod landing;
 pub mod lock;

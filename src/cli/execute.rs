@@ -26,7 +26,7 @@ use crate::{
         unit::{self, Command, Program, UnitLaunch},
     },
     ingest::{
-        attempt::{Attempt, Delivered, Job, Place},
+        attempt::{Attempt, AttemptError, Delivered, Job, Place},
         plan::WorkUnit,
         project::Project,
         prompt::Amended,
@@ -36,7 +36,7 @@ use crate::{
     run::{Item, Recorder},
     tape::{
         Body, Note, UnitKey,
-        note::{Amendment, AttemptEnded, Outcome, PatchWritten, StopHow, Verdict},
+        note::{Amendment, AttemptEnded, Content, Outcome, PatchWritten, StopHow, Verdict, Work},
     },
     units::{
         schedule::Taken,
@@ -151,12 +151,12 @@ impl Attempts {
         amendment: &Amendment,
         stop: mpsc::Receiver<StopHow>,
         ready: oneshot::Sender<()>,
-    ) -> (Verdict, Facts) {
-        let (_session, opened) = match self.prepare(unit, attempt, amendment).await {
-            Ok((lock, opened)) => (lock, Arc::new(opened)),
-            Err(reason) => return (unprepared(reason), Facts::default()),
+    ) -> (Verdict, Facts, Work) {
+        let (_session, opened, content) = match self.prepare(unit, attempt, amendment).await {
+            Ok((lock, (opened, content))) => (lock, Arc::new(opened), content),
+            Err(reason) => return (unprepared(reason), Facts::default(), Work::default()),
         };
-        let launch = self.launch(unit, attempt, amendment, &opened);
+        let launch = UnitLaunch { content, ..self.launch(unit, attempt, amendment, &opened) };
         let (forward, commands) = mpsc::channel(4);
         let forwarding = task::spawn(pass_on(stop, forward));
         let mut facts = unit::run_unit(launch, commands, ready).await;
@@ -182,7 +182,8 @@ impl Attempts {
             }
             Some(Delivered::Published(_)) | None => {}
         }
-        (verdict, facts)
+        let work = work_of(&opened, &verdict, &facts);
+        (verdict, facts, work)
     }
 
     async fn prepare(
@@ -190,7 +191,7 @@ impl Attempts {
         unit: &UnitKey,
         attempt: u32,
         amendment: &Amendment,
-    ) -> Result<(Option<SessionLock>, Attempt), String> {
+    ) -> Result<(Option<SessionLock>, (Attempt, Option<Content>)), String> {
         let lock = self.lock(amendment)?;
         Ok((lock, self.open(unit, attempt, amendment).await?))
     }
@@ -207,7 +208,13 @@ impl Attempts {
         }
     }
 
-    async fn open(&self, unit: &UnitKey, attempt: u32, amendment: &Amendment) -> Result<Attempt, String> {
+    /// The attempt, and what its unit is made of. Files that cannot be read are the agent's business, not ours.
+    async fn open(
+        &self,
+        unit: &UnitKey,
+        attempt: u32,
+        amendment: &Amendment,
+    ) -> Result<(Attempt, Option<Content>), String> {
         let Some((index, work_unit)) = self.units.get(unit).cloned() else {
             return Err(format!("unit {unit} is not part of the plan"));
         };
@@ -217,9 +224,13 @@ impl Attempts {
             Ground::Worktrees(trees) => Place::Worktree { trees: Arc::clone(trees), index },
         };
         let (amendment, files_kept) = (amendment.clone(), self.published().contains(unit));
+        // What a person wants otherwise of one attempt makes no other unit of it.
+        let model = self.terms.model.clone();
         task::spawn_blocking(move || {
             let amended = amended(&amendment, files_kept);
-            Attempt::open(&project, &work_unit, &job, attempt, amended, &place)
+            let opened = Attempt::open(&project, &work_unit, &job, attempt, amended, &place)?;
+            let content = opened.content(model.as_deref()).ok();
+            Ok::<_, AttemptError>((opened, content))
         })
         .await
         .map_err(|error| error.to_string())?
@@ -253,6 +264,7 @@ impl Attempts {
             recorder: Arc::clone(&self.recorder),
             gate: self.holds.gate(unit, attempt),
             amendment: (!amendment.is_empty()).then(|| amendment.clone()),
+            content: None,
         }
     }
 
@@ -276,7 +288,7 @@ impl Executor for Attempts {
         ready: oneshot::Sender<()>,
     ) -> Verdict {
         let amendment = amendment.as_deref().cloned().unwrap_or_default();
-        let (verdict, facts) = self.attempt(&unit, attempt, &amendment, stop, ready).await;
+        let (verdict, facts, work) = self.attempt(&unit, attempt, &amendment, stop, ready).await;
         if verdict.outcome == Outcome::Succeeded && matches!(self.ground, Ground::Overlay(_)) {
             self.published().insert(unit.clone());
         } else {
@@ -289,6 +301,7 @@ impl Executor for Attempts {
             signal: facts.signal,
             stderr_tail: facts.stderr_tail,
             wrote: Vec::new(),
+            work,
             more: serde_json::Map::default(),
         };
         self.note(&unit, attempt, &Note::AttemptEnded(Box::new(ended)));
@@ -350,6 +363,17 @@ fn close(attempt: &Attempt, unit: &UnitKey, facts: &mut Facts, rule: FailureRule
         attempt.discard();
     }
     (verdict, delivered)
+}
+
+/// What the attempt leaves on record. A failed one has saved nothing, whatever it wrote.
+fn work_of(attempt: &Attempt, verdict: &Verdict, facts: &Facts) -> Work {
+    let fatal = facts.tally.count(FailureRule::Recoverable);
+    let done = if verdict.outcome == Outcome::Succeeded { attempt.work() } else { Work::default() };
+    Work {
+        transcript: attempt.transcript().name().map(str::to_owned),
+        fatal_failures: Some(u32::try_from(fatal).unwrap_or(u32::MAX)),
+        ..done
+    }
 }
 
 /// Puts calls that failed before they reached the tools on the transcript, each once.

@@ -18,10 +18,10 @@ use super::{
     fuse::{self, Fuse},
     gate::Holds,
     ground::Prepared,
-    replay, runs, screen, show,
+    replay, resume, runs, screen, show,
     show::Plain,
     signals,
-    summary::{Next, Summary},
+    summary::{self, Next, Summary},
     tap::Tap,
 };
 use crate::{
@@ -31,7 +31,10 @@ use crate::{
     replay::{FileSource, file::Finish},
     run::{Item, Recorder, Timeline, source::RecordError},
     store::{Runs, TapeWriter},
-    tape::{Body, FORMAT, Header, Note, UnitKey, note::RunEnded, note::RunPlanned},
+    tape::{
+        Body, FORMAT, Header, Note, UnitKey,
+        note::{Continues, RunEnded, RunPlanned},
+    },
     tui,
     units::{
         retry::RetryPolicy,
@@ -52,6 +55,8 @@ pub struct Launch {
     pub project: Project,
     /// Its units.
     pub planned: Planned,
+    /// The earlier run that it goes on with.
+    pub continues: Option<Continues>,
     /// Who plays the model.
     pub agent: Agent,
     /// What holds for every attempt.
@@ -98,6 +103,7 @@ impl Launch {
             ..Settings::new(self.slots, u32::try_from(cores).unwrap_or(u32::MAX))
         };
         Schedule::new(self.planned.units.iter().map(|unit| unit.planned.unit.clone()).collect(), settings)
+            .reusing(resume::reused(self.continues.as_ref()))
     }
 
     fn plan_note(&self, job: &Job) -> Note {
@@ -111,6 +117,7 @@ impl Launch {
             tool_failures: self.terms.rule.word().to_owned(),
             model: self.terms.model.clone(),
             scripted: self.agent.is_scripted(),
+            continues: self.continues.clone(),
         })
     }
 }
@@ -249,6 +256,13 @@ impl Stage<'_> {
             && matches!(ui, Ui::Tui | Ui::Lines)
         {
             self.say_next(&outcome.summary, tape.path(), &id.short().to_string());
+        }
+        if let Ok(Outcome { exit: Exit::Limit, .. }) = outcome
+            && matches!(ui, Ui::Json | Ui::None)
+        {
+            // Whoever reads no text is told as well, where it does not disturb.
+            let flag = self.global.project_dir.as_deref();
+            show::tell(&format!("ingestdeck: stopped by a limit; `{}` goes on", summary::resume(flag, &id.short())));
         }
         // Empty unless something could not be cleared away, which then is worth keeping.
         let _ = std::fs::remove_dir(directory.join("work"));

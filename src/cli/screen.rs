@@ -65,9 +65,10 @@ pub async fn live(
             }
         }
     });
-    let left = tui::run(timeline, Some(LiveHandle { commands, changed, broken: Some(broken) }), options)
-        .await
-        .map_err(|error| unusable(&error));
+    let left =
+        tui::run(timeline, Some(LiveHandle { commands: Some(commands), changed, broken: Some(broken) }), options)
+            .await
+            .map_err(|error| unusable(&error));
     // The screen's end of the channel is gone, so what it said last is passed on before this returns.
     let _ = translating.await;
     left
@@ -116,7 +117,7 @@ pub fn after(how: &Left, run: Exit) -> Exit {
 }
 
 /// A terminal that hangs up may be noticed by a frame before its signal comes.
-fn unusable(error: &tui::TuiError) -> Failure {
+pub fn unusable(error: &tui::TuiError) -> Failure {
     let tui::TuiError::Terminal(cause) = error;
     let gone = cause.raw_os_error() == Some(Errno::EIO as i32);
     Failure::new(if gone { Exit::Signal(signals::SIGHUP) } else { Exit::Internal }, error.to_string())

@@ -168,6 +168,7 @@ impl Executor for Sessions {
             signal: end.facts.signal,
             stderr_tail: end.facts.stderr_tail,
             wrote: Vec::new(),
+            work: Default::default(),
             more: serde_json::Map::default(),
         };
         let json = Note::AttemptEnded(Box::new(ended)).to_json();

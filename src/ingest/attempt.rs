@@ -9,6 +9,7 @@ use jiff::{Timestamp, tz::TimeZone};
 use super::{
     beneath::{Folder, PRIVATE},
     check::{self, Checked},
+    content,
     git::GitError,
     layer::Layer,
     plan::WorkUnit,
@@ -17,13 +18,16 @@ use super::{
     reach::Reach,
     repository::PATCHES,
     skill, source,
-    tool::{Bench, Kept, Tools},
+    tool::{Bench, Fallback, Kept, Tools},
     transcript::Transcript,
     wiki::{Page, Wiki},
     workspace::{PublishError, Workspace},
     worktree::{WorktreeError, Worktrees, safe_name},
 };
-use crate::units::Toolset;
+use crate::{
+    tape::note::{Content, Work},
+    units::Toolset,
+};
 
 /// Names of a run in KTX's places.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,6 +157,14 @@ impl Attempt {
         Arc::clone(&self.tools) as _
     }
 
+    /// What the unit is made of, with `model` planned for it. Reads its files.
+    ///
+    /// # Errors
+    /// When one of its files cannot be read.
+    pub fn content(&self, model: Option<&str>) -> io::Result<Content> {
+        content::made_of(&self.bench.unit, &self.bench.skills, &self.tools.specs(), model)
+    }
+
     /// The transcript, for calls that failed before they reached the tools.
     pub fn transcript(&self) -> &Arc<Transcript> {
         &self.transcript
@@ -171,6 +183,13 @@ impl Attempt {
     /// Ledger and fallbacks so far.
     pub fn kept(&self) -> Kept {
         self.bench.kept().clone()
+    }
+
+    /// What the agent changed and could not map so far.
+    pub fn work(&self) -> Work {
+        let kept = self.bench.kept();
+        let unmapped = kept.fallbacks.iter().map(Fallback::on_record).collect();
+        Work { actions: kept.actions.clone(), unmapped, ..Work::default() }
     }
 
     /// Moves what was written into the project or into a patch, whole or not at all. Blocks while another attempt

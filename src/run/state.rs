@@ -9,7 +9,10 @@ use std::sync::Arc;
 use super::chronicle::{Mark, Marks};
 use crate::tape::{
     Millis, Seq, UnitKey,
-    note::{Amendment, Integration, Level, PatchWritten, PlannedUnit, RunEnded, RunPlanned, Saved, Verdict},
+    note::{
+        Amendment, Content, Earlier, Integration, Level, PatchWritten, PlannedUnit, RunEnded, RunPlanned, Saved,
+        Verdict, Work,
+    },
 };
 
 /// A moment of a run.
@@ -41,6 +44,13 @@ pub struct RunState {
     pub unsaved: Option<Arc<str>>,
     /// The end, if it is on the tape.
     pub ended: Option<RunEnded>,
+}
+
+impl RunState {
+    /// What earlier runs did about a unit.
+    pub fn earlier(&self, unit: &UnitKey) -> Option<&Earlier> {
+        self.planned.as_ref()?.continues.as_ref()?.units.get(unit)
+    }
 }
 
 /// What a run lost or could not read. All zero in a healthy run.
@@ -128,6 +138,8 @@ pub enum UnitStatus {
     Stopped,
     /// Its attempt was running when the record breaks off.
     Interrupted,
+    /// An earlier run did it, and nothing that it is made of has changed.
+    Reused,
 }
 
 impl UnitStatus {
@@ -143,6 +155,7 @@ impl UnitStatus {
             Self::Failed => "failed",
             Self::Stopped => "stopped",
             Self::Interrupted => "interrupted",
+            Self::Reused => "reused",
         }
     }
 
@@ -173,6 +186,8 @@ pub struct Attempt {
     pub asked_model: Option<Arc<str>>,
     /// What a person wanted otherwise than planned.
     pub amendment: Option<Arc<Amendment>>,
+    /// What the unit was made of, if that is on record.
+    pub content: Option<Arc<Content>>,
     /// Turns allowed.
     pub step_budget: Option<u32>,
     /// API messages of the main loop, by distinct id.
@@ -215,11 +230,20 @@ pub struct Attempt {
     pub patch: Option<Arc<PatchWritten>>,
     /// What became of the patch.
     pub integration: Option<Integration>,
+    /// True once everything in the patch is in the project.
+    pub saved: bool,
+    /// What it left on record with its verdict.
+    pub work: Option<Arc<Work>>,
     /// Calls that wait for a person, oldest first.
     pub held: Vec<HeldCall>,
 }
 
 impl Attempt {
+    /// True when it left a patch that nobody has put into the project.
+    pub fn is_unsaved(&self) -> bool {
+        !self.saved && self.patch.as_ref().is_some_and(|patch| patch.path.is_some())
+    }
+
     /// What was being written is complete, or never will be.
     pub(super) fn forget_live(&mut self) {
         self.live_text.clear();
@@ -254,6 +278,16 @@ pub struct Tokens {
 }
 
 impl Tokens {
+    /// Both together.
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            input: self.input.saturating_add(other.input),
+            output: self.output.saturating_add(other.output),
+            cache_read: self.cache_read.saturating_add(other.cache_read),
+            cache_write: self.cache_write.saturating_add(other.cache_write),
+        }
+    }
+
     /// All of them.
     pub fn all(&self) -> u64 {
         [self.output, self.cache_read, self.cache_write].into_iter().fold(self.input, u64::saturating_add)

@@ -3,11 +3,18 @@
 //! A kind that this program does not know is kept as [`Note::Unknown`], so that a newer tape of the same major
 //! version still replays.
 
+mod earlier;
+pub mod work;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use self::{
+    earlier::{Content, Continues, Earlier, Reused},
+    work::Work,
+};
 use super::{Millis, UnitKey};
 
 pub mod integrate;
@@ -169,6 +176,9 @@ pub struct RunPlanned {
     pub model: Option<String>,
     /// True when a scripted agent plays the model.
     pub scripted: bool,
+    /// The run that this one continues.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub continues: Option<Continues>,
 }
 
 /// One unit of a plan.
@@ -249,6 +259,9 @@ pub struct AttemptStarted {
     /// What a person wanted otherwise than planned. Model, budget and prompt above have it already.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub amendment: Option<Amendment>,
+    /// What the unit is made of. `None` on tapes of older programs, and where it could not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<Content>,
 }
 
 /// What a person wants of an attempt beyond the plan, or otherwise.
@@ -319,6 +332,9 @@ pub struct AttemptEnded {
     /// What the attempt wrote, relative to the project.
     #[serde(default)]
     pub wrote: Vec<String>,
+    /// What it did, and where that is on file.
+    #[serde(default, skip_serializing_if = "Work::is_empty")]
+    pub work: Work,
     /// Anything a later program adds.
     #[serde(flatten)]
     pub more: serde_json::Map<String, Value>,
@@ -506,6 +522,8 @@ pub struct RunEnded {
     /// Units whose writes count but are not on the project's branch.
     #[serde(skip_serializing_if = "is_none")]
     pub unsaved: u32,
+    /// Units that were not run because an earlier run did.
+    pub reused: u32,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
@@ -539,6 +557,7 @@ mod tests {
             signal: None,
             stderr_tail: vec!["x".into()],
             wrote: vec![],
+            work: Work { fatal_failures: Some(1), ..Work::default() },
             more: serde_json::Map::default(),
         }));
         assert_eq!(Note::parse(&note.to_json()), note);

@@ -57,6 +57,8 @@ pub struct Model {
     pub keymap: Keymap,
     /// True when orders reach a run.
     pub live: bool,
+    /// The run belongs to another process: it can be looked at, and takes no orders from here.
+    pub watching: bool,
     /// True when tool calls of the run can be held.
     pub can_hold: bool,
     /// True when the mouse is ours.
@@ -192,7 +194,7 @@ pub struct Totals {
     /// Moment of the counts: entries and units.
     moment: Option<(u64, usize)>,
     /// Units by status, in the order of the header.
-    pub statuses: [usize; 9],
+    pub statuses: [usize; 10],
     /// Turns of all attempts.
     pub turns: u64,
     /// Tokens of all attempts, those of the cache included.
@@ -209,7 +211,7 @@ pub struct Totals {
 
 impl Totals {
     /// Statuses in the order of the header.
-    pub const ORDER: [UnitStatus; 9] = [
+    pub const ORDER: [UnitStatus; 10] = [
         UnitStatus::Held,
         UnitStatus::Failed,
         UnitStatus::Interrupted,
@@ -217,6 +219,7 @@ impl Totals {
         UnitStatus::Waiting,
         UnitStatus::Succeeded,
         UnitStatus::Budget,
+        UnitStatus::Reused,
         UnitStatus::Stopped,
         UnitStatus::Queued,
     ];
@@ -268,6 +271,7 @@ impl Model {
             keymap,
             live,
             can_hold: false,
+            watching: false,
             mouse: true,
             pointing: false,
             deck: Deck { auto: true, stream: List::following(), ..Deck::default() },
@@ -307,6 +311,11 @@ impl Model {
     /// True when a run goes on beyond the moment that is shown.
     pub fn looks_back(&self) -> bool {
         self.live && self.pace != Pace::Follow
+    }
+
+    /// True when the run takes orders from here.
+    pub fn takes_orders(&self) -> bool {
+        self.live && !self.watching
     }
 
     /// Tells something for a while.

@@ -261,6 +261,16 @@ impl Schedule {
         }
     }
 
+    /// The same run without `units`, which an earlier run did: they run only when a person asks for it.
+    pub fn reusing<'a>(mut self, units: impl IntoIterator<Item = &'a UnitKey>) -> Self {
+        for unit in units {
+            if let Some(at) = self.board.find(unit) {
+                self.board.reuse(at);
+            }
+        }
+        self
+    }
+
     /// Takes an input and answers with orders, to be carried out in their order. Inputs about units, attempts and
     /// timers that it does not know (any more) change nothing.
     pub fn handle(&mut self, input: Input) -> Vec<Order> {

@@ -56,6 +56,7 @@ fn attempt_ended(verdict: Verdict) -> Note {
         signal: None,
         stderr_tail: vec![],
         wrote: vec![],
+        work: Default::default(),
         more: serde_json::Map::default(),
     }))
 }

@@ -208,8 +208,12 @@ fn without_a_tape_the_process_is_killed() {
 
 #[test]
 fn a_failure_is_noted_once_whoever_reports_it_first() {
-    let called =
-        |id: &str| FromServer::Called { tool: "a".into(), tool_use_id: Some(id.into()), failure: Some("no".into()) };
+    let called = |id: &str| FromServer::Called {
+        tool: "a".into(),
+        tool_use_id: Some(id.into()),
+        effect: crate::units::Effect::Rejected,
+        failure: Some("no".into()),
+    };
     let mut course = working();
     assert!(matches!(course.server(Some(called("t1")))[..], [Step::Record(Note::ToolFailed { .. })]));
     assert_eq!(course.server(Some(called("t1"))), []);

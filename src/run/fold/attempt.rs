@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use super::usage::{larger, sum, tokens};
+use super::usage::{larger, tokens};
 use crate::{
     actions::{ActionKind, Ended, Event, Phase, Translator, event::Detail, label::short_name},
     decode::{
@@ -382,17 +382,17 @@ impl LaneFold {
                 self.attempt(story).turns += 1;
                 if self.messages.len() == RECENT_MESSAGES {
                     let (_, gone) = self.messages.remove(0);
-                    self.settled = sum(self.settled, gone);
+                    self.settled = self.settled.plus(gone);
                 }
                 // A message without an id is one turn a line, so it must not match a later one.
                 self.messages.push((chat.message_id.as_deref().unwrap_or("").into(), usage));
                 if chat.message_id.is_none() {
                     let (_, gone) = self.messages.pop().unwrap_or_default();
-                    self.settled = sum(self.settled, gone);
+                    self.settled = self.settled.plus(gone);
                 }
             }
         }
-        let total = self.messages.iter().fold(self.settled, |total, (_, usage)| sum(total, *usage));
+        let total = self.messages.iter().fold(self.settled, |total, (_, usage)| total.plus(*usage));
         self.attempt(story).tokens = total;
     }
 

@@ -77,6 +77,7 @@ impl Fold {
     ) {
         story.state.integrating = false;
         for attempt in story.state.units.iter_mut().filter_map(|unit| unit.attempts.last_mut()) {
+            attempt.saved |= attempt.integration.is_some_and(Integration::is_taken);
             if let (Some(Integration::Accepted), Some(patch)) = (attempt.integration, &attempt.patch) {
                 attempt.published.clone_from(&patch.paths);
             }

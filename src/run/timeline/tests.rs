@@ -112,6 +112,7 @@ fn ended(outcome: Outcome) -> Note {
         signal: None,
         stderr_tail: vec![],
         wrote: vec![],
+        work: Default::default(),
         more: serde_json::Map::default(),
     }))
 }

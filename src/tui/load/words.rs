@@ -9,7 +9,10 @@ use crate::{
         Note,
         note::{Amendment, CallDecision, Level, Outcome, StopHow, StopReason},
     },
-    tui::text::{one_row, size},
+    tui::{
+        text::{one_row, size},
+        view::dollars,
+    },
 };
 
 /// A call.
@@ -73,7 +76,7 @@ pub(super) fn line(body: &Body<'_>, json: &[u8], most: usize) -> String {
         }
         Body::Result(result) => {
             let word = result.subtype.as_deref().unwrap_or(if result.failed() { "failed" } else { "completed" });
-            let cost = result.total_cost_usd.map(|cost| format!(" · ${cost:.2}")).unwrap_or_default();
+            let cost = result.total_cost_usd.map(|cost| format!(" · {}", dollars(Some(cost)))).unwrap_or_default();
             let error = result.error.as_deref().or_else(|| result.errors.first().map(AsRef::as_ref));
             let text =
                 error.map(label::error).or(result.result.as_deref()).map(|text| format!(" · {}", one_row(text, most)));

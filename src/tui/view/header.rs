@@ -102,6 +102,9 @@ fn identity(scene: &Scene<'_>) -> Vec<Fact> {
     };
     facts.push(Fact::name(Role::Strong, name));
     facts.push(Fact::new(4, Role::Dim, detail));
+    if let Some(before) = state.planned.as_ref().and_then(|plan| plan.continues.as_ref()) {
+        facts.push(Fact::new(5, Role::Dim, format!("continues {}", before.run.short())));
+    }
     facts.push(state_word(scene));
     if scene.model.looks_back() {
         let behind = clock(scene.model.extent.now.since(scene.model.time));

@@ -151,7 +151,16 @@ pub fn rows(scene: &Scene<'_>, attempt: &Attempt, list: &List, focus: bool, area
 
 /// Paints what is known of a unit that has not begun.
 pub fn waiting(scene: &Scene<'_>, unit: &Unit, area: Rect, buf: &mut Buffer) {
-    let mut lines = vec![(Role::Dim, "not started yet".to_owned())];
+    let earlier = scene.story.state.earlier(&unit.key);
+    let words =
+        if unit.status == UnitStatus::Reused { "not run here: an earlier run did it" } else { "not started yet" };
+    let mut lines = vec![(Role::Dim, words.to_owned())];
+    if let Some(earlier) = earlier {
+        let attempts =
+            if earlier.attempts == 1 { "1 attempt".into() } else { format!("{} attempts", earlier.attempts) };
+        let (cost, run) = (dollars(earlier.cost_usd), earlier.run.short());
+        lines.push((Role::Dim, format!("earlier: {attempts}, {cost}; `ingestdeck replay {run}` shows the last")));
+    }
     if let Some(planned) = &unit.planned {
         if !planned.why.is_empty() {
             lines.push((Role::Text, planned.why.clone()));

@@ -56,6 +56,8 @@ pub(super) struct Unit {
     out_of_budget: bool,
     /// Its last success is not saved yet.
     unsaved: bool,
+    /// An earlier run did it.
+    reused: bool,
 }
 
 impl Unit {
@@ -110,11 +112,18 @@ impl Board {
                     last: None,
                     out_of_budget: false,
                     unsaved: false,
+                    reused: false,
                 });
                 board.queue.insert(at);
             }
         }
         board
+    }
+
+    /// Takes a unit off the board that an earlier run did.
+    pub(super) fn reuse(&mut self, at: usize) {
+        self.units[at].reused = true;
+        self.set(at, Phase::Over);
     }
 
     pub(super) fn units(&self) -> &[Unit] {
@@ -294,6 +303,7 @@ impl Board {
                 Some(Outcome::Succeeded) => ended.succeeded += 1,
                 Some(Outcome::Failed) => ended.failed += 1,
                 Some(Outcome::Stopped) => ended.stopped += 1,
+                None if unit.reused => ended.reused += 1,
                 None => ended.not_run += 1,
             }
         }

@@ -97,7 +97,7 @@ impl Schedule {
         ended.unsaved = u32::try_from(self.unsaved().len()).unwrap_or(u32::MAX);
         let all = ended.failed + ended.stopped + ended.not_run + ended.unsaved == 0;
         let cut_short = ended.stopped + ended.not_run > 0;
-        let saved = (ended.succeeded + ended.budget).saturating_sub(ended.unsaved) > 0;
+        let saved = (ended.succeeded + ended.budget + ended.reused).saturating_sub(ended.unsaved) > 0;
         let outcome = match self.halt {
             _ if all => "done",
             Some(Halt::Limited) => "limit",

@@ -312,7 +312,7 @@ fn a_call_that_a_person_denied_fails_no_unit_and_is_told() {
     facts.tally.failed("wiki_write", Some("t1"), "permission denied");
     let verdict = decide(&"u".into(), &facts, FailureRule::Strict);
     assert_eq!(verdict.outcome, Outcome::Succeeded);
-    assert_eq!(verdict.reason, "completed; 1 call(s) denied by a person");
+    assert_eq!(verdict.reason, "completed; a person denied 1 call");
 }
 
 #[test]

@@ -175,6 +175,7 @@ impl Tape {
             signal: None,
             stderr_tail: Vec::new(),
             wrote: Vec::new(),
+            work: Default::default(),
             more: serde_json::Map::default(),
         };
         self.note(Some((unit, attempt)), &Note::AttemptEnded(Box::new(ended)))

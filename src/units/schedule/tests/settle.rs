@@ -1,6 +1,11 @@
 //! Runs whose attempts leave patches.
 
-use super::*;
+use std::collections::BTreeMap;
+
+use super::{
+    oracle::{input_for, moves},
+    *,
+};
 
 fn schedule(units: usize, settings: Settings) -> Schedule {
     Schedule::new(keys(units), Settings { integrates: true, ..settings })
