@@ -16,6 +16,7 @@ pub mod launch;
 pub mod lines;
 pub mod manual;
 pub mod mcp;
+mod meter;
 pub mod model;
 pub mod plan;
 pub mod project;

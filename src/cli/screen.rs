@@ -100,6 +100,10 @@ fn passed_on(command: Command, holds: &Holds) -> Vec<Input> {
             holds.let_go(&unit);
             Vec::new()
         }
+        Command::RunUntil { unit, call, conditions } => {
+            holds.run_until(&unit, call.as_deref(), conditions);
+            Vec::new()
+        }
         Command::Step { unit, call } => rule(unit, call, Ruling::Allow),
         Command::Deny { unit, call, reason } => rule(unit, call, Ruling::Deny(reason)),
         Command::Edit { unit, call, input } => rule(unit, call, Ruling::Edit(input)),

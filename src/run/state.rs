@@ -34,6 +34,8 @@ pub struct RunState {
     pub limit: Option<Limit>,
     /// Set while the whole run waits for a limit.
     pub paused: Option<Paused>,
+    /// Slots that the run does without, because a limit is near.
+    pub throttled: Option<Throttled>,
     /// Set once somebody asked to drain or stop the run.
     pub stopping: bool,
     /// Set while the patches of the units are put together and on the branch.
@@ -88,6 +90,15 @@ pub struct Paused {
     pub limit: String,
 }
 
+/// Fewer units at once than were asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Throttled {
+    /// Units at once.
+    pub slots: u32,
+    /// Why, in the service's words.
+    pub limit: String,
+}
+
 /// A unit at that moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unit {
@@ -101,14 +112,31 @@ pub struct Unit {
     pub attempts: Vec<Attempt>,
     /// When the next attempt starts by itself.
     pub retry_at: Option<Millis>,
-    /// True while a person wants its tool calls to wait.
-    pub holding: bool,
+    /// What a person wants of its tool calls.
+    pub holding: Holding,
+}
+
+/// What a person wants of the tool calls of a unit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Holding {
+    /// They pass.
+    #[default]
+    No,
+    /// Each waits.
+    Each,
+    /// They pass until one meets this condition.
+    Until(Arc<str>),
 }
 
 impl Unit {
     /// The newest attempt.
     pub fn latest(&self) -> Option<&Attempt> {
         self.attempts.last()
+    }
+
+    /// True when each of its tool calls waits for a person.
+    pub fn is_held(&self) -> bool {
+        self.holding == Holding::Each
     }
 
     /// The call that has waited longest for a person.
@@ -262,6 +290,8 @@ pub struct HeldCall {
     pub tool_use_id: Option<Arc<str>>,
     /// Its arguments as JSON on one line.
     pub input: Arc<str>,
+    /// The condition that it met, if the unit ran until one.
+    pub reached: Option<Arc<str>>,
 }
 
 /// Tokens of an attempt: highest value per message while it runs, the result's totals afterwards.

@@ -40,7 +40,7 @@ use super::{
 use crate::{
     run::{
         outlook::Outlook,
-        state::{Attempt, LaneId, RunState, Story, Unit, UnitStatus},
+        state::{Attempt, Holding, LaneId, RunState, Story, Unit, UnitStatus},
     },
     tape::{Millis, UnitKey},
 };
@@ -207,6 +207,10 @@ pub struct Totals {
     pub attempts: usize,
     /// Attempts that ran without proof of isolation, or with a breach.
     pub breaches: usize,
+    /// Units that run until a call of theirs meets a condition.
+    pub until: usize,
+    /// The first of them, by index.
+    pub first_until: Option<usize>,
 }
 
 impl Totals {
@@ -231,7 +235,11 @@ impl Totals {
 
     fn of(state: &RunState) -> Self {
         let mut totals = Self { moment: Some((state.entries, state.units.len())), ..Self::default() };
-        for unit in &state.units {
+        for (place, unit) in state.units.iter().enumerate() {
+            if matches!(unit.holding, Holding::Until(_)) && !unit.status.is_over() {
+                totals.until += 1;
+                totals.first_until.get_or_insert(place);
+            }
             if let Some(place) = Self::ORDER.iter().position(|status| *status == unit.status) {
                 totals.statuses[place] += 1;
             }

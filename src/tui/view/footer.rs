@@ -132,11 +132,11 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
     if let Some(unit) = hold::subject(model, scene.story) {
         let mut own = Vec::new();
         if hold::waiting(model, scene.story).is_some() {
-            own.extend([Action::AllowOnce, Action::EditCall, Action::DenyCall]);
+            own.extend([Action::AllowOnce, Action::EditCall, Action::DenyCall, Action::RunOn]);
         }
-        own.push(if unit.holding { Action::LetGo } else { Action::Hold });
+        own.push(if unit.is_held() { Action::LetGo } else { Action::Hold });
         // Whoever has to decide needs nothing else first.
-        let at = if unit.holding { 0 } else { 1.min(actions.len()) };
+        let at = if unit.is_held() { 0 } else { 1.min(actions.len()) };
         actions.splice(at..at, own);
     }
     actions.extend([Action::Help, Action::Quit]);

@@ -101,6 +101,7 @@ impl Schedule {
         let outcome = match self.halt {
             _ if all => "done",
             Some(Halt::Limited) => "limit",
+            Some(Halt::Unusable) => "unusable",
             Some(Halt::Aborted) => "error",
             Some(Halt::Asked) if cut_short => "stopped",
             Some(Halt::Asked) | None if saved => "partial",
