@@ -133,13 +133,13 @@ const INIT: &str = r#"{"type":"system","subtype":"init","session_id":"s","model"
 const RESULT: &str = r#"{"type":"result","subtype":"success","is_error":false,"result":"ok","session_id":"s","total_cost_usd":0.5,"usage":{"input_tokens":7}}"#;
 
 fn a_run() -> Vec<Recorded> {
-    let planned = Note::RunPlanned(RunPlanned {
+    let planned = Note::RunPlanned(Box::new(RunPlanned {
         units: vec![
             PlannedUnit { unit: "a".into(), ..PlannedUnit::default() },
             PlannedUnit { unit: "b".into(), ..PlannedUnit::default() },
         ],
         ..RunPlanned::default()
-    });
+    }));
     let started = Note::AttemptStarted(Box::new(AttemptStarted { step_budget: 40, ..AttemptStarted::default() }));
     vec![
         note(None, &planned),

@@ -225,7 +225,15 @@ fn numbers(scene: &Scene<'_>) -> Vec<Fact> {
     let mut facts =
         vec![Fact::new(3, Role::Text, if units == 1 { "1 unit".to_owned() } else { format!("{units} units") })];
     if let Some(plan) = state.planned.as_ref().filter(|plan| units > 1 && plan.concurrency > 0) {
-        facts.push(Fact::new(5, Role::Dim, format!("{} at once", plan.concurrency)));
+        let all = plan.concurrency;
+        facts.push(match state.throttled.as_ref().filter(|throttled| throttled.slots < all && state.ended.is_none()) {
+            Some(throttled) => Fact::new(
+                1,
+                Role::Warning,
+                format!("{} of {all} at once for {}", throttled.slots, cut(&throttled.limit, 20)),
+            ),
+            None => Fact::new(5, Role::Dim, format!("{all} at once")),
+        });
     }
     for status in Totals::ORDER {
         let number = totals.count(status);
