@@ -13,7 +13,11 @@ use globset::{Glob, GlobSet, GlobSetBuilder};
 use super::{
     database,
     project::{Connection, Project},
-    source::{self, Adapter, Chunk, Tree, slug},
+    source::{
+        self, Adapter, Chunk, Origin, Tree,
+        print::{self, Known},
+        slug,
+    },
 };
 use crate::tape::{
     UnitKey,
@@ -86,7 +90,7 @@ impl PlanError {
 struct Cut<'a> {
     connection: &'a Connection,
     adapter: &'static dyn Adapter,
-    root: PathBuf,
+    tree: Tree,
     chunks: Vec<Chunk>,
     warnings: Vec<String>,
 }
@@ -118,20 +122,8 @@ pub fn plan(project: &Project, selection: &Selection) -> Result<Planned, PlanErr
     for cut in cuts.into_iter().filter(|cut| is_wanted(&cut.connection.id)) {
         let id = &cut.connection.id;
         planned.warnings.extend(cut.warnings.iter().map(|warning| format!("connection {id}: {warning}")));
-        planned.units.extend(cut.chunks.into_iter().map(|chunk| WorkUnit {
-            planned: PlannedUnit {
-                unit: UnitKey::new(chunk.key),
-                connection: id.clone(),
-                adapter: cut.adapter.name().to_owned(),
-                label: chunk.label,
-                raw_files: chunk.raw_files,
-                dependency_paths: chunk.dependency_paths,
-                why: "every run takes all files of its sources".into(),
-            },
-            peer_file_index: chunk.peer_file_index,
-            notes: chunk.notes,
-            source_root: cut.root.clone(),
-        }));
+        let (tree, adapter) = (&cut.tree, cut.adapter);
+        planned.units.extend(cut.chunks.into_iter().map(|chunk| work_unit(chunk, id, adapter, tree)));
     }
     if let Some(only) = only {
         let keys = listed(planned.units.iter().map(|unit| unit.planned.unit.as_str()));
@@ -141,6 +133,26 @@ pub fn plan(project: &Project, selection: &Selection) -> Result<Planned, PlanErr
         }
     }
     Ok(planned)
+}
+
+fn work_unit(chunk: Chunk, connection: &str, adapter: &dyn Adapter, tree: &Tree) -> WorkUnit {
+    let sizes = chunk.raw_files.iter().map(|path| tree.get(path).map(|file| file.bytes));
+    WorkUnit {
+        planned: PlannedUnit {
+            unit: UnitKey::new(chunk.key),
+            connection: connection.to_owned(),
+            adapter: adapter.name().to_owned(),
+            label: chunk.label,
+            bytes: sizes.sum(),
+            raw_files: chunk.raw_files,
+            dependency_paths: chunk.dependency_paths,
+            why: "every run takes all files of its sources".into(),
+            sl_disallowed: chunk.sl_disallowed,
+        },
+        peer_file_index: chunk.peer_file_index,
+        notes: chunk.notes,
+        source_root: tree.root.clone(),
+    }
 }
 
 /// Cuts one connection, or says in a sentence of its own why it cannot.
@@ -167,15 +179,14 @@ fn cut<'a>(project: &Project, connection: &'a Connection) -> Result<Cut<'a>, Str
     {
         return Err(skip(format!("adapter `{driver}` is not in ingest.adapters; add it there")));
     }
-    let root = source::directory(&project.root, connection).map_err(|why| skip(why.to_string()))?;
-    let tree = Tree::walk(&root).map_err(|cause| skip(format!("cannot read {}: {cause}", root.display())))?;
-    if tree.files.is_empty() {
-        return Err(skip(format!("{} holds no files", root.display())));
-    }
-    adapter.detect(&tree).map_err(|why| skip(format!("{} {why}", root.display())))?;
-    let chunks = adapter.chunk(&tree);
-    let warnings = tree.warnings.into_iter().chain(chunks.warnings).collect();
-    Ok(Cut { connection, adapter, root, chunks: chunks.units, warnings })
+    let origin = Origin { project: &project.root, connection };
+    let mut tree = adapter.gather(origin).map_err(skip)?;
+    let root = tree.root.display().to_string();
+    adapter.detect(&tree).map_err(|why| skip(format!("{root} {why}")))?;
+    print::read(&mut tree, &Known::new());
+    let chunks = adapter.chunk(&tree, origin).map_err(skip)?;
+    let warnings = tree.warnings.iter().cloned().chain(chunks.warnings).collect();
+    Ok(Cut { connection, adapter, tree, chunks: chunks.units, warnings })
 }
 
 /// Gives units that share a key across connections the name of their connection, so that keys are unique in the run.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::chronicle::{Mark, Marks};
 use crate::tape::{
     Millis, Seq, UnitKey,
-    note::{Amendment, Level, PlannedUnit, RunEnded, RunPlanned, Verdict},
+    note::{Amendment, Evicted, Level, PlannedUnit, RunEnded, RunPlanned, SourceRead, Verdict},
 };
 
 /// A moment of a run.
@@ -17,6 +17,10 @@ use crate::tape::{
 pub struct RunState {
     /// The plan, if the source has one.
     pub planned: Option<Arc<RunPlanned>>,
+    /// What the run read, connection by connection.
+    pub sources: Vec<Arc<SourceRead>>,
+    /// Files that are gone and dealt with.
+    pub evicted: Vec<Arc<Evicted>>,
     /// Units: in plan order, then in order of appearance.
     pub units: Vec<Unit>,
     /// Entries folded so far. The state shows everything before this position.

@@ -3,11 +3,14 @@
 //! A kind that this program does not know is kept as [`Note::Unknown`], so that a newer tape of the same major
 //! version still replays.
 
+mod source;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use self::source::{DiffCounts, Evicted, FileRead, SourceRead};
 use super::{Millis, UnitKey};
 
 /// A decision or fact of ours.
@@ -16,6 +19,10 @@ use super::{Millis, UnitKey};
 pub enum Note {
     /// What the run set out to do. First note of every run.
     RunPlanned(RunPlanned),
+    /// What the run read of one connection.
+    SourceRead(Box<SourceRead>),
+    /// What came of files that are gone was decided.
+    Evicted(Evicted),
     /// An agent process was started.
     AttemptStarted(Box<AttemptStarted>),
     /// The agent said what it offers, and we compared it with what it may.
@@ -177,6 +184,12 @@ pub struct PlannedUnit {
     pub dependency_paths: Vec<String>,
     /// Why it runs.
     pub why: String,
+    /// Size of its raw files, in bytes. `None` on tapes of older programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// Why it may not write sources of the semantic layer, in KTX's word; `None` where it may.
+    #[serde(rename = "slDisallowedReason", skip_serializing_if = "Option::is_none")]
+    pub sl_disallowed: Option<String>,
 }
 
 impl Default for PlannedUnit {
@@ -189,6 +202,8 @@ impl Default for PlannedUnit {
             raw_files: Vec::new(),
             dependency_paths: Vec::new(),
             why: String::new(),
+            bytes: None,
+            sl_disallowed: None,
         }
     }
 }

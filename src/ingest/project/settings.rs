@@ -27,7 +27,7 @@ pub struct Settings {
 }
 
 /// One connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Connection {
     /// Its key.
     pub id: String,
@@ -39,6 +39,8 @@ pub struct Connection {
     pub subdir: Option<String>,
     /// `url` of a database.
     pub url: Option<String>,
+    /// `mappings.expectedLookerConnectionName`: models that name another connection may not write sources.
+    pub looker_connection: Option<String>,
 }
 
 /// Where the files of a connection are.
@@ -192,7 +194,8 @@ const INGEST: &[&str] = &["adapters", "embeddings", "workUnits", "rateLimit", "p
 const WORK_UNITS: &[&str] = &["stepBudget", "maxConcurrency", "failureMode"];
 const RATE_LIMIT: &[&str] = &["enabled", "throttleThreshold", "minConcurrencyUnderPressure", "maxWaitMs", "retry"];
 const RETRY: &[&str] = &["maxAttempts", "baseDelayMs", "maxDelayMs", "jitter"];
-const CONNECTION: &[&str] = &["driver", "source_dir", "repoUrl", "repo_url", "path", "branch", "url"];
+const CONNECTION: &[&str] =
+    &["driver", "source_dir", "repoUrl", "repo_url", "path", "branch", "url", "mappings", "metricflow"];
 
 /// Reads the tree of a `ktx.yaml`; the second part are warnings.
 pub(super) fn read(tree: &Node) -> Result<(Settings, Vec<String>), Fault> {
@@ -239,12 +242,18 @@ fn connection(id: &str, node: &Node, warnings: &mut Vec<String>) -> Result<Conne
         Some(url) => Some(url),
         None => text("repo_url")?,
     };
+    // KTX keeps the repository of a MetricFlow connection in a section of its own.
+    let flow = section.section("metricflow", &["repoUrl", "branch", "path"], Keys::Open, warnings)?;
+    let flow_text = |key| Ok(flow.text(key)?.map(|(text, _)| text.to_owned()));
+    let url = url.or(flow_text("repoUrl")?);
+    let mappings = section.section("mappings", &["expectedLookerConnectionName"], Keys::Open, warnings)?;
     Ok(Connection {
         id: id.to_owned(),
         driver: text("driver")?,
         source: text("source_dir")?.map(SourceAt::Dir).or(url.map(SourceAt::Url)),
-        subdir: text("path")?,
+        subdir: text("path")?.or(flow_text("path")?),
         url: text("url")?,
+        looker_connection: mappings.text("expectedLookerConnectionName")?.map(|(name, _)| name.to_owned()),
     })
 }
 
