@@ -17,11 +17,15 @@ mod yaml;
 
 pub mod attempt;
 pub mod check;
+pub mod content;
 pub mod desk;
+pub mod diff;
+pub mod init;
 pub mod plan;
 pub mod project;
 pub mod prompt;
 pub mod source;
+pub mod stage;
 pub mod tool;
 pub mod transcript;
 pub mod workspace;

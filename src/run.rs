@@ -4,6 +4,7 @@
 
 pub mod causes;
 pub mod chronicle;
+pub mod earlier;
 pub mod fold;
 pub mod outlook;
 pub mod source;

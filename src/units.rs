@@ -7,6 +7,7 @@ pub mod cluster;
 pub mod forecast;
 pub mod limits;
 pub mod retry;
+pub mod reuse;
 pub mod schedule;
 pub mod tally;
 pub mod tool;

@@ -77,6 +77,8 @@ pub enum Color {
 pub enum Command {
     /// Play the bundled project with a scripted agent: no account, no network
     Demo(DemoArgs),
+    /// Write a first ktx.yaml from what lies in a directory
+    Init(InitArgs),
     /// Show what would run, and why
     Plan(SelectArgs),
     /// Run the work units of a project
@@ -97,6 +99,10 @@ pub enum Command {
     },
     /// Check that everything a run needs is there
     Doctor(DoctorArgs),
+    /// Print what makes a shell complete these commands
+    Completions(CompletionsArgs),
+    /// Print the manual page, or write those of all commands
+    Man(ManArgs),
     /// Draw a record into an SVG, after some keys
     #[command(hide = true)]
     Screenshot(ScreenshotArgs),
@@ -119,8 +125,16 @@ pub struct DemoArgs {
     pub keep: Option<PathBuf>,
 }
 
-/// Which units.
+/// `init`.
 #[derive(Clone, Debug, Args)]
+pub struct InitArgs {
+    /// Directory [default: that of --project-dir, else the current one]
+    #[arg(value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+/// Which units.
+#[derive(Clone, Debug, Default, Args)]
 pub struct SelectArgs {
     /// Connections [default: all]
     #[arg(value_name = "CONNECTION")]
@@ -128,6 +142,26 @@ pub struct SelectArgs {
     /// Only units whose key matches this pattern; may be repeated
     #[arg(long, value_name = "GLOB")]
     pub only: Vec<String>,
+    /// All units, whether or not anything changed since they last succeeded
+    #[arg(long)]
+    pub full: bool,
+    /// What to take over.
+    #[command(flatten)]
+    pub past: PastArgs,
+}
+
+/// What to take over from an earlier run.
+#[derive(Clone, Debug, Default, Args)]
+pub struct PastArgs {
+    /// Continue this run: what succeeded there and has not changed is not run again
+    #[arg(long, value_name = "RUN")]
+    pub resume_run: Option<String>,
+    /// Only units that failed in this run [default: latest]
+    #[arg(
+        long, value_name = "RUN", num_args = 0..=1, require_equals = true, default_missing_value = "latest",
+        conflicts_with = "resume_run"
+    )]
+    pub failed: Option<String>,
 }
 
 /// `run`.
@@ -196,6 +230,22 @@ pub enum Until {
     Indexed,
     /// Everything is folded.
     End,
+}
+
+/// `completions`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct CompletionsArgs {
+    /// Shell
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+/// `man`.
+#[derive(Clone, Debug, Args)]
+pub struct ManArgs {
+    /// Write one page for each command into this directory
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
 }
 
 /// `screenshot`.

@@ -23,7 +23,7 @@ use crate::{
         unit::{self, Command, Program, UnitLaunch},
     },
     ingest::{
-        attempt::{Attempt, Job},
+        attempt::{Attempt, AttemptError, Job},
         plan::WorkUnit,
         project::Project,
         prompt::Amended,
@@ -32,7 +32,7 @@ use crate::{
     run::{Item, Recorder},
     tape::{
         Body, Note, UnitKey,
-        note::{Amendment, AttemptEnded, Outcome, StopHow, Verdict},
+        note::{Amendment, AttemptEnded, Content, Outcome, StopHow, Verdict},
     },
     units::{
         tally::FailureRule,
@@ -135,11 +135,11 @@ impl Attempts {
         stop: mpsc::Receiver<StopHow>,
         ready: oneshot::Sender<()>,
     ) -> (Verdict, Facts) {
-        let (_session, opened) = match self.prepare(unit, attempt, amendment).await {
-            Ok((lock, opened)) => (lock, Arc::new(opened)),
+        let (_session, opened, content) = match self.prepare(unit, attempt, amendment).await {
+            Ok((lock, (opened, content))) => (lock, Arc::new(opened), content),
             Err(reason) => return (unprepared(reason), Facts::default()),
         };
-        let launch = self.launch(unit, attempt, amendment, &opened);
+        let launch = UnitLaunch { content, ..self.launch(unit, attempt, amendment, &opened) };
         let (forward, commands) = mpsc::channel(4);
         let forwarding = task::spawn(pass_on(stop, forward));
         let mut facts = unit::run_unit(launch, commands, ready).await;
@@ -168,7 +168,7 @@ impl Attempts {
         unit: &UnitKey,
         attempt: u32,
         amendment: &Amendment,
-    ) -> Result<(Option<SessionLock>, Attempt), String> {
+    ) -> Result<(Option<SessionLock>, (Attempt, Option<Content>)), String> {
         let lock = self.lock(amendment)?;
         Ok((lock, self.open(unit, attempt, amendment).await?))
     }
@@ -185,16 +185,26 @@ impl Attempts {
         }
     }
 
-    async fn open(&self, unit: &UnitKey, attempt: u32, amendment: &Amendment) -> Result<Attempt, String> {
+    /// The attempt, and what its unit is made of. Files that cannot be read are the agent's business, not ours.
+    async fn open(
+        &self,
+        unit: &UnitKey,
+        attempt: u32,
+        amendment: &Amendment,
+    ) -> Result<(Attempt, Option<Content>), String> {
         let Some(work_unit) = self.units.get(unit).cloned() else {
             return Err(format!("unit {unit} is not part of the plan"));
         };
         let (project, job) = (Arc::clone(&self.project), self.job.clone());
         let dir = self.work.join(format!("{attempt:02}-{}", folder_name(unit)));
         let (amendment, files_kept) = (amendment.clone(), self.published().contains(unit));
+        // What a person wants otherwise of one attempt makes no other unit of it.
+        let model = self.terms.model.clone();
         task::spawn_blocking(move || {
             let amended = amended(&amendment, files_kept);
-            Attempt::open(&project, &work_unit, &job, attempt, amended, &dir)
+            let opened = Attempt::open(&project, &work_unit, &job, attempt, amended, &dir)?;
+            let content = opened.content(model.as_deref()).ok();
+            Ok::<_, AttemptError>((opened, content))
         })
         .await
         .map_err(|error| error.to_string())?
@@ -223,6 +233,7 @@ impl Attempts {
             recorder: Arc::clone(&self.recorder),
             gate: self.holds.gate(unit, attempt),
             amendment: (!amendment.is_empty()).then(|| amendment.clone()),
+            content: None,
         }
     }
 

@@ -119,6 +119,7 @@ fn change_json(change: &RunChange<'_>) -> Value {
             "skipped": planned.skipped, "concurrency": planned.concurrency, "step_budget": planned.step_budget,
             "failure_mode": planned.failure_mode, "tool_failures": planned.tool_failures,
             "model": planned.model, "scripted": planned.scripted,
+            "continues": planned.continues.as_ref().map(|before| before.run),
         }),
         RunChange::Paused { until, limit } => {
             json!({"type": "run", "state": "paused", "until": until.map(|until| until.0), "limit": limit})
@@ -128,6 +129,7 @@ fn change_json(change: &RunChange<'_>) -> Value {
         RunChange::Ended(ended) => json!({
             "type": "run", "state": "ended", "outcome": ended.outcome, "succeeded": ended.succeeded,
             "budget": ended.budget, "failed": ended.failed, "stopped": ended.stopped, "not_run": ended.not_run,
+            "reused": ended.reused,
         }),
     }
 }

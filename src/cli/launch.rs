@@ -17,20 +17,23 @@ use super::{
     exit::{Exit, Failure},
     fuse::{self, Fuse},
     gate::Holds,
-    project, replay, runs, screen, show,
+    project, replay, resume, runs, screen, show,
     show::Plain,
     signals,
-    summary::{Next, Summary},
+    summary::{self, Next, Summary},
     tap::Tap,
 };
 use crate::{
     claude::{lock::Locks, process},
     config::Config,
-    ingest::{attempt::Job, plan::Planned, project::Project, workspace},
+    ingest::{attempt::Job, plan::Planned, project::Project, stage, workspace},
     replay::{FileSource, file::Finish},
     run::{Item, Recorder, Timeline, source::RecordError},
     store::{Runs, TapeWriter},
-    tape::{Body, FORMAT, Header, Note, UnitKey, note::RunEnded, note::RunPlanned},
+    tape::{
+        Body, FORMAT, Header, Note, UnitKey,
+        note::{Continues, RunEnded, RunPlanned},
+    },
     tui,
     units::{
         retry::RetryPolicy,
@@ -51,6 +54,8 @@ pub struct Launch {
     pub project: Project,
     /// Its units.
     pub planned: Planned,
+    /// The earlier run that it goes on with.
+    pub continues: Option<Continues>,
     /// Who plays the model.
     pub agent: Agent,
     /// What holds for every attempt.
@@ -94,10 +99,11 @@ impl Launch {
             ..Settings::new(self.slots, u32::try_from(cores).unwrap_or(u32::MAX))
         };
         Schedule::new(self.planned.units.iter().map(|unit| unit.planned.unit.clone()).collect(), settings)
+            .reusing(resume::reused(self.continues.as_ref()))
     }
 
-    fn plan_note(&self, job: &Job) -> Note {
-        Note::RunPlanned(RunPlanned {
+    fn plan_notes(&self, job: &Job) -> Vec<Note> {
+        let plan = Note::RunPlanned(RunPlanned {
             job: job.id.clone(),
             units: self.planned.units.iter().map(|unit| unit.planned.clone()).collect(),
             skipped: self.planned.skipped.clone(),
@@ -107,7 +113,10 @@ impl Launch {
             tool_failures: self.terms.rule.word().to_owned(),
             model: self.terms.model.clone(),
             scripted: self.agent.is_scripted(),
-        })
+            continues: self.continues.clone(),
+        });
+        let read = self.planned.sources.iter().map(|source| Note::SourceRead(Box::new(source.note())));
+        std::iter::once(plan).chain(read).collect()
     }
 }
 
@@ -115,7 +124,7 @@ impl Launch {
 ///
 /// # Errors
 /// When the run cannot be recorded or shown. What runs has been ended by then.
-pub fn launch(global: &Global, launch: Launch) -> Result<Outcome, Failure> {
+pub fn launch(global: &Global, mut launch: Launch) -> Result<Outcome, Failure> {
     let recovered = workspace::recover(&launch.project.root)
         .map_err(|error| Failure::internal(format!("cannot undo what a crash left half done: {error}")))?;
     project::warn(&told(&recovered));
@@ -130,7 +139,8 @@ pub fn launch(global: &Global, launch: Launch) -> Result<Outcome, Failure> {
     };
     let now = Timestamp::now();
     let job = Job::at(now);
-    let (schedule, plan) = (launch.schedule(), launch.plan_note(&job));
+    let _staged = stage::stage(&launch.project.root, &job, &mut launch.planned).map_err(Failure::internal)?;
+    let (schedule, plan) = (launch.schedule(), launch.plan_notes(&job));
     let project = Arc::new(launch.project);
     let (units, agent, terms) = (launch.planned.units, launch.agent, launch.terms);
     let locks = Locks::new(stage.runs.root().join("locks"));
@@ -181,7 +191,7 @@ impl Stage<'_> {
         &self,
         now: Timestamp,
         schedule: Schedule,
-        plan: &Note,
+        plan: &[Note],
         make: impl FnOnce(Arc<dyn Recorder>, Arc<Holds>, &Path) -> E,
     ) -> Result<Outcome, Failure> {
         let runtime = screen::runtime(2)?;
@@ -196,7 +206,7 @@ impl Stage<'_> {
         &self,
         now: Timestamp,
         schedule: Schedule,
-        plan: &Note,
+        plan: &[Note],
         make: impl FnOnce(Arc<dyn Recorder>, Arc<Holds>, &Path) -> E,
     ) -> Result<Outcome, Failure> {
         let ui = show::resolve(self.global.ui);
@@ -220,7 +230,7 @@ impl Stage<'_> {
         let (id, directory) = (new.id, new.directory.clone());
         let (tape, lock) = new.into_parts();
         let tape = Arc::new(tape);
-        note(&tape, plan).map_err(Failure::internal)?;
+        plan.iter().try_for_each(|plan| note(&tape, plan)).map_err(Failure::internal)?;
         let (source, finish) = FileSource::follow(tape.path()).map_err(|error| replay::failure(&error))?;
         let timeline = Timeline::new(Box::new(source));
 
@@ -242,6 +252,13 @@ impl Stage<'_> {
             && matches!(ui, Ui::Tui | Ui::Lines)
         {
             self.say_next(&outcome.summary, tape.path(), &id.short().to_string());
+        }
+        if let Ok(Outcome { exit: Exit::Limit, .. }) = outcome
+            && matches!(ui, Ui::Json | Ui::None)
+        {
+            // Whoever reads no text is told as well, where it does not disturb.
+            let flag = self.global.project_dir.as_deref();
+            show::tell(&format!("ingestdeck: stopped by a limit; `{}` goes on", summary::resume(flag, &id.short())));
         }
         // Empty unless something could not be cleared away, which then is worth keeping.
         let _ = std::fs::remove_dir(directory.join("work"));

@@ -133,7 +133,10 @@ impl<W: Write> Lines<W> {
                 }
                 let scripted = if planned.scripted { ", scripted agent" } else { "" };
                 let units = counted(planned.units.len(), "unit");
-                ('●', format!("{units} planned, {} at once{scripted}", planned.concurrency))
+                let continues = planned.continues.as_ref();
+                let continues = continues.map(|before| format!(", continues run {}", before.run.short()));
+                let continues = continues.unwrap_or_default();
+                ('●', format!("{units} planned, {} at once{scripted}{continues}", planned.concurrency))
             }
             RunChange::Paused { limit, .. } => ('▲', format!("paused: {limit}")),
             RunChange::Resumed => ('●', "resumed".into()),
@@ -183,6 +186,7 @@ fn status_glyph(status: UnitStatus) -> char {
         UnitStatus::Succeeded => '✓',
         UnitStatus::Budget | UnitStatus::Stopped | UnitStatus::Interrupted => '▲',
         UnitStatus::Failed => '✗',
+        UnitStatus::Reused => '≡',
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{
     config::{Vars, paths::UserDirs},
     replay::FileSource,
     run::{Progress, Source, Timeline},
-    store::{Db, Found, Runs, Standing, refresh::RefreshError, runs::RunsError},
+    store::{Db, Found, Refreshed, Runs, Standing, refresh::RefreshError, runs::RunsError},
     tui::text,
 };
 
@@ -69,11 +69,22 @@ pub fn tape_of(global: &Global, what: &str) -> Result<PathBuf, Failure> {
 
 /// Brings the index up to date. It can be built again at any time, so a failure is only logged.
 pub fn index_quietly(runs: &Runs) {
-    let refreshed =
-        Db::open(&runs.database()).map_err(RefreshError::from).and_then(|mut db| runs.refresh(&mut db, &open_tape));
-    if let Err(error) = refreshed {
+    if let Err(error) = index(runs) {
         tracing::warn!(%error, "the index is behind; `ingestdeck runs reindex` builds it anew");
     }
+}
+
+/// Brings the index up to date, and tells in a sentence each which runs cannot be read.
+///
+/// # Errors
+/// When the index cannot be used.
+pub fn index(runs: &Runs) -> Result<Vec<String>, RefreshError> {
+    let mut db = Db::open(&runs.database())?;
+    Ok(left_out(&runs.refresh(&mut db, &open_tape)?))
+}
+
+fn left_out(refreshed: &Refreshed) -> Vec<String> {
+    refreshed.unreadable.iter().map(|(run, cause)| format!("run {} is left out: {cause}", run.short())).collect()
 }
 
 fn open_tape(path: &Path) -> Result<Box<dyn Source>, String> {
@@ -91,7 +102,7 @@ fn list(global: &Global, runs: &Runs) -> Result<Exit, Failure> {
         let printed = if global.ui == Ui::Json {
             let known = known.map(|run| {
                 json!({"started_at": run.started_at, "outcome": run.outcome, "units": run.units,
-                    "succeeded": run.succeeded, "budget": run.budget, "failed": run.failed, "cost_usd": run.cost_usd})
+                    "succeeded": run.succeeded, "budget": run.budget, "reused": run.reused, "failed": run.failed, "cost_usd": run.cost_usd})
             });
             writeln!(out, "{}", json!({"run": run.id, "state": standing.word(), "index": known}))
         } else {
@@ -117,8 +128,9 @@ fn line(run: &Found, standing: Standing, known: Option<&crate::store::db::Listed
         let scripted = if known.scripted { "  scripted" } else { "" };
         let plural = if known.units == 1 { " " } else { "s" };
         let budget = if known.budget > 0 { format!("  {} budget", known.budget) } else { String::new() };
+        let reused = if known.reused > 0 { format!("  {} reused", known.reused) } else { String::new() };
         line.push_str(&format!(
-            "  {started}  {:>3} unit{plural}  {:>3} succeeded{budget}  {:>3} failed  {cost}{scripted}",
+            "  {started}  {:>3} unit{plural}  {:>3} succeeded{budget}{reused}  {:>3} failed  {cost}{scripted}",
             known.units, known.succeeded, known.failed
         ));
     }
@@ -177,14 +189,13 @@ fn reindex(runs: &Runs) -> Result<Exit, Failure> {
     }
     let mut db = Db::start_over(&runs.database()).map_err(Failure::internal)?;
     let done = runs.refresh(&mut db, &open_tape).map_err(Failure::internal)?;
-    let sentences: Vec<String> =
-        done.unreadable.iter().map(|(run, cause)| format!("run {} is left out: {cause}", run.short())).collect();
-    project::warn(&sentences);
+    project::warn(&left_out(&done));
     writeln!(io::stdout(), "indexed {}", counted(done.indexed, "run")).map_err(|error| show::stdout_failed(&error))?;
     Ok(Exit::Ok)
 }
 
-fn unknown(error: &RunsError) -> Failure {
+/// Sorts a refusal into exit codes.
+pub fn unknown(error: &RunsError) -> Failure {
     let exit = match error {
         RunsError::NotFound(_) | RunsError::Empty => Exit::NotFound,
         RunsError::Ambiguous { .. } => Exit::Usage,

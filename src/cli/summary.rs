@@ -5,7 +5,7 @@ use std::{fmt::Write as _, path::Path};
 use serde_json::{Value, json};
 
 use crate::{
-    cli::{exit::Exit, signals},
+    cli::{exit::Exit, resume::is_left, signals},
     run::{
         Origin, RunState,
         state::{Unit, UnitStatus},
@@ -15,9 +15,6 @@ use crate::{
 
 /// Longest sentence about a unit, in columns. The tape has the rest.
 const SENTENCE: usize = 300;
-
-/// Most units that the command for another try names; with more it would be no line to copy.
-const NAMED: usize = 12;
 
 /// `1 unit`, `2 units`.
 pub fn counted(count: usize, noun: &str) -> String {
@@ -88,7 +85,7 @@ impl Summary {
             unfinished: state
                 .units
                 .iter()
-                .filter(|unit| !matches!(unit.status, UnitStatus::Succeeded | UnitStatus::Budget))
+                .filter(|unit| is_left(unit.status))
                 .map(|unit| unit.key.to_string())
                 .collect(),
             outcome: state.ended.as_ref().map(|ended| ended.outcome.clone()),
@@ -104,7 +101,7 @@ impl Summary {
     /// The exit code of a run that ended so after somebody `interrupted` it, or did not. An interrupt that came when
     /// everything was on its way, and let it end, changed nothing.
     pub fn exit_after(&self, interrupted: bool) -> Exit {
-        let over = [UnitStatus::Succeeded, UnitStatus::Budget, UnitStatus::Failed];
+        let over = [UnitStatus::Succeeded, UnitStatus::Budget, UnitStatus::Failed, UnitStatus::Reused];
         let cut_short = self.counts.iter().any(|(status, count)| *count > 0 && !over.contains(status));
         if interrupted && cut_short { Exit::Signal(signals::SIGINT) } else { self.exit() }
     }
@@ -191,15 +188,10 @@ impl Summary {
                 format!("recorded in {path}\n  ingestdeck replay {}\n", word(&path))
             }
             Next::Project { tape, flag, run, retry } => {
-                let flag = flag.map(|flag| format!(" --project-dir {}", word(&flag.display().to_string())));
-                let flag = flag.unwrap_or_default();
-                let mut text = format!("recorded in {}\n  ingestdeck replay {run}{flag}\n", tape.display());
-                if retry && (1..=NAMED).contains(&self.unfinished.len()) {
-                    let only: Vec<String> =
-                        self.unfinished.iter().map(|unit| format!(" --only {}", word(unit))).collect();
-                    let _ = writeln!(text, "  ingestdeck run{flag}{}", only.concat());
-                } else if retry && !self.unfinished.is_empty() {
-                    let _ = writeln!(text, "  ingestdeck run{flag} --only UNIT");
+                let replay = format!("ingestdeck replay {run}{}", at(flag));
+                let mut text = format!("recorded in {}\n  {replay}\n", tape.display());
+                if retry && !self.unfinished.is_empty() {
+                    let _ = writeln!(text, "  {}", resume(flag, run));
                 }
                 text
             }
@@ -216,6 +208,15 @@ impl Summary {
             None => "ended",
         }
     }
+}
+
+/// The command that goes on with `run`.
+pub fn resume(project: Option<&Path>, run: &str) -> String {
+    format!("ingestdeck run{} --resume-run {run}", at(project))
+}
+
+fn at(project: Option<&Path>) -> String {
+    project.map(|project| format!(" --project-dir {}", word(&project.display().to_string()))).unwrap_or_default()
 }
 
 /// `text` as one word of a shell.
@@ -251,12 +252,13 @@ mod tests {
 
     #[test]
     fn the_next_commands_can_be_copied_into_a_shell() {
-        let steps = left(&["docs-a", "docs-*;rm 'b'"]).next_steps(project(Some(Path::new("/my project")), true));
-        let expected = r"recorded in /p/tape.jsonl
+        let steps = left(&["docs-a", "docs-b"]).next_steps(project(Some(Path::new("/my project")), true));
+        let expected = "recorded in /p/tape.jsonl
   ingestdeck replay a1b2c3 --project-dir '/my project'
-  ingestdeck run --project-dir '/my project' --only docs-a --only 'docs-*;rm '\''b'\'''
+  ingestdeck run --project-dir '/my project' --resume-run a1b2c3
 ";
         assert_eq!(steps, expected);
+        assert_eq!(word("a 'b'; c"), r"'a '\''b'\''; c'");
     }
 
     #[test]
@@ -264,8 +266,6 @@ mod tests {
         let replay = "recorded in /p/tape.jsonl\n  ingestdeck replay a1b2c3\n";
         assert_eq!(left(&[]).next_steps(project(None, true)), replay);
         assert_eq!(left(&["a"]).next_steps(project(None, false)), replay);
-        let many = left(&["u"; NAMED + 1]).next_steps(project(None, true));
-        assert_eq!(many, format!("{replay}  ingestdeck run --only UNIT\n"));
     }
 
     #[test]

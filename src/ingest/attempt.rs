@@ -8,6 +8,7 @@ use jiff::{Timestamp, tz::TimeZone};
 
 use super::{
     check::{self, Checked},
+    content,
     layer::Layer,
     plan::WorkUnit,
     project::Project,
@@ -19,7 +20,7 @@ use super::{
     wiki::{Page, Wiki},
     workspace::{PublishError, Workspace},
 };
-use crate::units::Toolset;
+use crate::{tape::note::Content, units::Toolset};
 
 /// Names of a run in KTX's places.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +93,14 @@ impl Attempt {
     /// What the agent may call.
     pub fn tools(&self) -> Arc<dyn Toolset> {
         Arc::clone(&self.tools) as _
+    }
+
+    /// What the unit is made of, with `model` planned for it. Reads its files.
+    ///
+    /// # Errors
+    /// When one of its files cannot be read.
+    pub fn content(&self, model: Option<&str>) -> io::Result<Content> {
+        content::made_of(&self.bench.unit, &self.bench.skills, &self.tools.specs(), model)
     }
 
     /// The transcript, for calls that failed before they reached the tools.

@@ -108,6 +108,12 @@ impl Folder {
         Ok((file, meta.len()))
     }
 
+    /// Makes the file `name` of this very directory, which must not be there. It may be lost with the machine.
+    pub(crate) fn create_here(&self, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        File::from(openat(&self.0, name, flags, Mode::from_bits_truncate(mode as _))?).write_all(bytes)
+    }
+
     /// As [`read`](Self::read), with `None` where there is no such file.
     pub(crate) fn read_if_there(&self, relative: &str, limit: u64) -> io::Result<Option<Vec<u8>>> {
         match self.read(relative, limit) {

@@ -93,9 +93,10 @@ impl DiffSet {
             };
             list.push(file.path.clone());
         }
-        let gone = prior.into_iter().flatten().filter(|(path, known)| {
-            known.processed.is_some() && tree.get(path).is_none() && !tree.may_hold(path)
-        });
+        let gone = prior
+            .into_iter()
+            .flatten()
+            .filter(|(path, known)| known.processed.is_some() && tree.get(path).is_none() && !tree.may_hold(path));
         diff.deleted = gone.map(|(path, _)| path.clone()).collect();
         diff
     }
@@ -133,7 +134,8 @@ pub(super) enum Forced {
 
 /// Why `unit`, as it was before it was cut down to its changes, runs.
 pub(super) fn why(unit: &Chunk, diff: &DiffSet, standing: Option<Standing>, forced: Option<Forced>) -> String {
-    let within = |list: &[String], paths: &[String]| paths.iter().filter(|path| list.binary_search(path).is_ok()).count();
+    let within =
+        |list: &[String], paths: &[String]| paths.iter().filter(|path| list.binary_search(path).is_ok()).count();
     let modified = within(&diff.modified, &unit.raw_files);
     let added = within(&diff.added, &unit.raw_files);
     let neighbours: Vec<String> =
@@ -164,7 +166,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ingest::source::tests::tree_of;
+    use crate::ingest::source::tree_of;
 
     fn prior(text: &str) -> Prior {
         Prior { processed: Some(Fingerprint::of(text.as_bytes())), failed: false }
@@ -215,7 +217,13 @@ mod tests {
         ];
         insta::assert_snapshot!(all.join("\n"), @r"
         new
+        1 file modified, 1 file added
         2 files modified
+        failed last time
+        not finished last time
+        unchanged, asked for by name
+        unchanged, everything was asked for
+        1 file around it changed
         ");
     }
 

@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use super::project::{Connection, SourceAt};
+use super::project::{Connection, SourceAt, without_login};
 
 mod collate;
 pub(crate) mod dbt;
@@ -18,6 +18,7 @@ pub(crate) mod docs;
 pub(crate) mod fake;
 pub(crate) mod lookml;
 pub(crate) mod manifest;
+pub(crate) mod memo;
 pub(crate) mod metricflow;
 pub(crate) mod notion;
 pub(crate) mod print;
@@ -26,6 +27,9 @@ pub mod tree;
 
 pub use print::Fingerprint;
 pub use tree::{RawFile, Tree};
+
+#[cfg(test)]
+pub(super) use tests::tree_of;
 
 /// A connection and the project that it is of.
 #[derive(Clone, Copy, Debug)]
@@ -196,7 +200,9 @@ fn source_root(project: &Path, connection: &Connection) -> Result<PathBuf, Sourc
 fn at(project: &Path, connection: &Connection, subdir: Option<&str>) -> Result<PathBuf, SourceError> {
     let mut path = match connection.source.as_ref().ok_or(SourceError::Nowhere)? {
         SourceAt::Dir(dir) => project.join(dir),
-        SourceAt::Url(url) => project.join(local_path(url).ok_or_else(|| SourceError::Remote(url.clone()))?),
+        SourceAt::Url(url) => {
+            project.join(local_path(url).ok_or_else(|| SourceError::Remote(without_login(url).into_owned()))?)
+        }
     };
     if let Some(subdir) = subdir {
         path.push(subdir);
@@ -249,7 +255,7 @@ mod tests {
     }
 
     /// A directory with these files, and the tree of it after every file was read.
-    pub(super) fn tree_of(files: &[(&str, &str)]) -> (tempfile::TempDir, Tree) {
+    pub(in crate::ingest) fn tree_of(files: &[(&str, &str)]) -> (tempfile::TempDir, Tree) {
         let dir = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = dir.path().join(path);

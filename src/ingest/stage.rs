@@ -119,7 +119,8 @@ fn copy(
     paths: &BTreeSet<String>,
 ) -> Result<BTreeMap<String, (Fingerprint, u64)>, StageError> {
     let target = project.join(relative);
-    let opened = beneath::make_private(project, &target).and_then(|()| Ok((Folder::open(root)?, Folder::open(&target)?)));
+    let opened =
+        beneath::make_private(project, &target).and_then(|()| Ok((Folder::open(root)?, Folder::open(&target)?)));
     let (from, to) = opened.map_err(|cause| StageError::Place { path: target.clone(), cause })?;
     let mut buffer = Vec::new();
     let mut open: Option<(&str, Folder, Folder)> = None;

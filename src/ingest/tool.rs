@@ -19,7 +19,7 @@ use super::{
     schema::{self, shown},
     skill::Skill,
     transcript::Transcript,
-    workspace::Workspace,
+    workspace::{Workspace, WriteError},
 };
 use crate::units::{ToolCall, ToolReply, ToolSpec, Toolset};
 
@@ -229,6 +229,17 @@ fn refusal(tool: &str, text: String, mut detail: Value) -> ToolReply {
     }
     let counts = matches!(tool, "wiki_write" | "wiki_remove" | "sl_write_source") && detail["reason"] != CHANGED;
     ToolReply { markdown: text, structured: Some(detail), is_error: counts }
+}
+
+/// The word that a refusal gives as its reason.
+fn word(error: &WriteError) -> &'static str {
+    match error {
+        WriteError::Forbidden(_) => "path_not_allowed",
+        WriteError::Stale(_) => CHANGED,
+        WriteError::Sealed => "attempt_over",
+        WriteError::ReadOnly => "read_only",
+        WriteError::Io { .. } => "write_failed",
+    }
 }
 
 /// What a read tool answers when there is nothing to read: a text, not a failed call, as KTX has it.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::chronicle::{Mark, Marks};
 use crate::tape::{
     Millis, Seq, UnitKey,
-    note::{Amendment, Evicted, Level, PlannedUnit, RunEnded, RunPlanned, SourceRead, Verdict},
+    note::{Amendment, Content, Earlier, Evicted, Level, PlannedUnit, RunEnded, RunPlanned, SourceRead, Verdict},
 };
 
 /// A moment of a run.
@@ -39,6 +39,13 @@ pub struct RunState {
     pub stopping: bool,
     /// The end, if it is on the tape.
     pub ended: Option<RunEnded>,
+}
+
+impl RunState {
+    /// What earlier runs did about a unit.
+    pub fn earlier(&self, unit: &UnitKey) -> Option<&Earlier> {
+        self.planned.as_ref()?.continues.as_ref()?.units.get(unit)
+    }
 }
 
 /// What a run lost or could not read. All zero in a healthy run.
@@ -126,6 +133,8 @@ pub enum UnitStatus {
     Stopped,
     /// Its attempt was running when the record breaks off.
     Interrupted,
+    /// An earlier run did it, and nothing that it is made of has changed.
+    Reused,
 }
 
 impl UnitStatus {
@@ -141,6 +150,7 @@ impl UnitStatus {
             Self::Failed => "failed",
             Self::Stopped => "stopped",
             Self::Interrupted => "interrupted",
+            Self::Reused => "reused",
         }
     }
 
@@ -171,6 +181,8 @@ pub struct Attempt {
     pub asked_model: Option<Arc<str>>,
     /// What a person wanted otherwise than planned.
     pub amendment: Option<Arc<Amendment>>,
+    /// What the unit was made of, if that is on record.
+    pub content: Option<Arc<Content>>,
     /// Turns allowed.
     pub step_budget: Option<u32>,
     /// API messages of the main loop, by distinct id.

@@ -221,7 +221,14 @@ impl Runs {
         let failed = |cause| RunsError::Io { path: path.clone(), cause };
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
         file.lock().map_err(failed)?;
+        // For the message of whoever finds it locked; the lock holds without it.
+        let _ = io::Write::write_all(&mut &file, std::process::id().to_string().as_bytes());
         Ok(RunLock { path, _file: file })
+    }
+
+    /// The process that `run` lives in, if it says so.
+    pub fn holder(&self, run: RunId) -> Option<u32> {
+        fs::read_to_string(self.lock_path(run)).ok()?.trim().parse().ok()
     }
 
     /// The lock dies with its process, however that ends. Asking takes a shared lock, so that two who ask do not

@@ -3,6 +3,7 @@
 //! A kind that this program does not know is kept as [`Note::Unknown`], so that a newer tape of the same major
 //! version still replays.
 
+mod earlier;
 mod source;
 
 use std::fmt;
@@ -10,7 +11,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use self::source::{DiffCounts, Evicted, FileRead, SourceRead};
+pub use self::{
+    earlier::{Content, Continues, Earlier, Reused},
+    source::{DiffCounts, Evicted, FileRead, SourceRead},
+};
 use super::{Millis, UnitKey};
 
 /// A decision or fact of ours.
@@ -162,6 +166,9 @@ pub struct RunPlanned {
     pub model: Option<String>,
     /// True when a scripted agent plays the model.
     pub scripted: bool,
+    /// The run that this one continues.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub continues: Option<Continues>,
 }
 
 /// One unit of a plan.
@@ -250,6 +257,9 @@ pub struct AttemptStarted {
     /// What a person wanted otherwise than planned. Model, budget and prompt above have it already.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub amendment: Option<Amendment>,
+    /// What the unit is made of. `None` on tapes of older programs, and where it could not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<Content>,
 }
 
 /// What a person wants of an attempt beyond the plan, or otherwise.
@@ -498,6 +508,8 @@ pub struct RunEnded {
     pub stopped: u32,
     /// Units that never ran.
     pub not_run: u32,
+    /// Units that were not run because an earlier run did.
+    pub reused: u32,
 }
 
 #[cfg(test)]

@@ -192,7 +192,7 @@ pub struct Totals {
     /// Moment of the counts: entries and units.
     moment: Option<(u64, usize)>,
     /// Units by status, in the order of the header.
-    pub statuses: [usize; 9],
+    pub statuses: [usize; 10],
     /// Turns of all attempts.
     pub turns: u64,
     /// Tokens of all attempts, those of the cache included.
@@ -209,7 +209,7 @@ pub struct Totals {
 
 impl Totals {
     /// Statuses in the order of the header.
-    pub const ORDER: [UnitStatus; 9] = [
+    pub const ORDER: [UnitStatus; 10] = [
         UnitStatus::Held,
         UnitStatus::Failed,
         UnitStatus::Interrupted,
@@ -217,6 +217,7 @@ impl Totals {
         UnitStatus::Waiting,
         UnitStatus::Succeeded,
         UnitStatus::Budget,
+        UnitStatus::Reused,
         UnitStatus::Stopped,
         UnitStatus::Queued,
     ];

@@ -213,6 +213,16 @@ impl Schedule {
         Self { settings, board: Board::new(units), governor: Governor::default(), stage: Stage::Planned, halt: None }
     }
 
+    /// The same run without `units`, which an earlier run did: they run only when a person asks for it.
+    pub fn reusing<'a>(mut self, units: impl IntoIterator<Item = &'a UnitKey>) -> Self {
+        for unit in units {
+            if let Some(at) = self.board.find(unit) {
+                self.board.reuse(at);
+            }
+        }
+        self
+    }
+
     /// Takes an input and answers with orders, to be carried out in their order. Inputs about units, attempts and
     /// timers that it does not know (any more) change nothing.
     pub fn handle(&mut self, input: Input) -> Vec<Order> {
@@ -453,7 +463,7 @@ impl Schedule {
             Some(Halt::Limited) => "limit",
             Some(Halt::Aborted) => "error",
             Some(Halt::Asked) if cut_short => "stopped",
-            Some(Halt::Asked) | None if ended.succeeded + ended.budget > 0 => "partial",
+            Some(Halt::Asked) | None if ended.succeeded + ended.budget + ended.reused > 0 => "partial",
             Some(Halt::Asked) | None if ended.failed > 0 => "error",
             Some(Halt::Asked) | None => "stopped",
         };

@@ -29,6 +29,8 @@ const KEYS: usize = 400;
 const TYPING: Duration = Duration::from_millis(40);
 /// For how long the screen is watched at rest.
 const REST: Duration = Duration::from_secs(5);
+/// Without a byte for this long, whatever was to happen at the start has happened.
+const QUIET: Duration = Duration::from_secs(2);
 /// Until something that must come is given up.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -67,7 +69,7 @@ fn keys() -> Outcome<Sample> {
     screen.until(|text| text.contains("64 running") || text.contains("64▶"))?;
     let mut times = Vec::with_capacity(KEYS);
     for number in 0..KEYS {
-        thread::sleep(TYPING);
+        screen.watch_for(TYPING);
         let opens = number % 2 == 0;
         let pressed = Instant::now();
         screen.press(b"?")?;
@@ -106,11 +108,10 @@ fn rest() -> Outcome<Rest> {
     let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures/success_tools.jsonl");
     let screen = Screen::open(&["replay", argument(&capture)?, "--ui", "tui"])?;
     screen.until(|text| text.contains("unit"))?;
-    // Whatever was to happen at the start has happened by then.
-    thread::sleep(Duration::from_secs(2));
+    screen.until_quiet_for(QUIET)?;
     let (bytes, cpu, wakes) = (screen.bytes(), screen.cpu()?, screen.wakes()?);
     let watched = Instant::now();
-    thread::sleep(REST);
+    screen.watch_for(REST);
     Ok(Rest {
         bytes: (screen.bytes() - bytes) as f64,
         cpu_percent: (screen.cpu()? - cpu) / watched.elapsed().as_secs_f64() * 100.0,
@@ -178,6 +179,28 @@ impl Screen {
             }
             (seen, _) = self.shown.1.wait_timeout(seen, left).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Follows what is drawn for as long as given: the pace of a person, or the span of a measurement.
+    fn watch_for(&self, span: Duration) {
+        let deadline = Instant::now() + span;
+        let mut seen = self.shown.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(left) = deadline.checked_duration_since(Instant::now()) {
+            (seen, _) = self.shown.1.wait_timeout(seen, left).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits until nothing was drawn for `span`.
+    fn until_quiet_for(&self, span: Duration) -> Outcome<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            let before = self.bytes();
+            self.watch_for(span);
+            if self.bytes() == before {
+                return Ok(());
+            }
+        }
+        Err("the screen never came to rest".into())
     }
 
     fn bytes(&self) -> u64 {

@@ -32,7 +32,7 @@ impl Harbour {
 
     fn plan(&self, connections: &[&str], only: &[&str]) -> Result<Planned, PlanError> {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        plan(&self.project, &Selection { connections: owned(connections), only: owned(only) })
+        plan(&self.project, &Selection { connections: owned(connections), only: owned(only), full: false })
     }
 
     fn unit(&self, key: &str) -> WorkUnit {

@@ -99,7 +99,8 @@ mod tests {
     fn a_broken_memory_is_none() {
         let project = tempfile::tempdir().unwrap();
         fs::create_dir_all(project.path().join(DECK).join("prints")).unwrap();
-        for text in ["", "{", "[]", r#"{"version":2,"files":{}}"#, r#"{"version":1,"files":{"a":[{"device":1},"x"]}}"#] {
+        for text in ["", "{", "[]", r#"{"version":2,"files":{}}"#, r#"{"version":1,"files":{"a":[{"device":1},"x"]}}"#]
+        {
             fs::write(project.path().join(place("c")), text).unwrap();
             assert!(recall(project.path(), "c").is_empty(), "{text}");
         }

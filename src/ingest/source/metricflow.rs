@@ -118,7 +118,7 @@ impl Project {
         if !["semantic_models", "metrics"].iter().any(|key| text.contains(key)) {
             return Ok(());
         }
-        let value: Value = yaml::words_from_str(&text).map_err(|error| error.to_string())?;
+        let value: Value = yaml::from_str(&text).map_err(|error| error.to_string())?;
         for node in list(&value, "semantic_models") {
             if let Some(name) = text_of(node, "name") {
                 let measures = list(&node.value, "measures").filter_map(|node| text_of(node, "name"));

@@ -86,6 +86,13 @@ impl Stamp {
         }
     }
 
+    /// Makes it look as if it changed long ago.
+    #[cfg(test)]
+    pub(super) fn age(&mut self) {
+        self.modified.0 -= 3_600;
+        self.changed.0 -= 3_600;
+    }
+
     /// False while a change could still leave the times as they are.
     pub(crate) fn is_settled(&self, now: SystemTime) -> bool {
         let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -29,7 +29,7 @@ pub struct Tree {
 }
 
 /// One file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RawFile {
     /// Path relative to the source, with `/`.
     pub path: String,
@@ -38,7 +38,7 @@ pub struct RawFile {
     /// What it holds, once it was read.
     pub print: Option<Fingerprint>,
     /// The state that `bytes` and `print` are of.
-    pub(super) stamp: Stamp,
+    pub(in crate::ingest) stamp: Stamp,
 }
 
 impl RawFile {

@@ -12,7 +12,7 @@ use crate::{
     },
     tape::{
         Millis, Note,
-        note::{AttemptEnded, AttemptStarted, CallDecision, Level, Outcome, RunPlanned},
+        note::{AttemptEnded, AttemptStarted, CallDecision, Continues, Level, Outcome, RunPlanned},
     },
 };
 
@@ -160,19 +160,26 @@ impl Fold {
         emit: &mut dyn FnMut(Emitted<'_>),
     ) {
         emit(Emitted::Run { at: arrived.at, change: RunChange::Planned(planned) });
+        let reused = |unit| planned.continues.as_ref()?.units.get(unit)?.reused.as_ref();
         for unit in &planned.units {
             let index = self.unit_index(story, &unit.unit);
             story.state.units[index].planned = Some(Arc::new(unit.clone()));
+            let status = if reused(&unit.unit).is_some() { UnitStatus::Reused } else { UnitStatus::Queued };
+            story.state.units[index].status = status;
             emit(Emitted::Unit {
                 at: arrived.at,
                 unit: &unit.unit,
                 attempt: 0,
-                status: UnitStatus::Queued,
+                status,
                 reason: Some(&unit.why).filter(|why| !why.is_empty()).map(String::as_str),
             });
         }
         for skipped in &planned.skipped {
             self.remark(story, arrived, Level::Warning, skipped.why.clone());
+        }
+        if let Some(continues) = &planned.continues {
+            let reused = continues.units.values().filter(|earlier| earlier.reused.is_some()).count();
+            self.remark(story, arrived, Level::Info, taken_over(continues, reused));
         }
         story.state.planned = Some(Arc::new(planned.clone()));
     }
@@ -193,6 +200,7 @@ impl Fold {
         let attempt = fold.attempt(story);
         attempt.asked_model = started.model.as_deref().map(Arc::from);
         attempt.amendment = started.amendment.clone().map(Arc::new);
+        attempt.content = started.content.clone().map(Arc::new);
         attempt.started_at = arrived.at;
         attempt.start_note = Some(arrived.seq);
         attempt.pid = started.pid;
@@ -277,6 +285,13 @@ impl Fold {
         unit.status = status;
         emit(Emitted::Unit { at: arrived.at, unit: key, attempt, status, reason: None });
     }
+}
+
+/// What a run continues, in one sentence.
+fn taken_over(continues: &Continues, reused: usize) -> String {
+    let how = continues.outcome.as_deref().unwrap_or("broken off");
+    let cost = continues.cost_usd.map_or_else(|| "cost ?".to_owned(), |cost| format!("${cost:.2}"));
+    format!("continues run {} ({how}, {cost}), {reused} of its units are reused", continues.run.short())
 }
 
 fn word(how: crate::tape::note::StopHow) -> &'static str {

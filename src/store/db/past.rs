@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 use rusqlite::{Transaction, params};
 
 use super::{Db, DbError, Fault, signed, unsigned};
-use crate::{store::rows::FileRow, tape::Millis};
+use crate::{
+    store::rows::FileRow,
+    tape::{Millis, RunId},
+};
 
 /// A file that some run processed or failed with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,25 +49,26 @@ pub struct PastEffort {
 const EFFORTS: u32 = 2_000;
 
 impl Db {
-    /// Every file that a run processed or failed with.
-    pub fn past_files(&self) -> Result<BTreeMap<FileKey, PastFile>, DbError> {
+    /// Every file that a run processed or failed with; with `before`, only runs that began before that one.
+    pub fn past_files(&self, before: Option<RunId>) -> Result<BTreeMap<FileKey, PastFile>, DbError> {
         let read = || -> Result<BTreeMap<FileKey, PastFile>, rusqlite::Error> {
             let mut files: BTreeMap<FileKey, (PastFile, String)> = BTreeMap::new();
+            let end = end(before);
             // SQLite takes the other columns from the row that holds the maximum.
             let mut newest = self.connection.prepare_cached(
                 "SELECT connection, adapter, path, max(run), sha256 FROM raw_files
-                 WHERE state IN ('processed', 'gone') GROUP BY connection, adapter, path",
+                 WHERE state IN ('processed', 'gone') AND run < ?1 GROUP BY connection, adapter, path",
             )?;
-            let mut rows = newest.query([])?;
+            let mut rows = newest.query([&end])?;
             while let Some(row) = rows.next()? {
                 let file = PastFile { processed: row.get(4)?, failed: false };
                 files.insert((row.get(0)?, row.get(1)?, row.get(2)?), (file, row.get(3)?));
             }
             let mut failed = self.connection.prepare_cached(
                 "SELECT connection, adapter, path, max(run) FROM raw_files
-                 WHERE state = 'failed' GROUP BY connection, adapter, path",
+                 WHERE state = 'failed' AND run < ?1 GROUP BY connection, adapter, path",
             )?;
-            let mut rows = failed.query([])?;
+            let mut rows = failed.query([&end])?;
             while let Some(row) = rows.next()? {
                 let run: String = row.get(3)?;
                 let (file, since) = files.entry((row.get(0)?, row.get(1)?, row.get(2)?)).or_default();
@@ -75,17 +79,17 @@ impl Db {
         read().map_err(|error| Fault::from(error).told(&self.path))
     }
 
-    /// How every unit stood in the last run that planned it.
-    pub fn past_units(&self) -> Result<Vec<PastUnit>, DbError> {
+    /// How every unit stood in the last run that planned it; with `before`, only runs that began before that one.
+    pub fn past_units(&self, before: Option<RunId>) -> Result<Vec<PastUnit>, DbError> {
         let read = || -> Result<Vec<PastUnit>, rusqlite::Error> {
             let mut statement = self.connection.prepare_cached(
                 "SELECT connection, unit, status, max(run) FROM units
-                 WHERE connection IS NOT NULL GROUP BY connection, unit",
+                 WHERE connection IS NOT NULL AND run < ?1 GROUP BY connection, unit",
             )?;
             let unit = |row: &rusqlite::Row<'_>| {
                 Ok(PastUnit { connection: row.get(0)?, unit: row.get(1)?, status: row.get(2)? })
             };
-            statement.query_map([], unit)?.collect()
+            statement.query_map([end(before)], unit)?.collect()
         };
         read().map_err(|error| Fault::from(error).told(&self.path))
     }
@@ -117,6 +121,11 @@ impl Db {
         };
         read().map_err(|error| Fault::from(error).told(&self.path))
     }
+}
+
+/// Ids sort by the time that runs began, and as text before this letter.
+fn end(before: Option<RunId>) -> String {
+    before.map_or_else(|| "g".into(), |run| run.to_string())
 }
 
 pub(super) fn write_file(transaction: &Transaction<'_>, run: &str, file: &FileRow) -> Result<(), rusqlite::Error> {

@@ -97,7 +97,7 @@ fn is_of(unit: &Unit, source: &SourceRead) -> bool {
 
 fn became(status: UnitStatus) -> FileState {
     match status {
-        UnitStatus::Succeeded | UnitStatus::Budget => FileState::Processed,
+        UnitStatus::Succeeded | UnitStatus::Budget | UnitStatus::Reused => FileState::Processed,
         UnitStatus::Failed => FileState::Failed,
         UnitStatus::Queued
         | UnitStatus::Running

@@ -2,7 +2,10 @@
 
 use jiff::{SignedDuration, civil, tz::TimeZone};
 
-use super::{act, scopes, time};
+use super::{
+    keys::{act, scopes},
+    time,
+};
 use crate::{
     run::{Moment, state::Story},
     tape::Millis,

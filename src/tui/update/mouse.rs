@@ -2,7 +2,10 @@
 
 use ratatui::layout::{Position, Rect};
 
-use super::{choose, step, time};
+use super::{
+    moves::{choose, step},
+    time,
+};
 use crate::{
     run::state::Story,
     tui::{

@@ -68,7 +68,8 @@ pub(super) fn refusal(model: &Model, unit: &Unit) -> Option<String> {
         | UnitStatus::Budget
         | UnitStatus::Failed
         | UnitStatus::Stopped
-        | UnitStatus::Interrupted => None,
+        | UnitStatus::Interrupted
+        | UnitStatus::Reused => None,
     }
 }
 

@@ -54,6 +54,8 @@ pub(super) struct Unit {
     pub(super) amendment: Option<Arc<Amendment>>,
     last: Option<Outcome>,
     out_of_budget: bool,
+    /// An earlier run did it.
+    reused: bool,
 }
 
 impl Unit {
@@ -107,11 +109,18 @@ impl Board {
                     amendment: None,
                     last: None,
                     out_of_budget: false,
+                    reused: false,
                 });
                 board.queue.insert(at);
             }
         }
         board
+    }
+
+    /// Takes a unit off the board that an earlier run did.
+    pub(super) fn reuse(&mut self, at: usize) {
+        self.units[at].reused = true;
+        self.set(at, Phase::Over);
     }
 
     pub(super) fn units(&self) -> &[Unit] {
@@ -272,6 +281,7 @@ impl Board {
                 Some(Outcome::Succeeded) => ended.succeeded += 1,
                 Some(Outcome::Failed) => ended.failed += 1,
                 Some(Outcome::Stopped) => ended.stopped += 1,
+                None if unit.reused => ended.reused += 1,
                 None => ended.not_run += 1,
             }
         }
