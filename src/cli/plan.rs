@@ -56,7 +56,7 @@ pub fn plan(global: &Global, select: &SelectArgs) -> Result<Exit, Failure> {
 pub fn nothing(planned: &Planned) -> String {
     let unchanged: usize = planned.sources.iter().map(|source| source.unchanged_units).sum();
     match unchanged {
-        0 => "there are no units".into(),
+        0 => "there is nothing to run".into(),
         1 => "nothing to do: its one unit is unchanged since it last succeeded; --full plans it all the same".into(),
         count => format!(
             "nothing to do: all {count} units are unchanged since they last succeeded; --full plans them all the same"
@@ -178,18 +178,18 @@ fn table(taken: &Taken, choice: &Choice, outlook: &Outlook) -> io::Result<()> {
             limits.unwrap_or_default()
         )?;
     }
-    if planned.units.is_empty() {
-        writeln!(out, "{}", nothing(planned))?;
-    } else {
-        writeln!(out, "{}", text::safe(&choice.sentence(), 200))?;
-        let reused = taken.reused().count();
-        let reused = if reused > 0 { format!(", {reused} of them reused") } else { String::new() };
-        let all = outlook.of_all(&planned.units);
-        writeln!(out, "{} planned{reused}, forecast {}", counted(planned.units.len(), "unit"), in_words(&all))?;
-    }
     for source in &planned.sources {
         about(&mut out, source)?;
     }
+    if !planned.units.is_empty() {
+        writeln!(out, "{}", text::safe(&choice.sentence(), 200))?;
+        writeln!(out, "forecast: {}", in_words(&outlook.of_all(&planned.units)))?;
+    } else if planned.sources.iter().any(|source| source.unchanged_units > 0) {
+        writeln!(out, "{}", nothing(planned))?;
+    }
+    let reused = taken.reused().count();
+    let reused = if reused > 0 { format!(", {reused} of them reused") } else { String::new() };
+    writeln!(out, "{} planned{reused}", counted(planned.units.len(), "unit"))?;
     for skipped in &planned.skipped {
         writeln!(out, "{}", text::safe(&skipped.why, 200))?;
     }

@@ -12,6 +12,7 @@ mod flood;
 mod frame;
 mod harness;
 mod open;
+mod plan;
 mod probe;
 mod screen;
 mod search;
@@ -46,5 +47,6 @@ fn main() -> ExitCode {
     report.topic("frame", frame::measure);
     report.topic("screen", screen::measure);
     report.topic("audit", audit::measure);
+    report.topic("plan", plan::measure);
     report.end()
 }

@@ -141,7 +141,7 @@ fn a_selection_keeps_the_keys_and_says_what_it_misses() {
     assert!(!unusable.is_not_found());
     assert_eq!(
         unusable.to_string(),
-        "connection harbour-bi is skipped: there is no adapter for driver `lookml` yet, only dbt, docs"
+        "connection harbour-bi is skipped: there is no adapter for driver `looker` yet, only dbt, lookml, metricflow, notion, docs, manifest, fake"
     );
     assert!(matches!(harbour.plan(&[], &["[a"]), Err(PlanError::Pattern(..))));
 }

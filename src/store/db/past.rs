@@ -99,9 +99,10 @@ impl Db {
     pub fn past_efforts(&self) -> Result<Vec<PastEffort>, DbError> {
         let read = || -> Result<Vec<PastEffort>, rusqlite::Error> {
             let mut statement = self.connection.prepare_cached(
-                "SELECT units.adapter, sum(cost_usd), count(cost_usd) = count(*), sum(ended_ms - started_ms)
+                "SELECT units.adapter, sum(attempts.cost_usd), count(attempts.cost_usd) = count(*),
+                        sum(ended_ms - started_ms)
                  FROM units JOIN runs USING (run) JOIN attempts USING (run, unit)
-                 WHERE NOT scripted AND units.adapter IS NOT NULL AND status IN ('succeeded', 'budget', 'failed')
+                 WHERE NOT runs.scripted AND units.adapter IS NOT NULL AND units.status IN ('succeeded', 'budget', 'failed')
                  GROUP BY run, unit
                  HAVING count(ended_ms) = count(*) AND count(*) FILTER (WHERE attempts.outcome = 'stopped') = 0
                  ORDER BY run DESC, position DESC LIMIT ?1",
