@@ -15,11 +15,13 @@ pub mod launch;
 pub mod lines;
 pub mod manual;
 pub mod mcp;
+mod meter;
 pub mod model;
 pub mod past;
 pub mod plan;
 pub mod project;
 pub mod replay;
+pub mod report;
 pub mod resume;
 pub mod run;
 pub mod runs;
@@ -32,6 +34,7 @@ pub mod signals;
 pub mod step;
 pub mod summary;
 pub mod tap;
+pub mod watch;
 
 use std::process::ExitCode;
 
@@ -82,6 +85,7 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Demo(args) => demo::demo(global, args),
         Command::Run(args) => run::run(global, args),
         Command::Step(args) => step::step(global, args),
+        Command::Watch(args) => watch::watch(global, args),
         Command::Replay(args) => replay::replay(global, args),
         Command::Screenshot(args) => screenshot::screenshot(global, args),
         Command::Session(args) => session::session(global, args),
@@ -89,6 +93,7 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Completions(args) => manual::completions(args),
         Command::Man(args) => manual::man(args),
         Command::Mcp(args) => mcp::mcp(global, args),
+        Command::Report(args) => report::report(global, args),
         Command::Runs { command } => runs::runs(global, command),
         Command::Config { command: args::ConfigCommand::Show } => settings::show(global),
     }

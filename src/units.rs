@@ -4,7 +4,9 @@
 //! It must not know streams, files or clocks.
 
 pub mod cluster;
+pub mod effect;
 pub mod forecast;
+pub mod governor;
 pub mod limits;
 pub mod retry;
 pub mod reuse;
@@ -13,6 +15,7 @@ pub mod tally;
 pub mod tool;
 pub mod verdict;
 
+pub use effect::Effect;
 pub use retry::RetryPolicy;
 pub use schedule::Schedule;
 pub use tally::{FailureRule, Tally};

@@ -85,12 +85,16 @@ pub enum Command {
     Run(RunArgs),
     /// Run one unit, held at every tool call until you decide
     Step(StepArgs),
+    /// Look on at a run of another process
+    Watch(WatchArgs),
     /// Replay a run, a capture or a session file
     Replay(ReplayArgs),
     /// Run one plain Claude Code session and record it
     Session(SessionArgs),
     /// Serve the tools of a unit to any MCP client, on stdin and stdout
     Mcp(McpArgs),
+    /// Write a report of a run: for a pull request, for CI, as a page, or in KTX's own shape
+    Report(ReportArgs),
     /// Look at recorded runs
     Runs {
         /// What about them.
@@ -205,6 +209,14 @@ pub struct StepArgs {
     pub terms: TermArgs,
 }
 
+/// `watch`.
+#[derive(Clone, Debug, Args)]
+pub struct WatchArgs {
+    /// Run id (any unique part of it) or `latest`
+    #[arg(default_value = "latest")]
+    pub run: String,
+}
+
 /// `replay`.
 #[derive(Clone, Debug, Args)]
 pub struct ReplayArgs {
@@ -308,6 +320,36 @@ pub struct McpArgs {
     /// Write pages and sources below this directory, never into the project [default: write nothing]
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
+}
+
+/// `report`.
+#[derive(Clone, Debug, Args)]
+pub struct ReportArgs {
+    /// Run id (any unique part of it), `latest`, or a file that `replay` opens
+    #[arg(default_value = "latest")]
+    pub run: String,
+    /// How it is written [default: md, with --ui json: json]
+    #[arg(long, value_enum)]
+    pub format: Option<Format>,
+    /// Write it there instead of to stdout
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Only what is about this connection
+    #[arg(long, value_name = "CONNECTION")]
+    pub connection: Option<String>,
+}
+
+/// How a report is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Markdown, to paste into a pull request.
+    Md,
+    /// KTX's report, one object a connection and line.
+    Json,
+    /// Failed units as failed tests, for CI.
+    Junit,
+    /// One page that needs nothing else.
+    Html,
 }
 
 /// `runs`.

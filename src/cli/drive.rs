@@ -2,7 +2,14 @@
 //!
 //! Decides nothing. Every order becomes a task, a timer or a note; every end of one becomes an input.
 
-use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    future::Future,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use jiff::Timestamp;
 
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -12,10 +19,13 @@ use tokio::{
 use crate::{
     run::{Item, Recorder, source::RecordError},
     tape::{
-        Body, Note, UnitKey,
+        Body, Millis, Note, UnitKey,
         note::{Amendment, Cause, Outcome, RunEnded, StopHow, StopReason, Verdict},
     },
-    units::schedule::{Input, Order, Schedule, TimerId},
+    units::{
+        limits::{LimitStatus, Observed, resets_in_ms},
+        schedule::{Input, Order, Schedule, TimerId},
+    },
 };
 
 /// Runs attempts. One process each in the program; a script in tests.
@@ -43,6 +53,7 @@ pub struct Drive<E> {
     timers: JoinSet<TimerId>,
     ready: JoinSet<Option<Input>>,
     ended: Option<RunEnded>,
+    began: Instant,
 }
 
 impl<E: Executor> Drive<E> {
@@ -57,6 +68,7 @@ impl<E: Executor> Drive<E> {
             timers: JoinSet::new(),
             ready: JoinSet::new(),
             ended: None,
+            began: Instant::now(),
         }
     }
 
@@ -111,13 +123,30 @@ impl<E: Executor> Drive<E> {
     }
 
     fn handle(&mut self, input: Input) -> Result<(), RecordError> {
-        if let Input::Ended { unit, attempt, .. } = &input {
+        if let Input::Ended { unit, attempt, verdict } = &input {
             self.running.remove(&(unit.clone(), *attempt));
+            if let Some(seen) = self.named_reset(verdict) {
+                for order in self.schedule.handle(Input::LimitObserved(seen)) {
+                    self.carry_out(order)?;
+                }
+            }
         }
         for order in self.schedule.handle(input) {
             self.carry_out(order)?;
         }
         Ok(())
+    }
+
+    /// The reset that a verdict names. Early releases say it in their last words only.
+    fn named_reset(&self, verdict: &Verdict) -> Option<Observed> {
+        let Cause::UsageLimit { resets_at: Some(at) } = verdict.cause else { return None };
+        Some(Observed {
+            at: Millis(u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)),
+            name: verdict.cause.word().to_owned(),
+            status: LimitStatus::Rejected,
+            utilization: None,
+            resets_in_ms: Some(resets_in_ms(at, Timestamp::now().as_millisecond())),
+        })
     }
 
     fn carry_out(&mut self, order: Order) -> Result<(), RecordError> {

@@ -32,7 +32,7 @@ use crate::{
     run::{Item, Recorder},
     tape::{
         Body, Note, UnitKey,
-        note::{Amendment, AttemptEnded, Content, Outcome, StopHow, Verdict},
+        note::{Amendment, AttemptEnded, Content, Outcome, StopHow, Verdict, Work},
     },
     units::{
         tally::FailureRule,
@@ -134,10 +134,10 @@ impl Attempts {
         amendment: &Amendment,
         stop: mpsc::Receiver<StopHow>,
         ready: oneshot::Sender<()>,
-    ) -> (Verdict, Facts) {
+    ) -> (Verdict, Facts, Work) {
         let (_session, opened, content) = match self.prepare(unit, attempt, amendment).await {
             Ok((lock, (opened, content))) => (lock, Arc::new(opened), content),
-            Err(reason) => return (unprepared(reason), Facts::default()),
+            Err(reason) => return (unprepared(reason), Facts::default(), Work::default()),
         };
         let launch = UnitLaunch { content, ..self.launch(unit, attempt, amendment, &opened) };
         let (forward, commands) = mpsc::channel(4);
@@ -160,7 +160,8 @@ impl Attempts {
         if !published.is_empty() {
             self.note(unit, attempt, &Note::Published { paths: published });
         }
-        (verdict, facts)
+        let work = work_of(&opened, &verdict, &facts);
+        (verdict, facts, work)
     }
 
     async fn prepare(
@@ -257,7 +258,7 @@ impl Executor for Attempts {
         ready: oneshot::Sender<()>,
     ) -> Verdict {
         let amendment = amendment.as_deref().cloned().unwrap_or_default();
-        let (verdict, facts) = self.attempt(&unit, attempt, &amendment, stop, ready).await;
+        let (verdict, facts, work) = self.attempt(&unit, attempt, &amendment, stop, ready).await;
         if verdict.outcome == Outcome::Succeeded {
             self.published().insert(unit.clone());
         } else {
@@ -270,6 +271,7 @@ impl Executor for Attempts {
             signal: facts.signal,
             stderr_tail: facts.stderr_tail,
             wrote: Vec::new(),
+            work,
             more: serde_json::Map::default(),
         };
         self.note(&unit, attempt, &Note::AttemptEnded(Box::new(ended)));
@@ -323,6 +325,17 @@ fn close(attempt: &Attempt, unit: &UnitKey, facts: &mut Facts, rule: FailureRule
         attempt.discard();
     }
     (verdict, published)
+}
+
+/// What the attempt leaves on record. A failed one has saved nothing, whatever it wrote.
+fn work_of(attempt: &Attempt, verdict: &Verdict, facts: &Facts) -> Work {
+    let fatal = facts.tally.count(FailureRule::Recoverable);
+    let done = if verdict.outcome == Outcome::Succeeded { attempt.work() } else { Work::default() };
+    Work {
+        transcript: attempt.transcript().name().map(str::to_owned),
+        fatal_failures: Some(u32::try_from(fatal).unwrap_or(u32::MAX)),
+        ..done
+    }
 }
 
 /// Puts calls that failed before they reached the tools on the transcript, each once.

@@ -17,6 +17,7 @@ use super::{
     exit::{Exit, Failure},
     fuse::{self, Fuse},
     gate::Holds,
+    meter::Meter,
     project, replay, resume, runs, screen, show,
     show::Plain,
     signals,
@@ -26,7 +27,12 @@ use super::{
 use crate::{
     claude::{lock::Locks, process},
     config::Config,
-    ingest::{attempt::Job, plan::Planned, project::Project, stage, workspace},
+    ingest::{
+        attempt::Job,
+        plan::Planned,
+        project::{Project, RateLimit},
+        stage, workspace,
+    },
     replay::{FileSource, file::Finish},
     run::{Item, Recorder, Timeline, source::RecordError},
     store::{Runs, TapeWriter},
@@ -36,6 +42,7 @@ use crate::{
     },
     tui,
     units::{
+        governor::Pacing,
         retry::RetryPolicy,
         schedule::{FailureMode, Input, Schedule, Settings},
     },
@@ -95,7 +102,7 @@ impl Launch {
                 factor: *retry.factor,
                 max_delay_ms: *retry.max_delay_ms,
             },
-            max_limit_wait_ms: self.project.settings.rate_limit.max_wait_ms.map(u64::from),
+            pacing: pacing(&self.project.settings.rate_limit),
             ..Settings::new(self.slots, u32::try_from(cores).unwrap_or(u32::MAX))
         };
         Schedule::new(self.planned.units.iter().map(|unit| unit.planned.unit.clone()).collect(), settings)
@@ -103,7 +110,7 @@ impl Launch {
     }
 
     fn plan_notes(&self, job: &Job) -> Vec<Note> {
-        let plan = Note::RunPlanned(RunPlanned {
+        let plan = Note::RunPlanned(Box::new(RunPlanned {
             job: job.id.clone(),
             units: self.planned.units.iter().map(|unit| unit.planned.clone()).collect(),
             skipped: self.planned.skipped.clone(),
@@ -114,9 +121,24 @@ impl Launch {
             model: self.terms.model.clone(),
             scripted: self.agent.is_scripted(),
             continues: self.continues.clone(),
-        });
+        }));
         let read = self.planned.sources.iter().map(|source| Note::SourceRead(Box::new(source.note())));
         std::iter::once(plan).chain(read).collect()
+    }
+}
+
+/// The jitter differs from run to run; its seed is all that does.
+fn pacing(limits: &RateLimit) -> Pacing {
+    let seed = || Timestamp::now().as_nanosecond().unsigned_abs() as u64;
+    Pacing {
+        enabled: limits.enabled,
+        threshold: limits.throttle_threshold,
+        slots_under_pressure: limits.min_concurrency_under_pressure,
+        max_wait_ms: limits.max_wait_ms.map(u64::from),
+        max_attempts: limits.retry.max_attempts,
+        base_delay_ms: limits.retry.base_delay_ms.into(),
+        max_delay_ms: limits.retry.max_delay_ms.into(),
+        jitter: limits.retry.jitter.then(seed),
     }
 }
 
@@ -237,8 +259,9 @@ impl Stage<'_> {
         let (inputs, received) = mpsc::channel(INPUTS);
         let fuse = Arc::new(Fuse::new(Arc::clone(&tape) as _));
         let recorder: Arc<dyn Recorder> = Arc::clone(&fuse) as _;
-        let tap = Arc::new(Tap::new(Arc::clone(&recorder), inputs.downgrade()));
-        let holds = Arc::new(Holds::new(Arc::clone(&recorder)));
+        let meter = Arc::new(Meter::default());
+        let tap = Arc::new(Tap::new(Arc::clone(&recorder), inputs.downgrade(), Arc::clone(&meter)));
+        let holds = Arc::new(Holds::new(Arc::clone(&recorder), meter));
         self.held.iter().flatten().for_each(|unit| holds.hold(unit));
         let executor = Arc::new(make(tap, Arc::clone(&holds), &directory));
         let drive = Drive::new(schedule, executor, recorder).run(received, options.is_some(), fuse.blown());

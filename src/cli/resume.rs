@@ -220,7 +220,7 @@ fn recorded(global: &Global, runs: &Runs, what: &str) -> Result<(Found, RunState
 }
 
 /// Why a run cannot be gone on with.
-fn unfit(state: &RunState) -> Option<&'static str> {
+pub fn unfit(state: &RunState) -> Option<&'static str> {
     match &state.planned {
         Some(plan) if plan.scripted => Some("was played by a script; there is nothing to go on with"),
         Some(plan) if plan.units.iter().any(|unit| !unit.connection.is_empty()) => None,

@@ -18,7 +18,7 @@ use crate::{
     replay::FileSource,
     run::{Progress, Source, Timeline},
     store::{Db, Found, Refreshed, Runs, Standing, refresh::RefreshError, runs::RunsError},
-    tui::text,
+    tui::{text, view::dollars},
 };
 
 /// Widest unit key of a table, in columns.
@@ -124,7 +124,7 @@ fn line(run: &Found, standing: Standing, known: Option<&crate::store::db::Listed
     let mut line = format!("{}  {:<11}", run.id.short(), standing.word());
     if let Some(known) = known {
         let started = text::safe(known.started_at.split('.').next().unwrap_or_default(), 20).into_owned();
-        let cost = known.cost_usd.map_or_else(|| "cost ?".into(), |cost| format!("${cost:.2}"));
+        let cost = dollars(known.cost_usd);
         let scripted = if known.scripted { "  scripted" } else { "" };
         let plural = if known.units == 1 { " " } else { "s" };
         let budget = if known.budget > 0 { format!("  {} budget", known.budget) } else { String::new() };

@@ -65,9 +65,10 @@ pub async fn live(
             }
         }
     });
-    let left = tui::run(timeline, Some(LiveHandle { commands, changed, broken: Some(broken) }), options)
-        .await
-        .map_err(|error| unusable(&error));
+    let left =
+        tui::run(timeline, Some(LiveHandle { commands: Some(commands), changed, broken: Some(broken) }), options)
+            .await
+            .map_err(|error| unusable(&error));
     // The screen's end of the channel is gone, so what it said last is passed on before this returns.
     let _ = translating.await;
     left
@@ -99,6 +100,10 @@ fn passed_on(command: Command, holds: &Holds) -> Vec<Input> {
             holds.let_go(&unit);
             Vec::new()
         }
+        Command::RunUntil { unit, call, conditions } => {
+            holds.run_until(&unit, call.as_deref(), conditions);
+            Vec::new()
+        }
         Command::Step { unit, call } => rule(unit, call, Ruling::Allow),
         Command::Deny { unit, call, reason } => rule(unit, call, Ruling::Deny(reason)),
         Command::Edit { unit, call, input } => rule(unit, call, Ruling::Edit(input)),
@@ -116,7 +121,7 @@ pub fn after(how: &Left, run: Exit) -> Exit {
 }
 
 /// A terminal that hangs up may be noticed by a frame before its signal comes.
-fn unusable(error: &tui::TuiError) -> Failure {
+pub fn unusable(error: &tui::TuiError) -> Failure {
     let tui::TuiError::Terminal(cause) = error;
     let gone = cause.raw_os_error() == Some(Errno::EIO as i32);
     Failure::new(if gone { Exit::Signal(signals::SIGHUP) } else { Exit::Internal }, error.to_string())

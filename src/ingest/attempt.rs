@@ -15,12 +15,15 @@ use super::{
     prompt::{self, Amended, Prompt, Surroundings},
     reach::Reach,
     skill, source,
-    tool::{Bench, Kept, Tools},
+    tool::{Bench, Fallback, Kept, Tools},
     transcript::Transcript,
     wiki::{Page, Wiki},
     workspace::{PublishError, Workspace},
 };
-use crate::{tape::note::Content, units::Toolset};
+use crate::{
+    tape::note::{Content, Work},
+    units::Toolset,
+};
 
 /// Names of a run in KTX's places.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,6 +124,13 @@ impl Attempt {
     /// Ledger and fallbacks so far.
     pub fn kept(&self) -> Kept {
         self.bench.kept().clone()
+    }
+
+    /// What the agent changed and could not map so far.
+    pub fn work(&self) -> Work {
+        let kept = self.bench.kept();
+        let unmapped = kept.fallbacks.iter().map(Fallback::on_record).collect();
+        Work { actions: kept.actions.clone(), unmapped, ..Work::default() }
     }
 
     /// Moves what was written into the project, whole or not at all. Sorted project-relative paths. Blocks while

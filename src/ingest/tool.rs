@@ -21,11 +21,15 @@ use super::{
     transcript::Transcript,
     workspace::{Workspace, WriteError},
 };
-use crate::units::{ToolCall, ToolReply, ToolSpec, Toolset};
+use crate::{
+    tape::note::work::MemoryAction,
+    units::{ToolCall, ToolReply, ToolSpec, Toolset},
+};
 
 mod discover;
 mod fallback;
 mod ledger;
+mod memory;
 mod page;
 mod raw;
 mod semantic;
@@ -62,6 +66,8 @@ pub struct Kept {
     pub ledger: Vec<LedgerEntry>,
     /// Raw files that could not be mapped.
     pub fallbacks: Vec<Fallback>,
+    /// What its writes come to.
+    pub actions: Vec<MemoryAction>,
 }
 
 impl Bench {
@@ -212,6 +218,7 @@ impl Toolset for Tools {
     fn call(&self, call: &ToolCall) -> ToolReply {
         let (began, clock) = (Timestamp::now(), Instant::now());
         let reply = self.answer(call);
+        memory::note(&mut self.bench.kept().actions, call, &reply);
         if let Some(transcript) = &self.transcript {
             transcript.record(call, began, clock.elapsed(), &reply);
         }

@@ -106,7 +106,7 @@ mod tests {
             ..Attempt::default()
         };
         let attempts = costs.iter().enumerate().map(attempt).collect();
-        Unit { key: key.into(), planned: None, status, attempts, retry_at: None, holding: false }
+        Unit { key: key.into(), planned: None, status, attempts, retry_at: None, holding: Default::default() }
     }
 
     /// Run 2, which took over `old` from run 1, where `again` had failed twice for half a dollar.

@@ -12,7 +12,7 @@ use std::{collections::HashMap, sync::Arc};
 use self::attempt::LaneFold;
 use super::{
     Arrived, Lane as Address,
-    state::{Attempt, Lane, LaneId, Remark, Story, Touch, Unit, UnitStatus},
+    state::{Attempt, Holding, Lane, LaneId, Remark, Story, Touch, Unit, UnitStatus},
 };
 use crate::{
     actions::{Ended, Event},
@@ -317,7 +317,7 @@ impl Fold {
             status: UnitStatus::Queued,
             attempts: Vec::new(),
             retry_at: None,
-            holding: false,
+            holding: Holding::No,
         });
         self.units.insert(key.clone(), units.len() - 1);
         units.len() - 1

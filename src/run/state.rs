@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::chronicle::{Mark, Marks};
 use crate::tape::{
     Millis, Seq, UnitKey,
-    note::{Amendment, Content, Earlier, Evicted, Level, PlannedUnit, RunEnded, RunPlanned, SourceRead, Verdict},
+    note::{Amendment, Content, Earlier, Evicted, Level, PlannedUnit, RunEnded, RunPlanned, SourceRead, Verdict, Work},
 };
 
 /// A moment of a run.
@@ -35,6 +35,8 @@ pub struct RunState {
     pub limit: Option<Limit>,
     /// Set while the whole run waits for a limit.
     pub paused: Option<Paused>,
+    /// Slots that the run does without, because a limit is near.
+    pub throttled: Option<Throttled>,
     /// Set once somebody asked to drain or stop the run.
     pub stopping: bool,
     /// The end, if it is on the tape.
@@ -83,6 +85,15 @@ pub struct Paused {
     pub limit: String,
 }
 
+/// Fewer units at once than were asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Throttled {
+    /// Units at once.
+    pub slots: u32,
+    /// Why, in the service's words.
+    pub limit: String,
+}
+
 /// A unit at that moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unit {
@@ -96,14 +107,31 @@ pub struct Unit {
     pub attempts: Vec<Attempt>,
     /// When the next attempt starts by itself.
     pub retry_at: Option<Millis>,
-    /// True while a person wants its tool calls to wait.
-    pub holding: bool,
+    /// What a person wants of its tool calls.
+    pub holding: Holding,
+}
+
+/// What a person wants of the tool calls of a unit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Holding {
+    /// They pass.
+    #[default]
+    No,
+    /// Each waits.
+    Each,
+    /// They pass until one meets this condition.
+    Until(Arc<str>),
 }
 
 impl Unit {
     /// The newest attempt.
     pub fn latest(&self) -> Option<&Attempt> {
         self.attempts.last()
+    }
+
+    /// True when each of its tool calls waits for a person.
+    pub fn is_held(&self) -> bool {
+        self.holding == Holding::Each
     }
 
     /// The call that has waited longest for a person.
@@ -221,6 +249,8 @@ pub struct Attempt {
     pub live_thinking: String,
     /// What it wrote and got into the project.
     pub published: Vec<String>,
+    /// What it left on record with its verdict.
+    pub work: Option<Arc<Work>>,
     /// Calls that wait for a person, oldest first.
     pub held: Vec<HeldCall>,
 }
@@ -244,6 +274,8 @@ pub struct HeldCall {
     pub tool_use_id: Option<Arc<str>>,
     /// Its arguments as JSON on one line.
     pub input: Arc<str>,
+    /// The condition that it met, if the unit ran until one.
+    pub reached: Option<Arc<str>>,
 }
 
 /// Tokens of an attempt: highest value per message while it runs, the result's totals afterwards.
@@ -260,6 +292,16 @@ pub struct Tokens {
 }
 
 impl Tokens {
+    /// Both together.
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            input: self.input.saturating_add(other.input),
+            output: self.output.saturating_add(other.output),
+            cache_read: self.cache_read.saturating_add(other.cache_read),
+            cache_write: self.cache_write.saturating_add(other.cache_write),
+        }
+    }
+
     /// All of them.
     pub fn all(&self) -> u64 {
         [self.output, self.cache_read, self.cache_write].into_iter().fold(self.input, u64::saturating_add)

@@ -5,6 +5,7 @@
 
 mod earlier;
 mod source;
+pub mod work;
 
 use std::fmt;
 
@@ -14,6 +15,7 @@ use serde_json::Value;
 pub use self::{
     earlier::{Content, Continues, Earlier, Reused},
     source::{DiffCounts, Evicted, FileRead, SourceRead},
+    work::Work,
 };
 use super::{Millis, UnitKey};
 
@@ -22,11 +24,11 @@ use super::{Millis, UnitKey};
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Note {
     /// What the run set out to do. First note of every run.
-    RunPlanned(RunPlanned),
+    RunPlanned(Box<RunPlanned>),
     /// What the run read of one connection.
     SourceRead(Box<SourceRead>),
     /// What came of files that are gone was decided.
-    Evicted(Evicted),
+    Evicted(Box<Evicted>),
     /// An agent process was started.
     AttemptStarted(Box<AttemptStarted>),
     /// The agent said what it offers, and we compared it with what it may.
@@ -59,6 +61,11 @@ pub enum Note {
     HoldRequested,
     /// A person no longer holds this unit.
     HoldReleased,
+    /// A person lets this unit run until its next tool call that meets a condition; that one waits.
+    RunUntil {
+        /// What it runs to, as a person types it: `tool wiki_*`. Several are parted by `, `.
+        condition: String,
+    },
     /// A tool call of a held unit waits for a person.
     CallHeld {
         /// Tool without its server prefix.
@@ -67,6 +74,9 @@ pub enum Note {
         tool_use_id: Option<String>,
         /// Its arguments, as the model wrote them.
         input: Value,
+        /// The condition that it met, if the unit ran until one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reached: Option<String>,
     },
     /// A tool call waits no longer.
     CallDecided {
@@ -87,9 +97,19 @@ pub enum Note {
         until: Option<Millis>,
         /// What it is, in the service's words.
         limit: String,
+        /// How long, in milliseconds from the note on. Absent on tapes of older programs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        wait_ms: Option<u64>,
     },
     /// The wait for a limit is over.
     LimitLifted,
+    /// A limit is near, so fewer units run at once; or it is no longer.
+    Throttled {
+        /// Slots from now on; `None` when all are back.
+        slots: Option<u32>,
+        /// What it is, in the service's words.
+        limit: String,
+    },
     /// Slots were changed while running.
     ConcurrencyChanged {
         /// Slots from now on.
@@ -330,6 +350,9 @@ pub struct AttemptEnded {
     /// What the attempt wrote, relative to the project.
     #[serde(default)]
     pub wrote: Vec<String>,
+    /// What it did, and where that is on file.
+    #[serde(default, skip_serializing_if = "Work::is_empty")]
+    pub work: Work,
     /// Anything a later program adds.
     #[serde(flatten)]
     pub more: serde_json::Map<String, Value>,
@@ -396,7 +419,9 @@ pub enum Cause {
         /// Reset time, if the service said so.
         resets_at: Option<i64>,
     },
-    /// Too many requests, overload or a server error: worth a retry.
+    /// Too many requests in a short time: the run waits, and tries again.
+    RateLimited,
+    /// Overload or a server error: worth a retry.
     Transient,
     /// Connection refused, dropped or timed out.
     Network,
@@ -434,6 +459,7 @@ impl Cause {
             Self::Cancelled => "cancelled",
             Self::ContextOverflow => "context overflow",
             Self::UsageLimit { .. } => "usage limit",
+            Self::RateLimited => "rate limit",
             Self::Transient => "service busy",
             Self::Network => "network",
             Self::Auth => "login",
@@ -496,7 +522,8 @@ pub enum Level {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunEnded {
-    /// `done`, `partial`, `error`, `limit` or `stopped`.
+    /// `done`, `partial`, `error`, `limit`, `stopped`, or `unusable` where nothing but Claude Code itself (login, credit,
+    /// model, network) was in the way.
     pub outcome: String,
     /// Units whose last attempt succeeded.
     pub succeeded: u32,
@@ -538,6 +565,7 @@ mod tests {
             signal: None,
             stderr_tail: vec!["x".into()],
             wrote: vec![],
+            work: Work { fatal_failures: Some(1), ..Work::default() },
             more: serde_json::Map::default(),
         }));
         assert_eq!(Note::parse(&note.to_json()), note);

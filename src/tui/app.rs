@@ -55,6 +55,17 @@ pub enum Act {
     Clear,
 }
 
+/// What the screen is to the run.
+#[derive(Debug)]
+pub enum Part {
+    /// It shows a record.
+    Replays,
+    /// It shows the run of another process, which takes no orders from here.
+    Watches,
+    /// It shows the run of this process, which takes orders.
+    Runs(mpsc::Sender<Command>),
+}
+
 /// A timeline on a screen.
 #[derive(Debug)]
 pub struct App {
@@ -88,12 +99,17 @@ pub struct App {
 }
 
 impl App {
-    /// A screen over `timeline`; orders go to `commands`.
-    pub fn new(timeline: Timeline, commands: Option<mpsc::Sender<Command>>, options: Options, moment: Now) -> Self {
-        let live = commands.is_some();
+    /// A screen over `timeline`, playing that part.
+    pub fn new(timeline: Timeline, part: Part, options: Options, moment: Now) -> Self {
+        let (live, watching, commands) = match part {
+            Part::Replays => (false, false, None),
+            Part::Watches => (true, true, None),
+            Part::Runs(commands) => (true, false, Some(commands)),
+        };
         let mut model = Model::new(options.keymap, live);
+        model.watching = watching;
         model.mouse = options.manners.mouse;
-        model.can_hold = live && options.can_hold;
+        model.can_hold = live && !watching && options.can_hold;
         model.pace = match (options.paused, options.speed) {
             (true, _) => Pace::Hold,
             (false, Some(speed)) if speed.is_infinite() => Pace::Full,
@@ -203,7 +219,12 @@ impl App {
     pub fn broke(&mut self, why: String) {
         self.model.say(why.clone());
         self.shown.cut = Some(why);
-        self.model.live = false;
+        self.over();
+    }
+
+    /// The record will not grow any more, and nobody takes orders.
+    pub fn over(&mut self) {
+        (self.model.live, self.model.watching) = (false, false);
         self.commands = None;
         self.grew();
         self.redraw();

@@ -75,19 +75,26 @@ impl fmt::Display for Condition {
 }
 
 impl Condition {
+    /// True if a call of `tool` with these arguments is what this waits for: of a tool or a path, that is.
+    pub fn calls(&self, tool: &str, input: &Value) -> bool {
+        match self {
+            Self::Tool(pattern) => pattern.fits(label::short_name(tool)) || pattern.fits(tool),
+            Self::Path(pattern) => names_a_file(input, false, pattern),
+            Self::Failure | Self::Cost(_) | Self::Silence(_) => false,
+        }
+    }
+
     /// What a call does that this waits for.
     fn sees(&self, call: &ToolDetail<'_>) -> Option<String> {
         let name = call.tool_name.as_deref().unwrap_or_default();
         let input = call.tool_input.as_ref().map(|input| input.raw());
         let says = || format!("calls {}", label::call(name, input, None).text);
         match self {
-            Self::Tool(pattern) => {
-                let fits = pattern.fits(label::short_name(name)) || pattern.fits(name);
-                fits.then(says)
-            }
-            Self::Path(pattern) => {
+            // The arguments are of no interest, and may be long.
+            Self::Tool(_) => self.calls(name, &Value::Null).then(says),
+            Self::Path(_) => {
                 let input: Value = serde_json::from_str(input?.0).ok()?;
-                names_a_file(&input, false, pattern).then(says)
+                self.calls(name, &input).then(says)
             }
             Self::Failure | Self::Cost(_) | Self::Silence(_) => None,
         }

@@ -40,7 +40,7 @@ use super::{
 use crate::{
     run::{
         outlook::Outlook,
-        state::{Attempt, LaneId, RunState, Story, Unit, UnitStatus},
+        state::{Attempt, Holding, LaneId, RunState, Story, Unit, UnitStatus},
     },
     tape::{Millis, UnitKey},
 };
@@ -57,6 +57,8 @@ pub struct Model {
     pub keymap: Keymap,
     /// True when orders reach a run.
     pub live: bool,
+    /// The run belongs to another process: it can be looked at, and takes no orders from here.
+    pub watching: bool,
     /// True when tool calls of the run can be held.
     pub can_hold: bool,
     /// True when the mouse is ours.
@@ -205,6 +207,10 @@ pub struct Totals {
     pub attempts: usize,
     /// Attempts that ran without proof of isolation, or with a breach.
     pub breaches: usize,
+    /// Units that run until a call of theirs meets a condition.
+    pub until: usize,
+    /// The first of them, by index.
+    pub first_until: Option<usize>,
 }
 
 impl Totals {
@@ -229,7 +235,11 @@ impl Totals {
 
     fn of(state: &RunState) -> Self {
         let mut totals = Self { moment: Some((state.entries, state.units.len())), ..Self::default() };
-        for unit in &state.units {
+        for (place, unit) in state.units.iter().enumerate() {
+            if matches!(unit.holding, Holding::Until(_)) && !unit.status.is_over() {
+                totals.until += 1;
+                totals.first_until.get_or_insert(place);
+            }
             if let Some(place) = Self::ORDER.iter().position(|status| *status == unit.status) {
                 totals.statuses[place] += 1;
             }
@@ -269,6 +279,7 @@ impl Model {
             keymap,
             live,
             can_hold: false,
+            watching: false,
             mouse: true,
             pointing: false,
             deck: Deck { auto: true, stream: List::following(), ..Deck::default() },
@@ -308,6 +319,11 @@ impl Model {
     /// True when a run goes on beyond the moment that is shown.
     pub fn looks_back(&self) -> bool {
         self.live && self.pace != Pace::Follow
+    }
+
+    /// True when the run takes orders from here.
+    pub fn takes_orders(&self) -> bool {
+        self.live && !self.watching
     }
 
     /// Tells something for a while.

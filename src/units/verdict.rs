@@ -176,7 +176,8 @@ fn success(stop: StopReason, refused: usize) -> Verdict {
     };
     let reason = match refused {
         0 => reason.to_owned(),
-        refused => format!("{reason}; {refused} call(s) denied by a person"),
+        1 => format!("{reason}; a person denied 1 call"),
+        refused => format!("{reason}; a person denied {refused} calls"),
     };
     let remedy = remedy::of(&cause);
     Verdict { outcome: Outcome::Succeeded, stop, cause, reason, remedy }

@@ -14,10 +14,12 @@ mod harness;
 mod open;
 mod plan;
 mod probe;
+mod project;
 mod screen;
 mod search;
 mod seek;
 mod translate;
+mod units;
 
 use std::process::ExitCode;
 
@@ -48,5 +50,6 @@ fn main() -> ExitCode {
     report.topic("screen", screen::measure);
     report.topic("audit", audit::measure);
     report.topic("plan", plan::measure);
+    report.topic("units", units::measure);
     report.end()
 }

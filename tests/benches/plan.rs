@@ -92,7 +92,7 @@ fn succeed(root: &Path) -> Outcome<()> {
         tape.record(&[Item { lane, body: Body::Note(&json) }])
     };
     let units = planned.units.iter().map(|unit| unit.planned.clone()).collect();
-    note(None, &Note::RunPlanned(RunPlanned { units, ..RunPlanned::default() }))?;
+    note(None, &Note::RunPlanned(Box::new(RunPlanned { units, ..RunPlanned::default() })))?;
     for source in &planned.sources {
         note(None, &Note::SourceRead(Box::new(source.note())))?;
     }
@@ -111,6 +111,7 @@ fn succeed(root: &Path) -> Outcome<()> {
             signal: None,
             stderr_tail: Vec::new(),
             wrote: Vec::new(),
+            work: Default::default(),
             more: serde_json::Map::default(),
         };
         note(Some((&unit.planned.unit, 1)), &Note::AttemptEnded(Box::new(ended)))?;

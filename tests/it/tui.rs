@@ -19,3 +19,4 @@ mod session;
 mod tape;
 mod themes;
 mod time;
+mod watched;

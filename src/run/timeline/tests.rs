@@ -112,6 +112,7 @@ fn ended(outcome: Outcome) -> Note {
         signal: None,
         stderr_tail: vec![],
         wrote: vec![],
+        work: Default::default(),
         more: serde_json::Map::default(),
     }))
 }
@@ -132,13 +133,13 @@ const INIT: &str = r#"{"type":"system","subtype":"init","session_id":"s","model"
 const RESULT: &str = r#"{"type":"result","subtype":"success","is_error":false,"result":"ok","session_id":"s","total_cost_usd":0.5,"usage":{"input_tokens":7}}"#;
 
 fn a_run() -> Vec<Recorded> {
-    let planned = Note::RunPlanned(RunPlanned {
+    let planned = Note::RunPlanned(Box::new(RunPlanned {
         units: vec![
             PlannedUnit { unit: "a".into(), ..PlannedUnit::default() },
             PlannedUnit { unit: "b".into(), ..PlannedUnit::default() },
         ],
         ..RunPlanned::default()
-    });
+    }));
     let started = Note::AttemptStarted(Box::new(AttemptStarted { step_budget: 40, ..AttemptStarted::default() }));
     vec![
         note(None, &planned),
@@ -406,7 +407,12 @@ proptest! {
 }
 
 fn held(id: &str) -> Note {
-    Note::CallHeld { tool: "wiki_write".into(), tool_use_id: Some(id.into()), input: serde_json::json!({"key": "a"}) }
+    Note::CallHeld {
+        tool: "wiki_write".into(),
+        tool_use_id: Some(id.into()),
+        input: serde_json::json!({"key": "a"}),
+        reached: None,
+    }
 }
 
 fn decided(id: &str, decision: CallDecision) -> Note {
@@ -441,7 +447,7 @@ fn a_unit_is_held_while_a_call_waits() {
         timeline.seek(entries).unwrap();
         let [a, _] = &timeline.story().state.units[..] else { panic!("two units") };
         let waits: Vec<_> = a.latest().iter().flat_map(|attempt| &attempt.held).map(|call| &*call.tool).collect();
-        seen.push(format!("{} {} {}", a.status.word(), waits.len(), a.holding));
+        seen.push(format!("{} {} {}", a.status.word(), waits.len(), a.is_held()));
     }
     let expected = [
         "queued 0 true",

@@ -48,6 +48,8 @@ pub(super) struct Unit {
     pub(super) attempts: u32,
     /// Retries used since a person last asked.
     pub(super) retries: u32,
+    /// Tries that ended at a limit since a person last asked.
+    limited: u32,
     /// Where it stands. Changed by [`Board::set`] only.
     pub(super) phase: Phase,
     /// What its attempts do otherwise than planned. Retries that nobody asks for repeat it.
@@ -105,6 +107,7 @@ impl Board {
                     key,
                     attempts: 0,
                     retries: 0,
+                    limited: 0,
                     phase: Phase::Queued,
                     amendment: None,
                     last: None,
@@ -199,6 +202,7 @@ impl Board {
     pub(super) fn request(&mut self, at: usize, amendment: Option<Amendment>) {
         let unit = &mut self.units[at];
         unit.retries = 0;
+        unit.limited = 0;
         let amendment = amendment.or_else(|| {
             let before = unit.amendment.as_deref()?;
             Some(Amendment { resume: None, ..before.clone() })
@@ -223,6 +227,18 @@ impl Board {
 
     pub(super) fn spend_retry(&mut self, at: usize) {
         self.units[at].retries += 1;
+    }
+
+    /// A try ended at a limit. How many have.
+    pub(super) fn meet_limit(&mut self, at: usize) -> u32 {
+        self.units[at].limited += 1;
+        self.units[at].limited
+    }
+
+    /// Units that never came to a verdict and that nothing happens to.
+    pub(super) fn untried(&self) -> Vec<usize> {
+        let untried = |unit: &Unit| unit.phase == Phase::Over && unit.last.is_none() && !unit.reused;
+        (0..self.units.len()).filter(|at| untried(&self.units[*at])).collect()
     }
 
     /// Units whose last verdict is a failure and that nothing happens to.

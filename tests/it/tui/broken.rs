@@ -19,7 +19,7 @@ fn broken(keys: &str, size: (u16, u16), wait: u64) -> (Script, bool) {
     let (_grows, changed) = watch::channel(0);
     let (tell, broken) = oneshot::channel();
     tell.send(WHY.to_owned()).unwrap();
-    let live = LiveHandle { commands, changed, broken: Some(broken) };
+    let live = LiveHandle { commands: Some(commands), changed, broken: Some(broken) };
     let script = Script::new(keys, size).after(Duration::from_secs(20)).waiting(Duration::from_secs(wait));
     let (script, _) = play(growing.timeline, Some(live), options(), script);
     (script, orders.try_recv().is_ok())

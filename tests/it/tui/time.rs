@@ -199,8 +199,8 @@ fn the_past_of_a_live_run_is_the_past_and_orders_are_for_the_present() {
     assert!(script.text().contains("1 unit still running. Stop and leave?"), "{}", script.text());
     let (_, _, given) = live("0<c-c>");
     assert_eq!(given, [Command::Drain]);
-    let (script, ..) = live(":until failure<enter>");
-    assert!(script.text().contains("this is the present"), "{}", script.text());
+    let (script, _, given) = live("k:until failure<enter>");
+    assert!(given.is_empty() && script.text().contains("no unit is selected that runs"), "{}", script.text());
 }
 
 #[test]

@@ -9,6 +9,7 @@ use super::*;
 struct Naive {
     attempts: u32,
     retries: u32,
+    limited: u32,
     state: NaiveState,
     stop: Option<StopHow>,
     timer: Option<TimerId>,
@@ -33,6 +34,8 @@ struct Oracle {
     at_once: usize,
     abort: bool,
     max_retries: u32,
+    max_limited: u32,
+    cut: bool,
     paused: bool,
     halted: bool,
     over: bool,
@@ -51,7 +54,9 @@ impl Oracle {
         self.units.iter().all(|unit| unit.state == NaiveState::Over)
     }
 
-    fn halt(&mut self) {
+    /// `cut` by what no unit is to blame for.
+    fn halt(&mut self, cut: bool) {
+        self.cut = if self.halted { self.cut } else { cut };
         self.halted = true;
         for unit in &mut self.units {
             if matches!(unit.state, NaiveState::Queued | NaiveState::Waiting) {
@@ -66,7 +71,7 @@ impl Oracle {
             return;
         }
         unit.state = NaiveState::Queued;
-        unit.retries = 0;
+        (unit.retries, unit.limited) = (0, 0);
         if self.over {
             (self.over, self.halted) = (false, false);
         }
@@ -87,7 +92,7 @@ impl Oracle {
             Input::Ended { unit, attempt, verdict } => {
                 let Some(n) = index(unit).filter(|n| *n < self.units.len()) else { return };
                 let halted = self.halted;
-                let max = self.max_retries;
+                let (max, max_limited) = (self.max_retries, self.max_limited);
                 let unit = &mut self.units[n];
                 if !matches!(unit.state, NaiveState::Starting | NaiveState::Running) || unit.attempts != *attempt {
                     return;
@@ -99,12 +104,18 @@ impl Oracle {
                         unit.retries += 1;
                         NaiveState::Waiting
                     }
-                    Cause::UsageLimit { .. } if free => NaiveState::Queued,
+                    Cause::UsageLimit { .. } | Cause::RateLimited if free => {
+                        unit.limited += 1;
+                        if unit.limited < max_limited { NaiveState::Queued } else { NaiveState::Over }
+                    }
                     _ => NaiveState::Over,
                 };
                 unit.stop = None;
-                if free && unit.state == NaiveState::Over && self.abort {
-                    self.halt();
+                let over = free && unit.state == NaiveState::Over;
+                match verdict.cause {
+                    Cause::UsageLimit { .. } | Cause::RateLimited | Cause::Auth if over => self.halt(true),
+                    _ if over && self.abort => self.halt(false),
+                    _ => {}
                 }
             }
             Input::TimerFired(id) => {
@@ -120,8 +131,11 @@ impl Oracle {
                 }
             }
             Input::RetryFailed => {
+                let fails = |unit: &Naive| unit.state == NaiveState::Over && unit.last == Some(Outcome::Failed);
+                let all = self.halted && self.cut && self.units.iter().any(fails);
                 for n in 0..self.units.len() {
-                    if self.units[n].state == NaiveState::Over && self.units[n].last == Some(Outcome::Failed) {
+                    let untried = self.units[n].state == NaiveState::Over && self.units[n].last.is_none();
+                    if fails(&self.units[n]) || (all && untried) {
                         self.request(n);
                     }
                 }
@@ -139,7 +153,7 @@ impl Oracle {
             }
             Input::Drain | Input::StopAll | Input::KillAll => {
                 if !self.over {
-                    self.halt();
+                    self.halt(false);
                 }
             }
             Input::SlotsChanged { by } => {
@@ -227,7 +241,7 @@ enum Move {
 fn moves() -> impl Strategy<Value = Vec<Move>> {
     let one = prop_oneof![
         6 => any::<usize>().prop_map(Move::Ready),
-        12 => (any::<usize>(), 0..8u8).prop_map(|(n, how)| Move::End(n, how)),
+        12 => (any::<usize>(), 0..10u8).prop_map(|(n, how)| Move::End(n, how)),
         4 => (0..40u64).prop_map(Move::Fire),
         3 => (0..8usize).prop_map(Move::Retry),
         1 => Just(Move::RetryFailed),
@@ -247,6 +261,8 @@ fn judged(how: u8) -> Verdict {
         3 => bad(),
         4 | 5 => busy(),
         6 => limited(),
+        8 => verdict(Outcome::Failed, Cause::RateLimited),
+        9 => verdict(Outcome::Failed, Cause::Auth),
         _ => verdict(Outcome::Stopped, Cause::Cancelled),
     }
 }
@@ -280,13 +296,19 @@ proptest! {
     #[test]
     fn the_schedule_agrees_with_the_oracle(
         count in 0..7usize, slots in 0..4u32, at_once in 0..3u32, max_retries in 0..3u32, abort in any::<bool>(),
-        steps in moves(),
+        max_limited in 1..4u32, steps in moves(),
     ) {
         let retry = RetryPolicy { max_retries, ..RetryPolicy::default() };
         let failure_mode = if abort { FailureMode::Abort } else { FailureMode::Continue };
         let mut schedule = Schedule::new(
             keys(count),
-            Settings { starting_at_once: at_once, failure_mode, retry, ..settings(slots) },
+            Settings {
+                starting_at_once: at_once,
+                failure_mode,
+                retry,
+                pacing: Pacing { max_attempts: max_limited, ..Pacing::default() },
+                ..settings(slots)
+            },
         );
         let mut oracle = Oracle {
             units: vec![Naive::default(); count],
@@ -294,6 +316,8 @@ proptest! {
             at_once: at_once.max(1) as usize,
             abort,
             max_retries,
+            max_limited,
+            cut: false,
             paused: false,
             halted: false,
             over: false,
