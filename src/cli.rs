@@ -9,6 +9,7 @@ pub mod execute;
 pub mod exit;
 pub mod fuse;
 mod gate;
+pub mod ground;
 pub mod init;
 pub mod json;
 pub mod launch;

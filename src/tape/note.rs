@@ -19,6 +19,10 @@ pub use self::{
 };
 use super::{Millis, UnitKey};
 
+pub mod integrate;
+
+pub use integrate::{Integrating, Integration, PatchIntegrated, PatchWritten, SaveFailed, Saved};
+
 /// A decision or fact of ours.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -120,6 +124,16 @@ pub enum Note {
         /// Project-relative paths, sorted.
         paths: Vec<String>,
     },
+    /// What a successful attempt wrote is in a patch.
+    PatchWritten(PatchWritten),
+    /// The patches of the run are being put together.
+    Integrating(Integrating),
+    /// What became of the patch of an attempt.
+    PatchIntegrated(Box<PatchIntegrated>),
+    /// Everything that was taken is on the project's branch.
+    Saved(Saved),
+    /// What was taken could not be put on the branch.
+    SaveFailed(SaveFailed),
     /// A tool call failed, as our own side saw it. Counted once per `tool_use_id`.
     ToolFailed {
         /// Tool without its server prefix.
@@ -439,6 +453,10 @@ pub enum Cause {
     DanglingReferences,
     /// What it wrote does not hold.
     Validation,
+    /// What it wrote does not go with what other units wrote.
+    Conflict,
+    /// It wrote what it may not.
+    Policy,
     /// The agent loop failed otherwise.
     LoopError,
     /// The program itself could not go on (disk, permissions).
@@ -469,6 +487,8 @@ impl Cause {
             Self::ToolFailures => "tool failures",
             Self::DanglingReferences => "dangling references",
             Self::Validation => "validation",
+            Self::Conflict => "conflict",
+            Self::Policy => "patch policy",
             Self::LoopError => "agent loop",
             Self::Internal => "internal",
             Self::Other(other) => other,
@@ -535,8 +555,16 @@ pub struct RunEnded {
     pub stopped: u32,
     /// Units that never ran.
     pub not_run: u32,
+    /// Units whose writes count but are not on the project's branch.
+    #[serde(skip_serializing_if = "is_none")]
+    pub unsaved: u32,
     /// Units that were not run because an earlier run did.
     pub reused: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
+fn is_none(number: &u32) -> bool {
+    *number == 0
 }
 
 #[cfg(test)]

@@ -146,6 +146,11 @@ impl Fold {
                 fold.attempt(story).published.clone_from(paths);
                 fold.note_row(story, arrived.seq, RowEnd::Ok);
             }
+            Note::PatchWritten(written) => self.patch_written(story, arrived, written, emit),
+            Note::Integrating(integrating) => Self::integrating(story, arrived, integrating, emit),
+            Note::PatchIntegrated(integrated) => self.patch_integrated(story, arrived, integrated, emit),
+            Note::Saved(saved) => self.saved(story, arrived, saved, emit),
+            Note::SaveFailed(failed) => self.save_failed(story, arrived, failed, emit),
             Note::ToolFailed { tool, tool_use_id, message } => {
                 let Some(lane) = self.address(story, arrived, None, emit) else { return };
                 self.enter(story, lane, arrived);
@@ -168,6 +173,7 @@ impl Fold {
             }
             Note::RunEnded(ended) => {
                 story.state.ended = Some(ended.clone());
+                story.state.integrating = false;
                 emit(Emitted::Run { at, change: RunChange::Ended(ended) });
             }
             Note::Unknown { .. } => story.state.lost.unknown_notes += 1,
