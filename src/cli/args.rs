@@ -146,6 +146,9 @@ pub struct SelectArgs {
     /// Only units whose key matches this pattern; may be repeated
     #[arg(long, value_name = "GLOB")]
     pub only: Vec<String>,
+    /// All units, whether or not anything changed since they last succeeded
+    #[arg(long)]
+    pub full: bool,
     /// What to take over.
     #[command(flatten)]
     pub past: PastArgs,

@@ -10,8 +10,8 @@ use super::chronicle::{Mark, Marks};
 use crate::tape::{
     Millis, Seq, UnitKey,
     note::{
-        Amendment, Content, Earlier, Integration, Level, PatchWritten, PlannedUnit, RunEnded, RunPlanned, Saved,
-        Verdict, Work,
+        Amendment, Content, Earlier, Evicted, Integration, Level, PatchWritten, PlannedUnit, RunEnded, RunPlanned,
+        Saved, SourceRead, Verdict, Work,
     },
 };
 
@@ -20,6 +20,10 @@ use crate::tape::{
 pub struct RunState {
     /// The plan, if the source has one.
     pub planned: Option<Arc<RunPlanned>>,
+    /// What the run read, connection by connection.
+    pub sources: Vec<Arc<SourceRead>>,
+    /// Files that are gone and dealt with.
+    pub evicted: Vec<Arc<Evicted>>,
     /// Units: in plan order, then in order of appearance.
     pub units: Vec<Unit>,
     /// Entries folded so far. The state shows everything before this position.
