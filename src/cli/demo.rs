@@ -120,7 +120,19 @@ pub fn demo(global: &Global, args: &DemoArgs) -> Result<Exit, Failure> {
     let ground = Prepared::overlay(&project.root)?;
     let outcome = launch::launch(
         global,
-        Launch { project, planned, continues: None, agent, terms, slots, config, fate, held: Vec::new(), ground },
+        Launch {
+            project,
+            planned,
+            continues: None,
+            agent,
+            terms,
+            slots,
+            config,
+            fate,
+            held: Vec::new(),
+            ground,
+            reconcile: None,
+        },
     )?;
     Ok(judged(&outcome))
 }

@@ -44,7 +44,7 @@ pub trait Executor: Send + Sync + 'static {
     /// Puts the patches of these attempts together, in this order, and what became of each on the tape. Only ordered
     /// where attempts leave patches.
     fn integrate(&self, units: Vec<(UnitKey, u32)>) -> impl Future<Output = Vec<Taken>> + Send {
-        let taken = |(unit, attempt)| Taken { unit, attempt, verdict: None };
+        let taken = |(unit, attempt)| Taken { unit, attempt, verdict: None, changed: true };
         std::future::ready(units.into_iter().map(taken).collect())
     }
 

@@ -1,5 +1,6 @@
 //! One attempt, from its workspace to its verdict: the place where the ingest stage and the Claude backend meet.
 
+mod pass;
 mod patches;
 
 use std::{
@@ -15,7 +16,8 @@ use tokio::{
     task,
 };
 
-use self::patches::Round;
+pub use self::pass::PassTerms;
+use self::{pass::Material, patches::Round};
 use super::{
     drive::{Executor, unprepared},
     gate::Holds,
@@ -122,6 +124,7 @@ pub struct Attempts {
     holds: Arc<Holds>,
     locks: Locks,
     published: Mutex<HashSet<UnitKey>>,
+    pass: Option<PassTerms>,
 }
 
 impl Attempts {
@@ -141,7 +144,8 @@ impl Attempts {
         let placed = |(index, unit): (usize, &WorkUnit)| (unit.planned.unit.clone(), (index, unit.clone()));
         let units = units.iter().enumerate().map(placed).collect();
         let (round, published) = Default::default();
-        Self { project, units, job, ground, round, agent, terms, recorder, holds, locks, published }
+        let pass = None;
+        Self { project, units, job, ground, round, agent, terms, recorder, holds, locks, published, pass }
     }
 
     async fn attempt(
@@ -215,13 +219,16 @@ impl Attempts {
         attempt: u32,
         amendment: &Amendment,
     ) -> Result<(Attempt, Option<Content>), String> {
-        let Some((index, work_unit)) = self.units.get(unit).cloned() else {
+        let Some(Material { index, work_unit, base }) = self.material(unit) else {
             return Err(format!("unit {unit} is not part of the plan"));
         };
         let (project, job) = (Arc::clone(&self.project), self.job.clone());
         let place = match &self.ground {
             Ground::Overlay(work) => Place::Overlay(work.join(format!("{attempt:02}-{}", folder_name(unit)))),
-            Ground::Worktrees(trees) => Place::Worktree { trees: Arc::clone(trees), index },
+            Ground::Worktrees(trees) => {
+                let trees = base.map_or_else(|| Arc::clone(trees), |commit| trees.at(&commit));
+                Place::Worktree { trees, index }
+            }
         };
         let (amendment, files_kept) = (amendment.clone(), self.published().contains(unit));
         // What a person wants otherwise of one attempt makes no other unit of it.
@@ -248,6 +255,7 @@ impl Attempts {
     }
 
     fn launch(&self, unit: &UnitKey, attempt: u32, amendment: &Amendment, opened: &Attempt) -> UnitLaunch {
+        let (model, step_budget) = self.terms_of(unit);
         UnitLaunch {
             program: self.agent.program(unit, attempt),
             cwd: self.project.root.clone(),
@@ -255,8 +263,8 @@ impl Attempts {
             attempt,
             system_prompt: opened.prompt().system.clone(),
             prompt: opened.prompt().user.clone(),
-            model: amendment.model.clone().or_else(|| self.terms.model.clone()),
-            step_budget: amendment.step_budget.unwrap_or(self.terms.step_budget),
+            model: amendment.model.clone().or(model),
+            step_budget: amendment.step_budget.unwrap_or(step_budget),
             max_budget_usd: self.terms.max_budget_usd,
             partial_messages: self.terms.partial_messages,
             pass_env: self.terms.pass_env.clone(),

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::{
     args::{Global, Ui},
     drive::{Drive, Executor},
-    execute::{Agent, Attempts, Ground, Terms},
+    execute::{Agent, Attempts, Ground, PassTerms, Terms},
     exit::{Exit, Failure},
     fuse::{self, Fuse},
     gate::Holds,
@@ -32,6 +32,7 @@ use crate::{
         attempt::Job,
         plan::Planned,
         project::{Project, RateLimit},
+        reconcile::RECONCILE,
         stage,
         worktree::Worktrees,
     },
@@ -79,6 +80,8 @@ pub struct Launch {
     pub held: Vec<UnitKey>,
     /// Where it writes.
     pub ground: Prepared,
+    /// The pass over what the units wrote, where one is wanted and the ground can have one.
+    pub reconcile: Option<PassTerms>,
 }
 
 /// How a run ended.
@@ -110,9 +113,14 @@ impl Launch {
             pacing: pacing(&self.project.settings.rate_limit),
             ..Settings::new(self.slots, u32::try_from(cores).unwrap_or(u32::MAX))
         };
-        Schedule::new(self.planned.units.iter().map(|unit| unit.planned.unit.clone()).collect(), settings)
-            .reusing(resume::reused(self.continues.as_ref()))
-            .with_patches_of(resume::patches(self.continues.as_ref()).map(|(unit, _)| unit))
+        let schedule =
+            Schedule::new(self.planned.units.iter().map(|unit| unit.planned.unit.clone()).collect(), settings)
+                .reusing(resume::reused(self.continues.as_ref()))
+                .with_patches_of(resume::patches(self.continues.as_ref()).map(|(unit, _)| unit));
+        match self.reconcile.as_ref().filter(|_| integrates) {
+            Some(pass) => schedule.reconciling(RECONCILE.into(), !pass.evictions.is_empty()),
+            None => schedule,
+        }
     }
 
     fn plan_notes(&self, job: &Job) -> Vec<Note> {
@@ -170,6 +178,7 @@ pub fn launch(global: &Global, mut launch: Launch) -> Result<Outcome, Failure> {
     // The lock is held until the run is over.
     let Prepared { lock: _lock, branch } = launch.ground;
     let (units, agent, terms, continues) = (launch.planned.units, launch.agent, launch.terms, launch.continues);
+    let reconcile = launch.reconcile;
     let locks = Locks::new(stage.runs.root().join("locks"));
     stage.perform(now, schedule, &plan, |recorder, holds, directory| {
         let ground = match branch {
@@ -177,7 +186,7 @@ pub fn launch(global: &Global, mut launch: Launch) -> Result<Outcome, Failure> {
             None => Ground::Overlay(directory.join("work")),
         };
         let attempts = Attempts::new(project, &units, job, ground, agent, terms, recorder, holds, locks);
-        attempts.taking_over(resume::patches(continues.as_ref()))
+        attempts.taking_over(resume::patches(continues.as_ref())).reconciling(reconcile)
     })
 }
 

@@ -3,7 +3,7 @@
 use super::{
     args::{Global, RunArgs, SelectArgs, TermArgs},
     doctor,
-    execute::{Agent, Terms},
+    execute::{Agent, PassTerms, Terms},
     exit::{Exit, Failure},
     ground::Prepared,
     launch::{self, Fate, Launch},
@@ -15,7 +15,10 @@ use super::{
 };
 use crate::{
     config::schema::ToolFailures,
-    ingest::{plan::Planned, project::Role},
+    ingest::{
+        plan::{Planned, SourcePlan},
+        project::Role,
+    },
     tape::{UnitKey, note::Continues},
     units::tally::FailureRule,
 };
@@ -25,10 +28,22 @@ use crate::{
 /// # Errors
 /// When the project, the settings or the agent cannot be used, or the run cannot be recorded.
 pub fn run(global: &Global, args: &RunArgs) -> Result<Exit, Failure> {
-    start(global, &args.select, &args.terms, args.concurrency, Vec::new())
+    let want = Want { concurrency: args.concurrency, held: Vec::new(), reconcile: !args.no_reconcile };
+    start(global, &args.select, &args.terms, want)
 }
 
-/// Runs what `select` names, with `held` units held from the beginning.
+/// What else is asked of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Want {
+    /// Units at once, instead of the project's.
+    pub concurrency: Option<u32>,
+    /// Units that are held from the beginning.
+    pub held: Vec<UnitKey>,
+    /// Put together what the units wrote, unless a setting says otherwise.
+    pub reconcile: bool,
+}
+
+/// Runs what `select` names.
 ///
 /// # Errors
 /// As [`run`].
@@ -36,8 +51,7 @@ pub fn start(
     global: &Global,
     select: &SelectArgs,
     args: &TermArgs,
-    concurrency: Option<u32>,
-    held: Vec<UnitKey>,
+    Want { concurrency, held, reconcile }: Want,
 ) -> Result<Exit, Failure> {
     let config = settings::load(global)?;
     let project = project::open(global)?;
@@ -63,6 +77,7 @@ pub fn start(
     }
     let slots = positive("--concurrency", concurrency)?.unwrap_or(project.settings.work_units.max_concurrency);
     let is_done = taken.is_done();
+    let evictions = evictions(&taken.planned);
     let Taken { planned, continues, .. } = taken;
     if is_done {
         project::warn(&planned.skipped.iter().map(|skipped| skipped.why.clone()).collect::<Vec<_>>());
@@ -70,15 +85,25 @@ pub fn start(
         return Ok(Exit::Ok);
     }
     let ground = Prepared::new(&project.root)?;
+    let reconcile = (reconcile && *config.ingest.reconcile)
+        .then(|| PassTerms { model: Choice::of(&project, Role::Reconcile, args.model.as_deref()).model, evictions });
     let claude = launch::find_claude(global)?;
     doctor::preflight(&claude, &terms.pass_env, args.probe, terms.model.as_deref())?;
     let agent = Agent::Claude(claude);
     let fate = Fate::Project { flag: global.project_dir.clone() };
     let outcome = launch::launch(
         global,
-        Launch { project, planned, continues, agent, terms, slots, config, fate, held, ground },
+        Launch { project, planned, continues, agent, terms, slots, config, fate, held, ground, reconcile },
     )?;
     Ok(outcome.exit)
+}
+
+/// Raw files that earlier runs knew and that are gone, by connection.
+fn evictions(planned: &Planned) -> Vec<(String, String)> {
+    let of = |source: &SourcePlan| {
+        source.diff.deleted.iter().map(|path| (source.connection.clone(), path.clone())).collect::<Vec<_>>()
+    };
+    planned.sources.iter().flat_map(of).collect()
 }
 
 fn nothing_to_run(select: &SelectArgs, planned: &Planned, continues: Option<&Continues>) -> String {

@@ -19,5 +19,6 @@ pub fn step(global: &Global, args: &StepArgs) -> Result<Exit, Failure> {
         ));
     }
     let select = SelectArgs { only: vec![globset::escape(&args.unit)], ..SelectArgs::default() };
-    run::start(global, &select, &args.terms, None, vec![args.unit.as_str().into()])
+    let want = run::Want { held: vec![args.unit.as_str().into()], ..run::Want::default() };
+    run::start(global, &select, &args.terms, want)
 }

@@ -81,6 +81,7 @@ fn every_key_reaches_its_field() {
         [ingest]
         tool_failures = "recoverable"
         partial_messages = false
+        reconcile = false
         [ui]
         theme = "light"
         mouse = false
@@ -97,6 +98,7 @@ fn every_key_reaches_its_field() {
     let config = load(every).unwrap();
     let changed = config.merged.values().filter(|setting| setting.origin != Origin::Default).count();
     assert_eq!(changed, KEYS.len(), "the file above names every key");
+    assert!(!*config.ingest.reconcile);
     insta::assert_debug_snapshot!(
         (
             &config.claude.model.value,

@@ -142,6 +142,11 @@ impl Integration {
         &self.onto
     }
 
+    /// The commit that holds everything taken so far.
+    pub fn head(&self) -> Result<String, IntegrateError> {
+        Ok(self.worktree.git.line(&["rev-parse", "HEAD"])?)
+    }
+
     /// Takes `patches` in their order, and tells what became of each as soon as it is known.
     pub fn integrate(
         &mut self,

@@ -53,14 +53,20 @@ pub struct Worktrees {
     /// What attempts start from.
     base: Mutex<String>,
     /// git locks what `worktree add` and `remove` share, and does not wait.
-    turn: Mutex<()>,
+    turn: Arc<Mutex<()>>,
 }
 
 impl Worktrees {
     /// Worktrees of `job`, at `base`.
     pub fn new(repository: Repository, job: &str, base: &str) -> Arc<Self> {
-        let (base, turn) = (Mutex::new(base.to_owned()), Mutex::default());
+        let (base, turn) = (Mutex::new(base.to_owned()), Arc::default());
         Arc::new(Self { repository, job: safe_name(job), base, turn })
+    }
+
+    /// Those of the same run that start from `commit`.
+    pub fn at(&self, commit: &str) -> Arc<Self> {
+        let (base, turn) = (Mutex::new(commit.to_owned()), Arc::clone(&self.turn));
+        Arc::new(Self { repository: self.repository.clone(), job: self.job.clone(), base, turn })
     }
 
     /// The commit that attempts start from.

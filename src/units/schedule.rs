@@ -5,6 +5,7 @@
 //! [`Order::Start`] with one [`Input::Ended`], and every [`Order::SetTimer`] with at most one [`Input::TimerFired`].
 
 mod board;
+mod reconcile;
 mod settle;
 
 use std::sync::Arc;
@@ -14,7 +15,10 @@ use crate::tape::{
     note::{Amendment, Cause, Level, Outcome, RunEnded, StopHow, StopReason, Verdict},
 };
 
-use self::board::{Board, Phase, Timer};
+use self::{
+    board::{Board, Phase, Timer},
+    reconcile::Pass,
+};
 use super::{
     governor::{self, Change, Governor, Pacing},
     limits::Observed,
@@ -162,6 +166,8 @@ pub struct Taken {
     pub attempt: u32,
     /// The verdict that holds from now on, where the patch was not taken.
     pub verdict: Option<Verdict>,
+    /// It changes something.
+    pub changed: bool,
 }
 
 /// What to do.
@@ -232,6 +238,8 @@ enum Stage {
     Open,
     /// All units have settled; their patches are being put together.
     Integrating,
+    /// One more unit looks at what was put together.
+    Reconciling,
     /// What was taken is being put on the branch.
     Saving,
     Ended,
@@ -247,6 +255,8 @@ pub struct Schedule {
     halt: Option<Halt>,
     /// Somebody wants out now: what is in patches stays there.
     killed: bool,
+    /// The pass over what the units wrote, where one is wanted.
+    pass: Option<Pass>,
     /// Some attempt succeeded.
     got_through: bool,
 }
@@ -264,6 +274,7 @@ impl Schedule {
             stage: Stage::Planned,
             halt: None,
             killed: false,
+            pass: None,
             got_through: false,
         }
     }
@@ -542,13 +553,15 @@ impl Schedule {
 
     fn launch(&mut self, orders: &mut Vec<Order>) {
         let slots = self.governor.slots(self.settings.slots);
-        while self.stage == Stage::Open
+        while matches!(self.stage, Stage::Open | Stage::Reconciling)
             && self.halt.is_none()
             && !self.governor.is_paused()
             && self.board.in_flight_count() < slots
             && self.board.starting_count() < self.settings.starting_at_once
         {
-            let Some(start) = self.board.start_next() else { return };
+            // Whoever asks for another try meanwhile waits until all of this is saved.
+            let start = if self.stage == Stage::Reconciling { self.start_pass() } else { self.board.start_next() };
+            let Some(start) = start else { return };
             orders.push(start);
         }
     }

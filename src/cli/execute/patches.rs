@@ -12,6 +12,7 @@ use super::{Attempts, Ground};
 use crate::{
     ingest::{
         integrate::{IntegrateError, Integrated, Integration, Patch},
+        reconcile::RECONCILE,
         worktree::Worktrees,
     },
     run::{Item, Recorder},
@@ -29,11 +30,15 @@ const NAMED: usize = 5;
 #[derive(Debug, Default)]
 pub(super) struct Round {
     /// The newest patch of each unit: its attempt, and its file unless it changes nothing.
-    patches: HashMap<UnitKey, (u32, Option<PathBuf>)>,
+    pub(super) patches: HashMap<UnitKey, (u32, Option<PathBuf>)>,
     /// Set between putting together and saving.
     integration: Option<Integration>,
+    /// The commit that holds what is in it.
+    pub(super) head: Option<String>,
     /// Units whose patches are in it.
-    taken: Vec<UnitKey>,
+    pub(super) taken: Vec<UnitKey>,
+    /// Units whose patches are not, and why.
+    pub(super) lost: HashMap<UnitKey, String>,
     /// Why there is nothing to save.
     failed: Option<String>,
 }
@@ -86,6 +91,7 @@ impl Attempts {
         let work = task::spawn_blocking(move || {
             let mut round = round.lock().unwrap_or_else(PoisonError::into_inner);
             let (integration, taken) = (round.integration.take(), std::mem::take(&mut round.taken));
+            (round.head, round.lost) = Default::default();
             let saved = match (round.failed.take(), integration) {
                 (Some(reason), _) => Err(reason),
                 (None, None) => Err("nothing was put together".to_owned()),
@@ -143,23 +149,36 @@ fn put_together(
     recorder: &dyn Recorder,
     results: &mut Vec<Taken>,
 ) -> Result<(), IntegrateError> {
-    round.taken.clear();
-    let mut integration = Integration::begin(trees)?;
+    // The pass looked at what is put together, and its patch is put on top of that.
+    let is_pass = matches!(units, [(unit, _)] if unit.as_str() == RECONCILE);
+    let mut integration = match round.integration.take() {
+        Some(begun) if is_pass => begun,
+        _ => {
+            (round.head, round.taken, round.lost) = Default::default();
+            Integration::begin(trees)?
+        }
+    };
     let keys = units.iter().map(|(unit, _)| unit.clone()).collect();
     record(recorder, None, &Note::Integrating(Integrating { onto: integration.onto().to_owned(), units: keys }));
     let patches: Vec<Patch> = units.iter().map(|(unit, attempt)| round.patch(unit, *attempt)).collect();
     let mut attempts = units.iter();
-    let mut taken = Vec::new();
+    let (mut taken, mut lost) = (Vec::new(), Vec::new());
     integration.integrate(&patches, |patch, integrated| {
         let attempt = attempts.next().map_or(0, |(_, attempt)| *attempt);
         let note = noted(integrated);
         if note.result.is_taken() {
             taken.push(patch.unit.clone());
         }
-        results.push(Taken { unit: patch.unit.clone(), attempt, verdict: note.verdict.clone() });
+        if let Some(verdict) = &note.verdict {
+            lost.push((patch.unit.clone(), verdict.reason.clone()));
+        }
+        let changed = note.result == note::Integration::Accepted;
+        results.push(Taken { unit: patch.unit.clone(), attempt, verdict: note.verdict.clone(), changed });
         record(recorder, Some((&patch.unit, attempt)), &Note::PatchIntegrated(Box::new(note)));
     })?;
-    round.taken = taken;
+    round.taken.extend(taken);
+    round.lost.extend(lost);
+    round.head = Some(integration.head()?);
     round.integration = Some(integration);
     Ok(())
 }

@@ -63,6 +63,22 @@ pub(super) struct Unit {
 }
 
 impl Unit {
+    /// A unit that nothing has happened to.
+    fn new(key: UnitKey) -> Self {
+        Self {
+            key,
+            attempts: 0,
+            retries: 0,
+            limited: 0,
+            phase: Phase::Over,
+            amendment: None,
+            last: None,
+            out_of_budget: false,
+            unsaved: false,
+            reused: false,
+        }
+    }
+
     pub(super) fn is_in_flight(&self) -> bool {
         matches!(self.phase, Phase::InFlight { .. })
     }
@@ -105,19 +121,8 @@ impl Board {
             let at = board.units.len();
             if let Entry::Vacant(entry) = board.index.entry(key.clone()) {
                 entry.insert(at);
-                board.units.push(Unit {
-                    key,
-                    attempts: 0,
-                    retries: 0,
-                    limited: 0,
-                    phase: Phase::Queued,
-                    amendment: None,
-                    last: None,
-                    out_of_budget: false,
-                    unsaved: false,
-                    reused: false,
-                });
-                board.queue.insert(at);
+                board.units.push(Unit::new(key));
+                board.set(at, Phase::Queued);
             }
         }
         board
@@ -132,6 +137,25 @@ impl Board {
     /// The patch of a unit that an earlier run did is not saved yet.
     pub(super) fn take_over(&mut self, at: usize) {
         self.units[at].unsaved = true;
+    }
+
+    /// Queues a unit that was not planned, or once more. Its place.
+    pub(super) fn add(&mut self, key: &UnitKey) -> usize {
+        let at = self.find(key).unwrap_or_else(|| {
+            self.units.push(Unit::new(key.clone()));
+            self.index.insert(key.clone(), self.units.len() - 1);
+            self.units.len() - 1
+        });
+        self.set(at, Phase::Queued);
+        at
+    }
+
+    pub(super) fn is_over(&self, at: usize) -> bool {
+        self.units[at].phase == Phase::Over
+    }
+
+    pub(super) fn has_succeeded(&self, at: usize) -> bool {
+        self.units[at].last == Some(Outcome::Succeeded)
     }
 
     pub(super) fn units(&self) -> &[Unit] {
@@ -181,7 +205,14 @@ impl Board {
 
     /// Starts the first queued unit.
     pub(super) fn start_next(&mut self) -> Option<Order> {
-        let at = *self.queue.first()?;
+        self.start_queued(*self.queue.first()?)
+    }
+
+    /// Starts a unit, if it is queued.
+    pub(super) fn start_queued(&mut self, at: usize) -> Option<Order> {
+        if !self.queue.contains(&at) {
+            return None;
+        }
         self.set(at, Phase::InFlight { ready: false, stop: None });
         let unit = &mut self.units[at];
         unit.attempts += 1;

@@ -11,23 +11,28 @@ use super::{Halt, Order, Schedule, Stage, Taken, say};
 impl Schedule {
     /// Goes on to the next stage when nothing runs or waits any more.
     pub(super) fn settle_if_idle(&mut self, orders: &mut Vec<Order>) {
+        if self.stage == Stage::Reconciling {
+            return self.settle_pass(orders);
+        }
         if self.stage != Stage::Open || !self.board.is_idle() {
             return;
         }
         let units = self.unsaved();
         match self.kept_back() {
             _ if units.is_empty() => self.end(orders),
-            Some(why) => {
-                let what =
-                    if units.len() == 1 { "1 patch is".to_owned() } else { format!("{} patches are", units.len()) };
-                say(Level::Warning, format!("{what} kept and not put on the branch: {why}"), orders);
-                self.end(orders);
-            }
+            Some(why) => self.keep_back(units.len(), why, orders),
             None => {
                 self.stage = Stage::Integrating;
                 orders.push(Order::Integrate { units });
             }
         }
+    }
+
+    /// Ends with that many patches that stay patches.
+    pub(super) fn keep_back(&mut self, patches: usize, why: &str, orders: &mut Vec<Order>) {
+        let what = if patches == 1 { "1 patch is".to_owned() } else { format!("{patches} patches are") };
+        say(Level::Warning, format!("{what} kept and not put on the branch: {why}"), orders);
+        self.end(orders);
     }
 
     /// Why patches stay patches for now.
@@ -38,7 +43,7 @@ impl Schedule {
         (self.halt == Some(Halt::Aborted)).then_some("a unit failed, and the failure mode is abort")
     }
 
-    fn unsaved(&self) -> Vec<(UnitKey, u32)> {
+    pub(super) fn unsaved(&self) -> Vec<(UnitKey, u32)> {
         if self.settings.integrates { self.board.unsaved() } else { Vec::new() }
     }
 
@@ -46,14 +51,17 @@ impl Schedule {
         if self.stage != Stage::Integrating {
             return;
         }
-        for Taken { unit, attempt, verdict } in results {
+        for Taken { unit, attempt, verdict, .. } in results {
             let Some(verdict) = verdict else { continue };
             if let Some(at) = self.board.find(unit).filter(|at| self.board.units()[*at].attempts == *attempt) {
                 self.board.judge(at, verdict.outcome, verdict.stop);
             }
         }
+        if self.goes_on_to_pass(results, orders) {
+            return;
+        }
         self.stage = Stage::Saving;
-        orders.push(Order::Save { failed: self.board.unsuccessful() });
+        orders.push(Order::Save { failed: self.unsuccessful() });
     }
 
     pub(super) fn saved(&mut self, ok: bool, orders: &mut Vec<Order>) {

@@ -193,3 +193,78 @@ fn patches_alone_are_worth_a_run() {
     let plan = place.run(&["plan", "--ui", "json", "--resume-run", &ids[0]]);
     assert_eq!(plan.done().matches("but its patch is gone").count(), 3, "{plan:?}");
 }
+
+/// The pass as a part of a script. It says what it was given by doing what only that allows.
+fn pass(steps: &str) -> String {
+    format!("[[part]]\nprompt = \"# Stage Index\"\nsteps = [{steps}]\n")
+}
+
+const CALLS: &str = r#"
+  { call = { tool = "stage_list" } },
+  { call = { tool = "stage_diff", with = { unitKeyA = "docs-crates", unitKeyB = "docs-growers" } } },
+  { call = { tool = "read_raw_span", with = { path = "orchard/crates.md", startLine = 1, endLine = 1 } } },
+  { call = { tool = "wiki_read", with = { key = "crates" } } },
+  { call = { tool = "record_verification_ledger", with = { summary = "Compared both." } } },
+  { call = { tool = "wiki_write", with = { key = "crates", summary = "About crates", content = "Merged." } } },
+  { call = { tool = "emit_conflict_resolution", with = { unitKey = "docs-crates", kind = "near_duplicate", artifactKey = "crates", detail = "merged", flaggedForHuman = false } } },
+  { say = "Merged." },"#;
+
+#[test]
+fn what_the_units_wrote_is_put_together_before_it_is_committed() {
+    let place = orchard();
+    let claude = place.player(&[parts()[..2].concat(), pass(CALLS)].concat()).display().to_string();
+    let ran = run(&place, &claude, &["--only", "docs-{crates,growers}"]);
+    let lines = contract(ran.done());
+    assert_eq!(summary(&lines)["units"], json!({"succeeded": 3}), "{ran:?}");
+    assert_eq!(states(&lines, "reconcile"), ["running", "succeeded", "integrated"]);
+    let of_run = lines.iter().filter(|line| line["event"]["type"] == "run");
+    let of_run: Vec<&str> = of_run.map(|line| line["event"]["state"].as_str().unwrap()).collect();
+    assert_eq!(of_run, ["planned", "integrating", "integrating", "saved", "ended", "summary"]);
+    assert!(fs::read_to_string(place.path("wiki/global/crates.md")).unwrap().contains("Merged."));
+    assert!(fs::read_to_string(place.path("wiki/global/growers.md")).unwrap().contains("As docs-growers has it."));
+    assert_eq!(subjects(&place).len(), 2, "one commit holds it all");
+    is_clean(&place);
+    let job = lines[0]["event"]["job"].as_str().unwrap();
+    let transcript = fs::read_to_string(place.path(&format!(".ktx/ingest-transcripts/{job}/reconcile.jsonl"))).unwrap();
+    assert_eq!(transcript.lines().count(), 7, "{transcript}");
+    assert!(
+        transcript.contains("## docs-crates (success)") && transcript.contains("wiki crates created"),
+        "{transcript}"
+    );
+    assert!(!transcript.contains("\"success\":false"), "{transcript}");
+    assert_eq!(place.run(&["replay", "latest", "--ui", "json"]).stdout, ran.stdout);
+}
+
+#[test]
+fn a_pass_that_fails_costs_its_own_changes_only() {
+    let place = orchard();
+    let bad = r#"
+  { call = { tool = "record_verification_ledger", with = { summary = "Read nothing." } } },
+  { call = { tool = "wiki_write", with = { key = "crates", summary = "x", content = "Spoilt." } } },
+  { call = { tool = "stage_diff", with = { unitKeyA = 1 } } },
+  { say = "Done." },"#;
+    let claude = place.player(&[parts()[..2].concat(), pass(bad)].concat()).display().to_string();
+    let ran = run(&place, &claude, &["--only", "docs-{crates,growers}"]);
+    assert_eq!(ran.code, Some(100), "{ran:?}");
+    let lines = contract(&ran.stdout);
+    assert_eq!(summary(&lines)["units"], json!({"succeeded": 2, "failed": 1}));
+    assert_eq!(summary(&lines)["failed"][0]["unit"], "reconcile");
+    assert!(fs::read_to_string(place.path("wiki/global/crates.md")).unwrap().contains("As docs-crates has it."));
+    let subjects = subjects(&place);
+    assert!(subjects.len() == 2 && !subjects[0].contains("failed WUs"), "{subjects:?}");
+    is_clean(&place);
+}
+
+#[test]
+fn the_pass_can_be_left_out_and_needs_something_to_look_at() {
+    let place = orchard();
+    let script = [parts()[..1].concat(), "[[part]]\nsteps = [{ say = \"Nothing to write.\" }]\n".to_owned()].concat();
+    let claude = place.player(&script).display().to_string();
+    let idle = contract(run(&place, &claude, &["--only", "docs-growers"]).done());
+    assert_eq!(summary(&idle)["units"], json!({"succeeded": 1}));
+    let said: Vec<&str> = idle.iter().filter_map(|line| line["event"]["text"].as_str()).collect();
+    assert_eq!(said, ["not reconciled: nothing was written, and no raw file is gone"]);
+    let left_out = contract(run(&place, &claude, &["--only", "docs-crates", "--no-reconcile"]).done());
+    assert_eq!(summary(&left_out)["units"], json!({"succeeded": 1}));
+    assert_eq!(subjects(&place).len(), 2);
+}
