@@ -1,7 +1,7 @@
 //! The ingest stage: a project, its sources cut into units, and what one attempt at a unit may read, call and write.
 //!
 //! The way through it, in order: [`project`] finds and reads `ktx.yaml`; [`mod@plan`] cuts the sources of its connections
-//! into units with the adapters of [`source`]; [`attempt`] gives a runner the prompt and the tools of one try, checks
+//! into units with the adapters of [`source`]; [`instructions`] are what agents are told beside them; [`attempt`] gives a runner the prompt and the tools of one try, checks
 //! what it wrote and moves it into the project, whole or not at all. [`desk`] has the same tools without an attempt.
 //!
 //! It must not know who runs the agent, nor that there is a tape or a screen.
@@ -20,6 +20,7 @@ pub mod check;
 pub mod content;
 pub mod desk;
 pub mod init;
+pub mod instructions;
 pub mod plan;
 pub mod project;
 pub mod prompt;

@@ -64,7 +64,9 @@ fn table(taken: &Taken, choice: &Choice) -> io::Result<()> {
         writeln!(out, "{key}{:pad$}  {files:>3} file{plural}  {}", "", text::safe(&unit.planned.why, 100))?;
     }
     if !planned.units.is_empty() {
-        writeln!(out, "{}", text::safe(&choice.sentence(), 200))?;
+        for line in choice.lines() {
+            writeln!(out, "{}", text::safe(&line, 200))?;
+        }
     }
     let reused = taken.reused().count();
     let reused = if reused > 0 { format!(", {reused} of them reused") } else { String::new() };

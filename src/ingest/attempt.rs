@@ -9,12 +9,13 @@ use jiff::{Timestamp, tz::TimeZone};
 use super::{
     check::{self, Checked},
     content,
+    instructions::Instructions,
     layer::Layer,
     plan::WorkUnit,
     project::Project,
     prompt::{self, Amended, Prompt, Surroundings},
     reach::Reach,
-    skill, source,
+    source,
     tool::{Bench, Fallback, Kept, Tools},
     transcript::Transcript,
     wiki::{Page, Wiki},
@@ -47,6 +48,7 @@ impl Job {
 #[derive(Debug)]
 pub struct Attempt {
     prompt: Prompt,
+    instructions: Arc<Instructions>,
     bench: Arc<Bench>,
     tools: Arc<Tools>,
     transcript: Arc<Transcript>,
@@ -79,13 +81,14 @@ impl Attempt {
         let transcript = Transcript::open(&project.root, &job.id, &unit.planned.unit, attempt);
         let transcript = Arc::new(transcript.map_err(failed("the transcript"))?);
         let extra = source::adapter(&unit.planned.adapter).map_or(&[][..], |adapter| adapter.skills());
-        let skills = skill::offered(extra);
+        let skills = project.instructions.offered(extra);
         let around = surroundings(project, &workspace).map_err(failed("the prompt"))?;
-        let prompt = prompt::write(unit, job, &skills, &around, amended);
+        let prompt = prompt::write(unit, job, &project.instructions, &skills, &around, amended);
         let reach = Reach::of(project, Some(&unit.planned.connection));
         let bench = Arc::new(Bench { unit: unit.clone(), workspace, reach, skills, kept: Default::default() });
         let tools = Arc::new(Tools::new(Arc::clone(&bench), Some(Arc::clone(&transcript))));
-        Ok(Self { prompt, bench, tools, transcript })
+        let instructions = Arc::clone(&project.instructions);
+        Ok(Self { prompt, instructions, bench, tools, transcript })
     }
 
     /// What the agent is told.
@@ -103,7 +106,7 @@ impl Attempt {
     /// # Errors
     /// When one of its files cannot be read.
     pub fn content(&self, model: Option<&str>) -> io::Result<Content> {
-        content::made_of(&self.bench.unit, &self.bench.skills, &self.tools.specs(), model)
+        content::made_of(&self.bench.unit, &self.instructions, &self.bench.skills, &self.tools.specs(), model)
     }
 
     /// The transcript, for calls that failed before they reached the tools.

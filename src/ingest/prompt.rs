@@ -1,18 +1,21 @@
 //! The two prompts of an attempt, in KTX's structure. Contents of files are never inlined.
 //!
-//! Owns the order and the wording of the parts; the longer texts are in `assets/prompts`. It must not read files.
+//! Owns the order and the wording of the parts; the longer texts are among the [`instructions`](super::instructions). It
+//! must not read files.
 
 use std::{fmt::Write as _, sync::Arc};
 
-use super::{attempt::Job, plan::WorkUnit, skill::Skill};
+use super::{
+    attempt::Job,
+    instructions::{Instructions, PromptText},
+    plan::WorkUnit,
+    skill::Skill,
+};
 
 /// Most names that `peerFileIndex` lists.
 const PEERS: usize = 100;
 /// Longest summary in the wiki index, in characters.
 const SUMMARY: usize = 200;
-
-const WORK_UNIT: &str = include_str!("../../assets/prompts/work_unit.md");
-const VERIFICATION: &str = include_str!("../../assets/prompts/verification.md");
 
 /// What an attempt is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,7 +66,8 @@ const FILES_START_OVER: &str = "Your files are back as they stand in the project
 pub(crate) fn write(
     unit: &WorkUnit,
     job: &Job,
-    skills: &[&Skill],
+    told: &Instructions,
+    skills: &[Arc<Skill>],
     around: &Surroundings,
     amended: Amended<'_>,
 ) -> Prompt {
@@ -72,7 +76,7 @@ pub(crate) fn write(
         Amended::Told(feedback) => format!("{}\n\n### feedback\n{}", user(unit, around), feedback.trim()),
         Amended::Resumed { feedback, files_kept } => go_on(feedback, files_kept),
     };
-    Prompt { system: system(unit, job, skills), user }
+    Prompt { system: system(unit, job, told, skills), user }
 }
 
 fn go_on(feedback: Option<&str>, files_kept: bool) -> String {
@@ -83,18 +87,31 @@ fn go_on(feedback: Option<&str>, files_kept: bool) -> String {
     if files_kept { text } else { format!("{text}\n\n{FILES_START_OVER}") }
 }
 
-fn system(unit: &WorkUnit, job: &Job, skills: &[&Skill]) -> String {
+fn system(unit: &WorkUnit, job: &Job, told: &Instructions, skills: &[Arc<Skill>]) -> String {
     let skills: Vec<_> = skills.iter().map(|skill| format!("- {}: {}", skill.name, skill.description)).collect();
-    [
-        WORK_UNIT.trim_end().to_owned(),
-        VERIFICATION.trim_end().to_owned(),
+    let mut parts = vec![
+        told.prompt(PromptText::WorkUnit).to_owned(),
+        told.prompt(PromptText::Verification).to_owned(),
         format!("## Skills\nLoad a body with load_skill when it fits.\n{}", skills.join("\n")),
+    ];
+    parts.extend(pins(&told.pins));
+    parts.push(format!(
+        "<context>\nsyncId: {}\nsource: {}\nconnection: {}\n</context>",
+        job.sync_id, unit.planned.adapter, unit.planned.connection
+    ));
+    parts.join("\n")
+}
+
+/// What was contested once and is settled.
+fn pins(pins: &[(String, String)]) -> Option<String> {
+    let lines: Vec<_> = pins.iter().map(|(contested, canonical)| format!("- {contested} -> {canonical}")).collect();
+    (!lines.is_empty()).then(|| {
         format!(
-            "<context>\nsyncId: {}\nsource: {}\nconnection: {}\n</context>",
-            job.sync_id, unit.planned.adapter, unit.planned.connection
-        ),
-    ]
-    .join("\n")
+            "<canonical_pins>\nThese keys were contested, and people have settled which artifact stands for each. Write to \
+             that one, refer to it, and make no other.\n{}\n</canonical_pins>",
+            lines.join("\n")
+        )
+    })
 }
 
 fn user(unit: &WorkUnit, around: &Surroundings) -> String {

@@ -183,3 +183,28 @@ fn a_project_is_found_from_below_and_by_name() {
     variable.env("KTX_PROJECT_DIR", place.path("")).current_dir(elsewhere.path());
     assert!(place.ran(variable).done().ends_with("1 unit planned\n"));
 }
+
+#[test]
+fn instructions_of_the_project_are_shown_and_broken_ones_stop_everything() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    place.write(".ktx/prompts/work_unit.md", "Be brief.\n");
+    place.write(".ktx/canonical-pins.yaml", "arr: annual-recurring-revenue\n");
+    let brought = "prompt work_unit from .ktx/prompts/work_unit.md instead of the program's";
+    assert!(place.run(&["plan"]).done().contains(brought));
+    assert!(place.run(&["config", "show"]).done().contains(&format!("# {brought}\n# 1 canonical pin from ")));
+    let claude = place.player("[[part]]\nsteps = [{ say = \"done\" }]");
+    let claude = claude.to_str().unwrap();
+    assert_eq!(place.run(&["run", "--claude-bin", claude]).code, Some(0));
+    let run = place.path(".ktx/ingestdeck/runs").read_dir().unwrap().next().unwrap().unwrap().path();
+    let tape = fs::read_to_string(run.join("tape.jsonl")).unwrap();
+    assert!(tape.contains("Be brief.\\n<pre_write_verification>"), "the prompt that was sent");
+    assert!(tape.contains("- arr -> annual-recurring-revenue"), "the pins");
+    assert!(tape.contains(&format!("\"instructions\":[\"{brought}\",")), "{tape}");
+
+    place.write(".ktx/skills/house/SKILL.md", "no frontmatter");
+    for command in [&["plan"][..], &["run", "--claude-bin", claude], &["config", "show"]] {
+        let sentence = place.run(command).refused(2).to_owned();
+        assert!(sentence.starts_with(".ktx/skills/house/SKILL.md does not start with frontmatter"), "{sentence}");
+    }
+}

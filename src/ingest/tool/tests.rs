@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use super::*;
 use crate::{
-    ingest::{reach::Reached, skill, transcript::Transcript, wiki},
+    ingest::{instructions::Instructions, reach::Reached, transcript::Transcript, wiki},
     tape::{UnitKey, note::PlannedUnit},
 };
 
@@ -45,7 +45,16 @@ fn bench() -> (Bench, tempfile::TempDir) {
         connection("bi", "looker", false),
     ];
     let reach = Reach { connections };
-    (Bench { unit, workspace, reach, skills: skill::offered(&["docs_ingest"]), kept: Mutex::default() }, dir)
+    (
+        Bench {
+            unit,
+            workspace,
+            reach,
+            skills: Instructions::default().offered(&["docs_ingest"]),
+            kept: Mutex::default(),
+        },
+        dir,
+    )
 }
 
 fn connection(id: &str, driver: &str, is_target: bool) -> Reached {
