@@ -24,7 +24,7 @@ use crate::{
     },
     units::{
         limits::{LimitStatus, Observed, resets_in_ms},
-        schedule::{Input, Order, Schedule, TimerId},
+        schedule::{Input, Order, Schedule, Taken, TimerId},
     },
 };
 
@@ -40,6 +40,18 @@ pub trait Executor: Send + Sync + 'static {
         stop: mpsc::Receiver<StopHow>,
         ready: oneshot::Sender<()>,
     ) -> impl Future<Output = Verdict> + Send;
+
+    /// Puts the patches of these attempts together, in this order, and what became of each on the tape. Only ordered
+    /// where attempts leave patches.
+    fn integrate(&self, units: Vec<(UnitKey, u32)>) -> impl Future<Output = Vec<Taken>> + Send {
+        let taken = |(unit, attempt)| Taken { unit, attempt, verdict: None };
+        std::future::ready(units.into_iter().map(taken).collect())
+    }
+
+    /// Puts what was taken on the project's branch, and on the tape how that went. True if it is there.
+    fn save(&self, _failed: Vec<UnitKey>) -> impl Future<Output = bool> + Send {
+        std::future::ready(true)
+    }
 }
 
 /// A run on its way.
@@ -157,6 +169,14 @@ impl<E: Executor> Drive<E> {
                     // Full means that stops are waiting already; closed, that it is over.
                     let _ = stop.try_send(how);
                 }
+            }
+            Order::Integrate { units } => {
+                let executor = Arc::clone(&self.executor);
+                self.attempts.spawn(async move { Input::Integrated { results: executor.integrate(units).await } });
+            }
+            Order::Save { failed } => {
+                let executor = Arc::clone(&self.executor);
+                self.attempts.spawn(async move { Input::Saved { ok: executor.save(failed).await } });
             }
             Order::SetTimer { id, after_ms } => {
                 self.timers.spawn(async move {

@@ -13,12 +13,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::{
     args::{Global, Ui},
     drive::{Drive, Executor},
-    execute::{Agent, Attempts, Terms},
+    execute::{Agent, Attempts, Ground, Terms},
     exit::{Exit, Failure},
     fuse::{self, Fuse},
     gate::Holds,
+    ground::Prepared,
     meter::Meter,
-    project, replay, resume, runs, screen, show,
+    replay, resume, runs, screen, show,
     show::Plain,
     signals,
     summary::{self, Next, Summary},
@@ -31,7 +32,8 @@ use crate::{
         attempt::Job,
         plan::Planned,
         project::{Project, RateLimit},
-        workspace,
+        stage,
+        worktree::Worktrees,
     },
     replay::{FileSource, file::Finish},
     run::{Item, Recorder, Timeline, source::RecordError},
@@ -75,6 +77,8 @@ pub struct Launch {
     pub fate: Fate,
     /// Units that are held from the beginning.
     pub held: Vec<UnitKey>,
+    /// Where it writes.
+    pub ground: Prepared,
 }
 
 /// How a run ended.
@@ -91,7 +95,7 @@ impl Launch {
         FailureMode::parse(self.project.settings.work_units.failure_mode.as_str()).unwrap_or_default()
     }
 
-    fn schedule(&self) -> Schedule {
+    fn schedule(&self, integrates: bool) -> Schedule {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let retry = &self.config.retry;
         let settings = Settings {
@@ -102,6 +106,7 @@ impl Launch {
                 factor: *retry.factor,
                 max_delay_ms: *retry.max_delay_ms,
             },
+            integrates,
             pacing: pacing(&self.project.settings.rate_limit),
             ..Settings::new(self.slots, u32::try_from(cores).unwrap_or(u32::MAX))
         };
@@ -109,8 +114,8 @@ impl Launch {
             .reusing(resume::reused(self.continues.as_ref()))
     }
 
-    fn plan_note(&self, job: &Job) -> Note {
-        Note::RunPlanned(RunPlanned {
+    fn plan_notes(&self, job: &Job) -> Vec<Note> {
+        let plan = Note::RunPlanned(Box::new(RunPlanned {
             job: job.id.clone(),
             units: self.planned.units.iter().map(|unit| unit.planned.clone()).collect(),
             skipped: self.planned.skipped.clone(),
@@ -122,7 +127,9 @@ impl Launch {
             scripted: self.agent.is_scripted(),
             instructions: self.project.instructions.overrides.iter().map(ToString::to_string).collect(),
             continues: self.continues.clone(),
-        })
+        }));
+        let read = self.planned.sources.iter().map(|source| Note::SourceRead(Box::new(source.note())));
+        std::iter::once(plan).chain(read).collect()
     }
 }
 
@@ -145,10 +152,7 @@ fn pacing(limits: &RateLimit) -> Pacing {
 ///
 /// # Errors
 /// When the run cannot be recorded or shown. What runs has been ended by then.
-pub fn launch(global: &Global, launch: Launch) -> Result<Outcome, Failure> {
-    let recovered = workspace::recover(&launch.project.root)
-        .map_err(|error| Failure::internal(format!("cannot undo what a crash left half done: {error}")))?;
-    project::warn(&told(&recovered));
+pub fn launch(global: &Global, mut launch: Launch) -> Result<Outcome, Failure> {
     let stage = Stage {
         global,
         config: &launch.config,
@@ -160,12 +164,19 @@ pub fn launch(global: &Global, launch: Launch) -> Result<Outcome, Failure> {
     };
     let now = Timestamp::now();
     let job = Job::at(now);
-    let (schedule, plan) = (launch.schedule(), launch.plan_note(&job));
+    let _staged = stage::stage(&launch.project.root, &job, &mut launch.planned).map_err(Failure::internal)?;
+    let (schedule, plan) = (launch.schedule(launch.ground.branch.is_some()), launch.plan_notes(&job));
     let project = Arc::new(launch.project);
+    // The lock is held until the run is over.
+    let Prepared { lock: _lock, branch } = launch.ground;
     let (units, agent, terms) = (launch.planned.units, launch.agent, launch.terms);
     let locks = Locks::new(stage.runs.root().join("locks"));
     stage.perform(now, schedule, &plan, |recorder, holds, directory| {
-        Attempts::new(project, &units, job, &directory.join("work"), agent, terms, recorder, holds, locks)
+        let ground = match branch {
+            Some((repository, head)) => Ground::Worktrees(Worktrees::new(repository, &job.id, &head.commit)),
+            None => Ground::Overlay(directory.join("work")),
+        };
+        Attempts::new(project, &units, job, ground, agent, terms, recorder, holds, locks)
     })
 }
 
@@ -211,7 +222,7 @@ impl Stage<'_> {
         &self,
         now: Timestamp,
         schedule: Schedule,
-        plan: &Note,
+        plan: &[Note],
         make: impl FnOnce(Arc<dyn Recorder>, Arc<Holds>, &Path) -> E,
     ) -> Result<Outcome, Failure> {
         let runtime = screen::runtime(2)?;
@@ -226,7 +237,7 @@ impl Stage<'_> {
         &self,
         now: Timestamp,
         schedule: Schedule,
-        plan: &Note,
+        plan: &[Note],
         make: impl FnOnce(Arc<dyn Recorder>, Arc<Holds>, &Path) -> E,
     ) -> Result<Outcome, Failure> {
         let ui = show::resolve(self.global.ui);
@@ -250,7 +261,7 @@ impl Stage<'_> {
         let (id, directory) = (new.id, new.directory.clone());
         let (tape, lock) = new.into_parts();
         let tape = Arc::new(tape);
-        note(&tape, plan).map_err(Failure::internal)?;
+        plan.iter().try_for_each(|plan| note(&tape, plan)).map_err(Failure::internal)?;
         let (source, finish) = FileSource::follow(tape.path()).map_err(|error| replay::failure(&error))?;
         let timeline = Timeline::new(Box::new(source));
 
@@ -395,19 +406,6 @@ async fn plainly(
 fn note(recorder: &TapeWriter, note: &Note) -> Result<(), RecordError> {
     let json = note.to_json();
     recorder.record(&[Item { lane: None, body: Body::Note(&json) }])
-}
-
-fn told(recovered: &workspace::Recovered) -> Vec<String> {
-    let mut sentences = Vec::new();
-    if !recovered.restored.is_empty() {
-        let paths = recovered.restored.join(", ");
-        sentences.push(format!("an earlier run died while it published; put back as they were: {paths}"));
-    }
-    if !recovered.kept.is_empty() {
-        let paths = recovered.kept.join(", ");
-        sentences.push(format!("changed since an earlier run died while it published, so left as they are: {paths}"));
-    }
-    sentences
 }
 
 /// The step that finds the agent of a run.

@@ -50,12 +50,12 @@ pub fn session(global: &Global, args: &SessionArgs) -> Result<Exit, Failure> {
         held: None,
         fate: Fate::Path,
     };
-    let plan = Note::RunPlanned(RunPlanned {
+    let plan = Note::RunPlanned(Box::new(RunPlanned {
         units: vec![PlannedUnit { unit: UNIT.into(), why: "asked for".into(), ..PlannedUnit::default() }],
         concurrency: 1,
         model: flags.model.clone(),
         ..RunPlanned::default()
-    });
+    }));
     let launch = SessionLaunch {
         program: Program { exe: launch::find_claude(global)?, prefix: Vec::new(), scripted: false },
         cwd: std::env::current_dir().map_err(Failure::internal)?,
@@ -70,7 +70,7 @@ pub fn session(global: &Global, args: &SessionArgs) -> Result<Exit, Failure> {
         amendment: None,
     };
     let schedule = Schedule::new(vec![UNIT.into()], Settings::new(1, 1));
-    let outcome = stage.perform(Timestamp::now(), schedule, &plan, |recorder, _, _| Sessions {
+    let outcome = stage.perform(Timestamp::now(), schedule, &[plan], |recorder, _, _| Sessions {
         launch: SessionLaunch { recorder, ..launch },
     })?;
     if let Some(session) = outcome.summary.sessions.last()

@@ -31,12 +31,15 @@ const CALLERS: [&str; 2] = [UNITS, "research"];
 /// Longest description, in characters: every unit's prompt has it.
 const DESCRIPTION: usize = 500;
 
-const FILES: [&str; 5] = [
+const FILES: [&str; 8] = [
     include_str!("../../assets/skills/ingest_triage/SKILL.md"),
     include_str!("../../assets/skills/sl_capture/SKILL.md"),
     include_str!("../../assets/skills/wiki_capture/SKILL.md"),
     include_str!("../../assets/skills/dbt_ingest/SKILL.md"),
     include_str!("../../assets/skills/docs_ingest/SKILL.md"),
+    include_str!("../../assets/skills/lookml_ingest/SKILL.md"),
+    include_str!("../../assets/skills/metricflow_ingest/SKILL.md"),
+    include_str!("../../assets/skills/notion_synthesize/SKILL.md"),
 ];
 
 /// The skills that come with the program, in the order of their files.

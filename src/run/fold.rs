@@ -5,6 +5,7 @@
 
 mod attempt;
 mod notes;
+mod patches;
 mod usage;
 
 use std::{collections::HashMap, sync::Arc};
@@ -19,7 +20,7 @@ use crate::{
     decode::{self, Line},
     tape::{
         Body, Millis, Note, Seq, UnitKey,
-        note::{Level, RunEnded, RunPlanned},
+        note::{Integration, Level, RunEnded, RunPlanned, Saved},
     },
 };
 
@@ -66,6 +67,19 @@ pub enum Emitted<'a> {
         /// The verdict's sentence, or the reason of a wait.
         reason: Option<&'a str>,
     },
+    /// The patch of an attempt was taken, or not.
+    Patch {
+        /// When.
+        at: Millis,
+        /// Whose.
+        unit: &'a str,
+        /// Which attempt.
+        attempt: u32,
+        /// What became of it.
+        result: Integration,
+        /// Why it was not taken.
+        reason: Option<&'a str>,
+    },
     /// The run changed its state.
     Run {
         /// When.
@@ -89,6 +103,12 @@ pub enum RunChange<'a> {
     },
     /// The wait is over.
     Resumed,
+    /// The patches of that many units are being put together.
+    Integrating(usize),
+    /// What was taken is on the project's branch.
+    Saved(&'a Saved),
+    /// What was taken is not on the branch, and why.
+    SaveFailed(&'a str),
     /// A remark.
     Said {
         /// Severity.

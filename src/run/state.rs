@@ -9,7 +9,10 @@ use std::sync::Arc;
 use super::chronicle::{Mark, Marks};
 use crate::tape::{
     Millis, Seq, UnitKey,
-    note::{Amendment, Content, Earlier, Level, PlannedUnit, RunEnded, RunPlanned, Verdict, Work},
+    note::{
+        Amendment, Content, Earlier, Evicted, Integration, Level, PatchWritten, PlannedUnit, RunEnded, RunPlanned,
+        Saved, SourceRead, Verdict, Work,
+    },
 };
 
 /// A moment of a run.
@@ -17,6 +20,10 @@ use crate::tape::{
 pub struct RunState {
     /// The plan, if the source has one.
     pub planned: Option<Arc<RunPlanned>>,
+    /// What the run read, connection by connection.
+    pub sources: Vec<Arc<SourceRead>>,
+    /// Files that are gone and dealt with.
+    pub evicted: Vec<Arc<Evicted>>,
     /// Units: in plan order, then in order of appearance.
     pub units: Vec<Unit>,
     /// Entries folded so far. The state shows everything before this position.
@@ -35,6 +42,12 @@ pub struct RunState {
     pub throttled: Option<Throttled>,
     /// Set once somebody asked to drain or stop the run.
     pub stopping: bool,
+    /// Set while the patches of the units are put together and on the branch.
+    pub integrating: bool,
+    /// What was put on the project's branch last.
+    pub saved: Option<Arc<Saved>>,
+    /// Why what was taken last is not on the branch.
+    pub unsaved: Option<Arc<str>>,
     /// The end, if it is on the tape.
     pub ended: Option<RunEnded>,
 }
@@ -245,6 +258,12 @@ pub struct Attempt {
     pub live_thinking: String,
     /// What it wrote and got into the project.
     pub published: Vec<String>,
+    /// The patch that it left, where attempts leave patches.
+    pub patch: Option<Arc<PatchWritten>>,
+    /// What became of the patch.
+    pub integration: Option<Integration>,
+    /// True once everything in the patch is in the project.
+    pub saved: bool,
     /// What it left on record with its verdict.
     pub work: Option<Arc<Work>>,
     /// Calls that wait for a person, oldest first.
@@ -252,6 +271,11 @@ pub struct Attempt {
 }
 
 impl Attempt {
+    /// True when it left a patch that nobody has put into the project.
+    pub fn is_unsaved(&self) -> bool {
+        !self.saved && self.patch.as_ref().is_some_and(|patch| patch.path.is_some())
+    }
+
     /// What was being written is complete, or never will be.
     pub(super) fn forget_live(&mut self) {
         self.live_text.clear();

@@ -4,6 +4,7 @@
 //! version still replays.
 
 mod earlier;
+mod source;
 pub mod work;
 
 use std::fmt;
@@ -13,16 +14,25 @@ use serde_json::Value;
 
 pub use self::{
     earlier::{Content, Continues, Earlier, Reused},
+    source::{DiffCounts, Evicted, FileRead, SourceRead},
     work::Work,
 };
 use super::{Millis, UnitKey};
+
+pub mod integrate;
+
+pub use integrate::{Integrating, Integration, PatchIntegrated, PatchWritten, SaveFailed, Saved};
 
 /// A decision or fact of ours.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Note {
     /// What the run set out to do. First note of every run.
-    RunPlanned(RunPlanned),
+    RunPlanned(Box<RunPlanned>),
+    /// What the run read of one connection.
+    SourceRead(Box<SourceRead>),
+    /// What came of files that are gone was decided.
+    Evicted(Box<Evicted>),
     /// An agent process was started.
     AttemptStarted(Box<AttemptStarted>),
     /// The agent said what it offers, and we compared it with what it may.
@@ -114,6 +124,16 @@ pub enum Note {
         /// Project-relative paths, sorted.
         paths: Vec<String>,
     },
+    /// What a successful attempt wrote is in a patch.
+    PatchWritten(PatchWritten),
+    /// The patches of the run are being put together.
+    Integrating(Integrating),
+    /// What became of the patch of an attempt.
+    PatchIntegrated(Box<PatchIntegrated>),
+    /// Everything that was taken is on the project's branch.
+    Saved(Saved),
+    /// What was taken could not be put on the branch.
+    SaveFailed(SaveFailed),
     /// A tool call failed, as our own side saw it. Counted once per `tool_use_id`.
     ToolFailed {
         /// Tool without its server prefix.
@@ -208,6 +228,12 @@ pub struct PlannedUnit {
     pub dependency_paths: Vec<String>,
     /// Why it runs.
     pub why: String,
+    /// Size of its raw files, in bytes. `None` on tapes of older programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// Why it may not write sources of the semantic layer, in KTX's word; `None` where it may.
+    #[serde(rename = "slDisallowedReason", skip_serializing_if = "Option::is_none")]
+    pub sl_disallowed: Option<String>,
 }
 
 impl Default for PlannedUnit {
@@ -220,6 +246,8 @@ impl Default for PlannedUnit {
             raw_files: Vec::new(),
             dependency_paths: Vec::new(),
             why: String::new(),
+            bytes: None,
+            sl_disallowed: None,
         }
     }
 }
@@ -428,6 +456,10 @@ pub enum Cause {
     DanglingReferences,
     /// What it wrote does not hold.
     Validation,
+    /// What it wrote does not go with what other units wrote.
+    Conflict,
+    /// It wrote what it may not.
+    Policy,
     /// The agent loop failed otherwise.
     LoopError,
     /// The program itself could not go on (disk, permissions).
@@ -458,6 +490,8 @@ impl Cause {
             Self::ToolFailures => "tool failures",
             Self::DanglingReferences => "dangling references",
             Self::Validation => "validation",
+            Self::Conflict => "conflict",
+            Self::Policy => "patch policy",
             Self::LoopError => "agent loop",
             Self::Internal => "internal",
             Self::Other(other) => other,
@@ -524,8 +558,16 @@ pub struct RunEnded {
     pub stopped: u32,
     /// Units that never ran.
     pub not_run: u32,
+    /// Units whose writes count but are not on the project's branch.
+    #[serde(skip_serializing_if = "is_none")]
+    pub unsaved: u32,
     /// Units that were not run because an earlier run did.
     pub reused: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
+fn is_none(number: &u32) -> bool {
+    *number == 0
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! [`Order::Start`] with one [`Input::Ended`], and every [`Order::SetTimer`] with at most one [`Input::TimerFired`].
 
 mod board;
+mod settle;
 
 use std::sync::Arc;
 
@@ -60,6 +61,8 @@ pub struct Settings {
     pub failure_mode: FailureMode,
     /// Retries that nobody asks for.
     pub retry: RetryPolicy,
+    /// What units wrote is in patches, which have to be put together once all of them have settled.
+    pub integrates: bool,
     /// How limits of the service are met.
     pub pacing: Pacing,
 }
@@ -72,6 +75,7 @@ impl Settings {
             starting_at_once: cores,
             failure_mode: FailureMode::default(),
             retry: RetryPolicy::default(),
+            integrates: false,
             pacing: Pacing::default(),
         }
     }
@@ -104,6 +108,16 @@ pub enum Input {
         attempt: u32,
         /// How.
         verdict: Verdict,
+    },
+    /// The patches that [`Order::Integrate`] named have been put together, as far as they go together.
+    Integrated {
+        /// What became of each unit.
+        results: Vec<Taken>,
+    },
+    /// What [`Order::Save`] asked for has been done.
+    Saved {
+        /// False if what was taken is not on the project's branch; the patches are still there.
+        ok: bool,
     },
     /// A timer ran out.
     TimerFired(TimerId),
@@ -139,6 +153,17 @@ pub enum Input {
     },
 }
 
+/// What became of the patch of a unit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Taken {
+    /// Unit.
+    pub unit: UnitKey,
+    /// The attempt that left the patch.
+    pub attempt: u32,
+    /// The verdict that holds from now on, where the patch was not taken.
+    pub verdict: Option<Verdict>,
+}
+
 /// What to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Order {
@@ -159,6 +184,16 @@ pub enum Order {
         attempt: u32,
         /// How firmly.
         how: StopHow,
+    },
+    /// Put the patches of these attempts together, in this order, and say [`Input::Integrated`].
+    Integrate {
+        /// Units and attempts, in plan order.
+        units: Vec<(UnitKey, u32)>,
+    },
+    /// Put what was taken on the project's branch as one commit, and say [`Input::Saved`].
+    Save {
+        /// Units whose writes do not count, in plan order, for the commit's message.
+        failed: Vec<UnitKey>,
     },
     /// Say [`Input::TimerFired`] later.
     SetTimer {
@@ -195,6 +230,10 @@ enum Halt {
 enum Stage {
     Planned,
     Open,
+    /// All units have settled; their patches are being put together.
+    Integrating,
+    /// What was taken is being put on the branch.
+    Saving,
     Ended,
 }
 
@@ -206,6 +245,8 @@ pub struct Schedule {
     governor: Governor,
     stage: Stage,
     halt: Option<Halt>,
+    /// Somebody wants out now: what is in patches stays there.
+    killed: bool,
     /// Some attempt succeeded.
     got_through: bool,
 }
@@ -216,7 +257,15 @@ impl Schedule {
         let settings =
             Settings { slots: settings.slots.max(1), starting_at_once: settings.starting_at_once.max(1), ..settings };
         let governor = Governor::new(settings.pacing);
-        Self { settings, board: Board::new(units), governor, stage: Stage::Planned, halt: None, got_through: false }
+        Self {
+            settings,
+            board: Board::new(units),
+            governor,
+            stage: Stage::Planned,
+            halt: None,
+            killed: false,
+            got_through: false,
+        }
     }
 
     /// The same run without `units`, which an earlier run did: they run only when a person asks for it.
@@ -241,6 +290,8 @@ impl Schedule {
             }
             Input::Ready { unit, attempt } => self.board.ready(&unit, attempt),
             Input::Ended { unit, attempt, verdict } => self.ended(&unit, attempt, &verdict, &mut orders),
+            Input::Integrated { results } => self.integrated(&results, &mut orders),
+            Input::Saved { ok } => self.saved(ok, &mut orders),
             Input::TimerFired(id) => self.timer_fired(id, &mut orders),
             Input::RetryRequested { unit, amendment } => self.retry_requested(&unit, amendment, &mut orders),
             Input::RetryFailed => self.retry_failed(&mut orders),
@@ -256,7 +307,7 @@ impl Schedule {
             Input::SlotsChanged { by } => self.slots_changed(by, &mut orders),
         }
         self.launch(&mut orders);
-        self.end_if_idle(&mut orders);
+        self.settle_if_idle(&mut orders);
         orders
     }
 
@@ -376,16 +427,16 @@ impl Schedule {
         if self.is_ending() && !failed.is_empty() {
             return say_ending(orders);
         }
+        if failed.is_empty() {
+            self.save_again();
+        }
         for at in failed {
             self.reopen_for(at, None, orders);
         }
     }
 
     fn reopen_for(&mut self, at: usize, amendment: Option<Amendment>, orders: &mut Vec<Order>) {
-        if self.stage == Stage::Ended {
-            self.stage = Stage::Open;
-            self.halt = None;
-        }
+        self.reopen();
         self.board.request(at, amendment);
         let unit = &self.board.units()[at];
         let amendment = unit.amendment.as_deref().cloned();
@@ -419,6 +470,7 @@ impl Schedule {
         }
         orders.push(Order::Note { lane: None, note: Note::StopRequested { how } });
         self.halt(Halt::Asked, orders);
+        self.killed |= how == StopHow::Kill;
         if how != StopHow::Drain {
             self.stop_in_flight(how, orders);
         }
@@ -489,31 +541,6 @@ impl Schedule {
             let Some(start) = self.board.start_next() else { return };
             orders.push(start);
         }
-    }
-
-    fn end_if_idle(&mut self, orders: &mut Vec<Order>) {
-        if self.stage == Stage::Open && self.board.is_idle() {
-            self.stage = Stage::Ended;
-            orders.push(Order::End(self.summary()));
-        }
-    }
-
-    fn summary(&self) -> RunEnded {
-        let mut ended = self.board.count();
-        let all = ended.failed + ended.stopped + ended.not_run == 0;
-        let cut_short = ended.stopped + ended.not_run > 0;
-        let outcome = match self.halt {
-            _ if all => "done",
-            Some(Halt::Limited) => "limit",
-            Some(Halt::Unusable) => "unusable",
-            Some(Halt::Aborted) => "error",
-            Some(Halt::Asked) if cut_short => "stopped",
-            Some(Halt::Asked) | None if ended.succeeded + ended.budget + ended.reused > 0 => "partial",
-            Some(Halt::Asked) | None if ended.failed > 0 => "error",
-            Some(Halt::Asked) | None => "stopped",
-        };
-        ended.outcome = outcome.to_owned();
-        ended
     }
 
     fn retry_scheduled(&self, at: usize, delay_ms: u64, cause: &Cause, orders: &mut Vec<Order>) {

@@ -12,11 +12,14 @@ mod flood;
 mod frame;
 mod harness;
 mod open;
+mod plan;
 mod probe;
+mod project;
 mod screen;
 mod search;
 mod seek;
 mod translate;
+mod units;
 
 use std::process::ExitCode;
 
@@ -46,5 +49,7 @@ fn main() -> ExitCode {
     report.topic("frame", frame::measure);
     report.topic("screen", screen::measure);
     report.topic("audit", audit::measure);
+    report.topic("plan", plan::measure);
+    report.topic("units", units::measure);
     report.end()
 }

@@ -27,6 +27,17 @@ impl Fold {
         let at = arrived.at;
         match note {
             Note::RunPlanned(planned) => self.planned(story, arrived, planned, emit),
+            Note::SourceRead(read) => story.state.sources.push(Arc::new((**read).clone())),
+            Note::Evicted(evicted) => {
+                let (count, connection) = (evicted.paths.len(), &evicted.connection);
+                self.remark(
+                    story,
+                    arrived,
+                    Level::Info,
+                    format!("dealt with {count} files of {connection} that are gone"),
+                );
+                story.state.evicted.push(Arc::new((**evicted).clone()));
+            }
             Note::AttemptStarted(started) => self.attempt_started(story, arrived, started, emit),
             Note::IsolationChecked(checked) => {
                 let Some(lane) = self.address(story, arrived, None, emit) else { return };
@@ -135,6 +146,11 @@ impl Fold {
                 fold.attempt(story).published.clone_from(paths);
                 fold.note_row(story, arrived.seq, RowEnd::Ok);
             }
+            Note::PatchWritten(written) => self.patch_written(story, arrived, written, emit),
+            Note::Integrating(integrating) => Self::integrating(story, arrived, integrating, emit),
+            Note::PatchIntegrated(integrated) => self.patch_integrated(story, arrived, integrated, emit),
+            Note::Saved(saved) => self.saved(story, arrived, saved, emit),
+            Note::SaveFailed(failed) => self.save_failed(story, arrived, failed, emit),
             Note::ToolFailed { tool, tool_use_id, message } => {
                 let Some(lane) = self.address(story, arrived, None, emit) else { return };
                 self.enter(story, lane, arrived);
@@ -157,6 +173,7 @@ impl Fold {
             }
             Note::RunEnded(ended) => {
                 story.state.ended = Some(ended.clone());
+                story.state.integrating = false;
                 emit(Emitted::Run { at, change: RunChange::Ended(ended) });
             }
             Note::Unknown { .. } => story.state.lost.unknown_notes += 1,

@@ -7,7 +7,7 @@ use crate::{
     decode::{Block, Body, Kind, Raw, ToolResult, line::System},
     tape::{
         Note,
-        note::{Amendment, CallDecision, Level, Outcome, StopHow, StopReason},
+        note::{Amendment, CallDecision, DiffCounts, Level, Outcome, StopHow, StopReason},
     },
     tui::{
         text::{one_row, size},
@@ -173,11 +173,22 @@ fn amended(amendment: Option<&Amendment>) -> String {
     amendment.map(|amendment| format!(" · {}", one_row(&amendment.to_string(), 300))).unwrap_or_default()
 }
 
+fn short(commit: &str) -> &str {
+    commit.get(..8).unwrap_or(commit)
+}
+
 /// A note of ours.
 pub(super) fn note(note: &Note) -> String {
     match note {
         Note::RunPlanned(plan) => {
             format!("planned {}, {} at once", counted(plan.units.len(), "unit"), plan.concurrency)
+        }
+        Note::SourceRead(read) => {
+            let DiffCounts { added, modified, deleted, unchanged } = read.diff;
+            format!("read {}: +{added}/~{modified}/-{deleted}/={unchanged}", read.connection)
+        }
+        Note::Evicted(evicted) => {
+            format!("dealt with {} of {} that are gone", counted(evicted.paths.len(), "file"), evicted.connection)
         }
         Note::AttemptStarted(start) => {
             let model = start.model.as_deref().unwrap_or("default model");
@@ -229,6 +240,22 @@ pub(super) fn note(note: &Note) -> String {
         Note::LimitLifted => "limit lifted".to_owned(),
         Note::ConcurrencyChanged { slots } => format!("{slots} units at once from here"),
         Note::Published { paths } => format!("published {}", paths.join(", ")),
+        Note::PatchWritten(written) => match &written.path {
+            Some(path) => format!("patch written: {path} ({})", written.paths.join(", ")),
+            None => "no patch: it changed nothing".to_owned(),
+        },
+        Note::Integrating(integrating) => {
+            format!("integrating {} on {}", counted(integrating.units.len(), "unit"), short(&integrating.onto))
+        }
+        Note::PatchIntegrated(integrated) => match &integrated.verdict {
+            Some(verdict) => format!("{}: {}", integrated.result.word(), verdict.reason),
+            None => integrated.result.word().to_owned(),
+        },
+        Note::Saved(saved) => match saved.short() {
+            Some(commit) => format!("saved as commit {commit}: {}", saved.subject),
+            None => "nothing to save".to_owned(),
+        },
+        Note::SaveFailed(failed) => format!("not saved: {}", failed.reason),
         Note::ToolFailed { tool, message, .. } => format!("{tool} failed: {}", one_row(message, 300)),
         Note::Said { level, text } => match level {
             Level::Debug | Level::Info => text.clone(),

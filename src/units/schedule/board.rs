@@ -10,7 +10,7 @@ use crate::tape::{
     note::{Amendment, Outcome, RunEnded, StopHow, StopReason},
 };
 
-use super::{Order, TimerId};
+use super::{Order, TimerId, settle::is_unsuccessful};
 
 /// Where a unit stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +56,8 @@ pub(super) struct Unit {
     pub(super) amendment: Option<Arc<Amendment>>,
     last: Option<Outcome>,
     out_of_budget: bool,
+    /// Its last success is not saved yet.
+    unsaved: bool,
     /// An earlier run did it.
     reused: bool,
 }
@@ -112,6 +114,7 @@ impl Board {
                     amendment: None,
                     last: None,
                     out_of_budget: false,
+                    unsaved: false,
                     reused: false,
                 });
                 board.queue.insert(at);
@@ -222,6 +225,7 @@ impl Board {
 
     pub(super) fn judge(&mut self, at: usize, outcome: Outcome, stop: StopReason) {
         self.units[at].last = Some(outcome);
+        self.units[at].unsaved = outcome == Outcome::Succeeded;
         self.units[at].out_of_budget = stop == StopReason::Budget;
     }
 
@@ -245,6 +249,24 @@ impl Board {
     pub(super) fn failed(&self) -> Vec<usize> {
         let failed = |unit: &Unit| unit.phase == Phase::Over && unit.last == Some(Outcome::Failed);
         (0..self.units.len()).filter(|at| failed(&self.units[*at])).collect()
+    }
+
+    /// Successes that are not saved and that nothing happens to, in plan order.
+    pub(super) fn unsaved(&self) -> Vec<(UnitKey, u32)> {
+        let unsaved = self.units.iter().filter(|unit| unit.phase == Phase::Over && unit.unsaved);
+        unsaved.map(|unit| (unit.key.clone(), unit.attempts)).collect()
+    }
+
+    /// Whatever was taken is saved.
+    pub(super) fn saved(&mut self) {
+        for unit in &mut self.units {
+            unit.unsaved = false;
+        }
+    }
+
+    /// Units whose writes do not count, in plan order.
+    pub(super) fn unsuccessful(&self) -> Vec<UnitKey> {
+        self.units.iter().filter(|unit| is_unsuccessful(unit.last)).map(|unit| unit.key.clone()).collect()
     }
 
     pub(super) fn in_flight_count(&self) -> u32 {

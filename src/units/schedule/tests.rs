@@ -9,6 +9,7 @@ use crate::{
 };
 
 mod oracle;
+mod settle;
 
 fn keys(count: usize) -> Vec<UnitKey> {
     (0..count).map(key).collect()
@@ -18,7 +19,7 @@ fn key(n: usize) -> UnitKey {
     UnitKey::new(format!("u{n}"))
 }
 
-fn verdict(outcome: Outcome, cause: Cause) -> Verdict {
+pub(super) fn verdict(outcome: Outcome, cause: Cause) -> Verdict {
     Verdict { outcome, stop: StopReason::Error, cause, reason: "x".into(), remedy: None }
 }
 
@@ -63,6 +64,11 @@ fn words(orders: &[Order]) -> String {
         Order::Start { unit, attempt, amendment: None } => format!("start {unit}/{attempt}"),
         Order::Start { unit, attempt, amendment: Some(amendment) } => format!("start {unit}/{attempt} ({amendment})"),
         Order::Stop { unit, attempt, how } => format!("{how:?} {unit}/{attempt}").to_lowercase(),
+        Order::Integrate { units } => {
+            let units: Vec<String> = units.iter().map(|(unit, attempt)| format!("{unit}/{attempt}")).collect();
+            format!("INTEGRATE {}", units.join(" "))
+        }
+        Order::Save { failed } => format!("SAVE without [{}]", failed.join(" ")),
         Order::SetTimer { id, after_ms } => format!("timer {} {after_ms}ms", id.0),
         Order::Note { lane, note } => {
             let lane = lane.as_ref().map(|(unit, attempt)| format!(" {unit}/{attempt}")).unwrap_or_default();
@@ -84,10 +90,13 @@ fn words(orders: &[Order]) -> String {
             };
             format!("note{lane}: {kind}")
         }
-        Order::End(end) => format!(
-            "END {} succeeded={} failed={} stopped={} not_run={}",
-            end.outcome, end.succeeded, end.failed, end.stopped, end.not_run
-        ),
+        Order::End(end) => {
+            let unsaved = if end.unsaved > 0 { format!(" unsaved={}", end.unsaved) } else { String::new() };
+            format!(
+                "END {} succeeded={} failed={} stopped={} not_run={}{unsaved}",
+                end.outcome, end.succeeded, end.failed, end.stopped, end.not_run
+            )
+        }
     };
     orders.iter().map(word).collect::<Vec<_>>().join(" | ")
 }

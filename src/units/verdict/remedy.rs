@@ -34,6 +34,8 @@ pub(super) fn of(cause: &Cause) -> Option<String> {
         Cause::ToolFailures => "read the failed calls in the transcript, then retry",
         Cause::DanglingReferences => "retry it, or write the missing pages first",
         Cause::Validation => "read what does not hold in the transcript, then retry",
+        Cause::Conflict => "retry it: it will see what the others wrote",
+        Cause::Policy => "read its patch, then retry; units may only change text files in wiki/ and semantic-layer/",
         Cause::LoopError => "read the end of the transcript, then retry",
         Cause::Internal => "check free disk space and the permissions of the project directory, then retry",
     };

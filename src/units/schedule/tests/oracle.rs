@@ -160,7 +160,11 @@ impl Oracle {
                 let slots = i32::try_from(self.slots).unwrap() + by;
                 self.slots = usize::try_from(slots.clamp(1, 64)).unwrap();
             }
-            Input::Begin | Input::LimitObserved(_) | Input::LiftLimit => {}
+            Input::Begin
+            | Input::LimitObserved(_)
+            | Input::LiftLimit
+            | Input::Integrated { .. }
+            | Input::Saved { .. } => {}
         }
     }
 
@@ -186,6 +190,9 @@ impl Oracle {
                 Order::Note { note: Note::LimitPaused { .. }, .. } => self.paused = true,
                 Order::Note { note: Note::LimitLifted, .. } => self.paused = false,
                 Order::Note { .. } => {}
+                Order::Integrate { .. } | Order::Save { .. } => {
+                    return Err(TestCaseError::fail("there are no patches"));
+                }
                 Order::Stop { unit, attempt, how } => {
                     let known = self.units.iter_mut().enumerate().find(|(n, _)| key(*n) == *unit).map(|(_, unit)| unit);
                     let known = known.ok_or_else(|| TestCaseError::fail("stops an unknown unit"))?;
@@ -224,7 +231,7 @@ impl Oracle {
 
 /// Something to do next, to be turned into an input that fits the moment.
 #[derive(Clone, Debug)]
-enum Move {
+pub(super) enum Move {
     Ready(usize),
     End(usize, u8),
     Fire(u64),
@@ -238,7 +245,7 @@ enum Move {
     Stray(usize, u32),
 }
 
-fn moves() -> impl Strategy<Value = Vec<Move>> {
+pub(super) fn moves() -> impl Strategy<Value = Vec<Move>> {
     let one = prop_oneof![
         6 => any::<usize>().prop_map(Move::Ready),
         12 => (any::<usize>(), 0..10u8).prop_map(|(n, how)| Move::End(n, how)),
@@ -267,7 +274,7 @@ fn judged(how: u8) -> Verdict {
     }
 }
 
-fn input_for(schedule: &Schedule, step: &Move) -> Option<Input> {
+pub(super) fn input_for(schedule: &Schedule, step: &Move) -> Option<Input> {
     let flying: Vec<(UnitKey, u32)> = schedule.in_flight().map(|(unit, attempt)| (unit.clone(), attempt)).collect();
     let pick = |n: usize| flying.get(n % flying.len().max(1)).cloned();
     Some(match step {
@@ -377,6 +384,9 @@ proptest! {
                     }
                     Order::SetTimer { id, .. } => pending.push(id),
                     Order::End(_) => ends += 1,
+                    Order::Integrate { .. } | Order::Save { .. } => {
+                        return Err(TestCaseError::fail("there are no patches"));
+                    }
                     Order::Stop { .. } | Order::Note { .. } => {}
                 }
             }
