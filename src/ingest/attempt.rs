@@ -139,7 +139,9 @@ impl Attempt {
         let skills = project.instructions.offered(extra);
         let around = surroundings(project, &workspace).map_err(failed("the prompt"))?;
         let prompt = prompt::write(unit, job, &project.instructions, &skills, &around, amended);
-        let reach = Reach::of(project, Some(&unit.planned.connection));
+        // What is put together is of no connection in particular.
+        let own = unit.stage.is_none().then_some(unit.planned.connection.as_str());
+        let reach = Reach::of(project, own);
         let bench = Arc::new(Bench { unit: unit.clone(), workspace, reach, skills, kept: Default::default() });
         let tools = Arc::new(Tools::new(Arc::clone(&bench), Some(Arc::clone(&transcript))));
         let instructions = Arc::clone(&project.instructions);

@@ -39,17 +39,20 @@ const NAME: usize = 120;
 pub(crate) enum PromptText {
     /// How the agent of a work unit goes about it.
     WorkUnit,
-    /// What it records before it writes.
+    /// How the agent of the pass over what the units wrote goes about it.
+    Reconcile,
+    /// What either records before it writes.
     Verification,
 }
 
 impl PromptText {
-    const ALL: [Self; 2] = [Self::WorkUnit, Self::Verification];
+    const ALL: [Self; 3] = [Self::WorkUnit, Self::Reconcile, Self::Verification];
 
     /// File name without `.md`.
     fn name(self) -> &'static str {
         match self {
             Self::WorkUnit => "work_unit",
+            Self::Reconcile => "reconcile",
             Self::Verification => "verification",
         }
     }
@@ -57,6 +60,7 @@ impl PromptText {
     fn packaged(self) -> &'static str {
         match self {
             Self::WorkUnit => include_str!("../../assets/prompts/work_unit.md"),
+            Self::Reconcile => include_str!("../../assets/prompts/reconcile.md"),
             Self::Verification => include_str!("../../assets/prompts/verification.md"),
         }
     }

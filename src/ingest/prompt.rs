@@ -71,9 +71,13 @@ pub(crate) fn write(
     around: &Surroundings,
     amended: Amended<'_>,
 ) -> Prompt {
+    let task = || match &unit.stage {
+        Some(stage) => stage.prompt(),
+        None => user(unit, around),
+    };
     let user = match amended {
-        Amended::No => user(unit, around),
-        Amended::Told(feedback) => format!("{}\n\n### feedback\n{}", user(unit, around), feedback.trim()),
+        Amended::No => task(),
+        Amended::Told(feedback) => format!("{}\n\n### feedback\n{}", task(), feedback.trim()),
         Amended::Resumed { feedback, files_kept } => go_on(feedback, files_kept),
     };
     Prompt { system: system(unit, job, told, skills), user }
@@ -89,8 +93,9 @@ fn go_on(feedback: Option<&str>, files_kept: bool) -> String {
 
 fn system(unit: &WorkUnit, job: &Job, told: &Instructions, skills: &[Arc<Skill>]) -> String {
     let skills: Vec<_> = skills.iter().map(|skill| format!("- {}: {}", skill.name, skill.description)).collect();
+    let task = if unit.stage.is_some() { PromptText::Reconcile } else { PromptText::WorkUnit };
     let mut parts = vec![
-        told.prompt(PromptText::WorkUnit).to_owned(),
+        told.prompt(task).to_owned(),
         told.prompt(PromptText::Verification).to_owned(),
         format!("## Skills\nLoad a body with load_skill when it fits.\n{}", skills.join("\n")),
     ];
@@ -134,7 +139,23 @@ fn user(unit: &WorkUnit, around: &Surroundings) -> String {
         "### priorProvenance\n(none)".to_owned(),
         format!("### notes\n{}", unit.notes.as_deref().map_or("(none)", str::trim)),
     ];
-    parts.join("\n\n")
+    let parts = parts.into_iter().chain(planned.sl_disallowed.as_deref().map(sources_disallowed));
+    parts.collect::<Vec<_>>().join("\n\n")
+}
+
+/// Why two tools are missing, so that nobody looks for a way around it.
+fn sources_disallowed(reason: &str) -> String {
+    let why = match reason {
+        "lookml_connection_mismatch" => {
+            "its models are of another connection than the one that the project maps them to"
+        }
+        _ => "its source says so",
+    };
+    format!(
+        "### slDisallowed\nThis unit writes no semantic layer sources ({}: {why}), so sl_write_source and sl_edit_source are not \
+         offered. Keep what it means on wiki pages, and report what would have been a source with emit_unmapped_fallback.",
+        one_line(reason)
+    )
 }
 
 fn peers(peers: &[Arc<str>]) -> String {
@@ -159,7 +180,7 @@ fn or_empty(text: &str) -> String {
 }
 
 /// Foreign text must not be able to open a section of its own. Space inside file names counts, so only breaks go.
-fn one_line(text: &str) -> String {
+pub(super) fn one_line(text: &str) -> String {
     text.split(['\n', '\r']).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 

@@ -94,8 +94,8 @@ fn what_has_no_effect_is_said() {
     assert_eq!(
         idle,
         [
-            ".ktx/prompts/memory_agent_bundle_ingest_work_unit.md replaces no prompt: those are work_unit.md, verification.md",
-            ".ktx/prompts/work-units.md replaces no prompt: those are work_unit.md, verification.md; did you mean work_unit.md?",
+            ".ktx/prompts/memory_agent_bundle_ingest_work_unit.md replaces no prompt: those are work_unit.md, reconcile.md, verification.md",
+            ".ktx/prompts/work-units.md replaces no prompt: those are work_unit.md, reconcile.md, verification.md; did you mean work_unit.md?",
             ".ktx/skills/empty is no skill: it holds no SKILL.md",
         ]
     );
