@@ -72,6 +72,8 @@ fn a_project_begins_with_what_lies_in_its_directory() {
     assert!(refused.refused(96).contains("holds no dbt project"), "{refused:?}");
     place.write("warehouse/dbt_project.yml", "name: w\n");
     place.write("warehouse/models/schema.yml", "version: 2\n");
+    place.write("bi/views/orders.view.lkml", "view: orders {}\n");
+    place.write("bi/dashboards/sales.dashboard.lookml", "- dashboard: sales\n");
     for name in ["one", "two: \"#"] {
         place.write(&format!("notes: \"/{name}.md"), "# A page\n");
     }
@@ -79,14 +81,18 @@ fn a_project_begins_with_what_lies_in_its_directory() {
     insta::assert_snapshot!(made.done().replace(&*place.path("").to_string_lossy(), "HERE/"), @r#"
     wrote HERE/ktx.yaml
       warehouse  dbt     warehouse
+      bi         lookml  bi
       notes      docs    notes: "
-    3 units; `ingestdeck plan` lists them, `ingestdeck run` runs them
+    5 units; `ingestdeck plan` lists them, `ingestdeck run` runs them
     "#);
     insta::assert_snapshot!(fs::read_to_string(place.path("ktx.yaml")).unwrap(), @r#"
     connections:
       warehouse:
         driver: dbt
         source_dir: "warehouse"
+      bi:
+        driver: lookml
+        source_dir: "bi"
       notes:
         driver: docs
         source_dir: "notes: \""
@@ -102,7 +108,7 @@ fn a_project_begins_with_what_lies_in_its_directory() {
         failureMode: continue
     "#);
     let plan = place.run(&["plan", "--ui", "json"]);
-    assert_eq!(plan.done().lines().count(), 3, "{plan:?}");
+    assert_eq!(plan.done().lines().count(), 5, "{plan:?}");
     let again = place.run(&["init"]);
     assert!(again.refused(2).contains("is there already"), "{again:?}");
     let nowhere = place.run(&["init", "no-such-directory"]);
