@@ -33,6 +33,7 @@ pub fn runs(global: &Global, command: &RunsCommand) -> Result<Exit, Failure> {
     match command {
         RunsCommand::List => list(global, &runs),
         RunsCommand::Show { run } => show_one(global, &runs, run),
+        RunsCommand::Export(args) => super::export::export(global, args),
         RunsCommand::Reindex => reindex(&runs),
     }
 }

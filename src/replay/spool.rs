@@ -18,6 +18,7 @@ use super::{
     error::OpenError,
     file::FileSource,
     index::Growth,
+    ktx,
 };
 
 /// A pipe holds 64 KiB; more per read gains nothing.
@@ -67,6 +68,14 @@ pub(super) fn stream(
     let detected = detect::detect(&head, extent);
     let detected = detected.map_err(|refusal| OpenError::Refused { name: name.clone(), refusal })?;
     spooled.write_all(&head).map_err(failed)?;
+    if detected.format.is_rewritten() {
+        // The whole of it is needed: calls are put into the order in which they began.
+        if !ended {
+            copy_all(&mut input, &spooled, head.len() as u64, &mut chunk).map_err(failed)?;
+        }
+        let length = spooled.metadata().map_err(failed)?.len();
+        return ktx::open(&spooled, length, name, &stem, &detected);
+    }
     let file = Arc::new(spooled);
     let growth = Growth::Until(Arc::clone(&finished));
     let source = FileSource::new(Arc::clone(&file), name.clone(), &stem, detected, growth).broken_by(broken.clone());

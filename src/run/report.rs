@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use jiff::Timestamp;
+use jiff::{Timestamp, tz::TimeZone};
 
 use super::{
     Emitted, Origin,
@@ -399,6 +399,12 @@ impl Report {
     /// The plan's job, if there is one.
     pub fn job(&self) -> Option<&str> {
         self.planned.as_ref().map(|planned| planned.job.as_str()).filter(|job| !job.is_empty())
+    }
+
+    /// KTX's sync id, if there is a job: the time of the beginning, in UTC, and the job.
+    pub fn sync_id(&self) -> Option<String> {
+        let date = self.started_at?.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d-%H%M%S").to_string();
+        Some(format!("{date}-{}", self.job()?))
     }
 
     /// When something happened, by the wall clock.

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use jiff::tz::TimeZone;
 use serde_json::{Map, Value, json};
 
 use crate::{
+    cli::trace,
     run::{
         Report, RunOutcome,
         report::{AttemptReport, UnitReport},
@@ -71,11 +71,11 @@ fn snapshot(
     if let Some(status) = status {
         body.insert("status".into(), status.into());
     }
-    body.insert("syncId".into(), sync_id(report).unwrap_or_else(|| "?".into()).into());
+    body.insert("syncId".into(), report.sync_id().unwrap_or_else(|| "?".into()).into());
     body.insert("diffSummary".into(), diff(units));
     body.insert("commitSha".into(), Value::Null);
     if let (Some(job), true) = (job, traced) {
-        body.insert("tracePath".into(), format!(".ktx/ingest-traces/{job}/trace.jsonl").into());
+        body.insert("tracePath".into(), trace::path(job).into());
     }
     if aborted {
         let first = units.iter().find(|unit| unit.status == UnitStatus::Failed).and_then(|unit| unit.reason.as_deref());
@@ -113,11 +113,6 @@ fn snapshot(
 /// The moment that the report is of, which is that of the last entry: the same record gives the same report.
 fn created(report: &Report) -> String {
     report.time(report.duration).or(report.started_at).map_or_else(|| "?".into(), |at| format!("{at:.3}"))
-}
-
-fn sync_id(report: &Report) -> Option<String> {
-    let date = report.started_at?.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d-%H%M%S").to_string();
-    Some(format!("{date}-{}", report.job()?))
 }
 
 /// Every run takes all files of its sources: nothing was there before, as far as it is concerned.

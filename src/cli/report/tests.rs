@@ -35,7 +35,7 @@ fn report_of(path: &str) -> Report {
 
 /// Every format of the report, each held to what it promises.
 fn written(report: &Report) -> [String; 4] {
-    let all = FORMATS.map(|format| write(report, format));
+    let all = FORMATS.map(|format| write(report, format, true));
     for line in all[1].lines() {
         valid(&serde_json::from_str(line).unwrap());
     }
