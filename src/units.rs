@@ -6,6 +6,7 @@
 pub mod cluster;
 pub mod effect;
 pub mod forecast;
+pub mod governor;
 pub mod limits;
 pub mod retry;
 pub mod reuse;

@@ -243,7 +243,8 @@ impl Course {
             Effect::Held(id, _) if breached => {
                 self.decided(&id, Decision::Refuse("the attempt is being stopped".into()))
             }
-            Effect::Held(id, call) => {
+            Effect::Held(id, mut call) => {
+                call.failures = self.gather.facts.tally.calls().len();
                 self.held.push((id.clone(), call.tool.clone(), call.tool_use_id.clone()));
                 vec![Step::Hold(id, call)]
             }

@@ -224,9 +224,9 @@ pub struct ReplayArgs {
     /// Start paused at the first entry
     #[arg(long)]
     pub paused: bool,
-    /// Play at K times the recorded pace [default: as fast as possible]
+    /// Play at K times the recorded pace, or `max` entry by entry as fast as possible [default: all at once]
     #[arg(long, value_name = "K")]
-    pub speed: Option<f64>,
+    pub speed: Option<String>,
     /// Leave after this step; for measuring
     #[arg(long, hide = true, value_enum)]
     pub until: Option<Until>,

@@ -9,6 +9,7 @@ use super::{
     args::{DemoArgs, Global, SelectArgs},
     execute::{Agent, Terms},
     exit::{Exit, Failure},
+    ground::Prepared,
     launch::{self, Fate, Launch, Outcome},
     project, settings,
 };
@@ -112,9 +113,11 @@ pub fn demo(global: &Global, args: &DemoArgs) -> Result<Exit, Failure> {
         Some(keep) => Fate::Project { flag: Some(keep.clone()) },
         None => Fate::Gone,
     };
+    // The same on every machine, with git or without, and inside of whatever repository `--keep` may lead to.
+    let ground = Prepared::overlay(&project.root)?;
     let outcome = launch::launch(
         global,
-        Launch { project, planned, continues: None, agent, terms, slots, config, fate, held: Vec::new() },
+        Launch { project, planned, continues: None, agent, terms, slots, config, fate, held: Vec::new(), ground },
     )?;
     Ok(judged(&outcome))
 }

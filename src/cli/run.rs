@@ -5,6 +5,7 @@ use super::{
     doctor,
     execute::{Agent, Terms},
     exit::{Exit, Failure},
+    ground::Prepared,
     launch::{self, Fate, Launch},
     model::Choice,
     project,
@@ -68,12 +69,15 @@ pub fn start(
         project::warn(&[nothing_to_run(select, planned.units.len(), continues.as_ref())]);
         return Ok(Exit::Ok);
     }
+    let ground = Prepared::new(&project.root)?;
     let claude = launch::find_claude(global)?;
     doctor::preflight(&claude, &terms.pass_env, args.probe, terms.model.as_deref())?;
     let agent = Agent::Claude(claude);
     let fate = Fate::Project { flag: global.project_dir.clone() };
-    let outcome =
-        launch::launch(global, Launch { project, planned, continues, agent, terms, slots, config, fate, held })?;
+    let outcome = launch::launch(
+        global,
+        Launch { project, planned, continues, agent, terms, slots, config, fate, held, ground },
+    )?;
     Ok(outcome.exit)
 }
 

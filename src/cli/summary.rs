@@ -10,6 +10,7 @@ use crate::{
         Origin, RunState,
         state::{Unit, UnitStatus},
     },
+    tape::note::Cause,
     tui::{text, view::dollars},
 };
 
@@ -61,6 +62,8 @@ pub struct Summary {
     outcome: Option<String>,
     lost: [u64; 4],
     limited: bool,
+    /// What kept every unit from running.
+    in_the_way: Option<Cause>,
 }
 
 impl Summary {
@@ -91,6 +94,7 @@ impl Summary {
             outcome: state.ended.as_ref().map(|ended| ended.outcome.clone()),
             lost: [state.lost.malformed, state.lost.unknown, state.lost.unknown_notes, state.lost.torn],
             limited: state.ended.as_ref().is_some_and(|ended| ended.outcome == "limit"),
+            in_the_way: in_the_way(state),
         }
     }
 
@@ -110,6 +114,8 @@ impl Summary {
     pub fn exit(&self) -> Exit {
         if self.limited {
             Exit::Limit
+        } else if let Some(cause) = &self.in_the_way {
+            Exit::of_cause(cause)
         } else if self.count(UnitStatus::Failed) + self.count(UnitStatus::Stopped) > 0 {
             Exit::UnitFailed
         } else if !self.unfinished.is_empty() {
@@ -229,6 +235,15 @@ fn word(text: &str) -> String {
     }
 }
 
+/// What kept every unit of `state` from running, if its run ended so.
+fn in_the_way(state: &RunState) -> Option<Cause> {
+    state.ended.as_ref().filter(|ended| ended.outcome == "unusable")?;
+    let causes = state.units.iter().filter_map(|unit| Some(&unit.latest()?.verdict.as_ref()?.cause));
+    let mut causes =
+        causes.filter(|cause| matches!(cause, Cause::Auth | Cause::Credit | Cause::Model | Cause::Network));
+    causes.next().cloned()
+}
+
 fn failure_of(unit: &Unit) -> (String, String, Option<String>) {
     let verdict = unit.latest().and_then(|attempt| attempt.verdict.as_ref());
     (
@@ -241,6 +256,15 @@ fn failure_of(unit: &Unit) -> (String, String, Option<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_keeps_every_unit_from_running_has_its_own_code() {
+        let ended = |cause| Summary { in_the_way: Some(cause), ..left(&["a"]) }.exit();
+        assert_eq!(ended(Cause::Auth), Exit::Setup);
+        assert_eq!(ended(Cause::Credit), Exit::Setup);
+        assert_eq!(ended(Cause::Network), Exit::Setup);
+        assert_eq!(ended(Cause::Model), Exit::Usage);
+    }
 
     fn project(flag: Option<&Path>, retry: bool) -> Next<'_> {
         Next::Project { tape: Path::new("/p/tape.jsonl"), flag, run: "a1b2c3", retry }

@@ -1,6 +1,6 @@
 //! A run as the past of another one: how each of its units stood, and what it had taken over itself. Pure.
 
-use super::state::{RunState, Unit, UnitStatus};
+use super::state::{Attempt, RunState, Unit, UnitStatus};
 use crate::{
     tape::{
         RunId,
@@ -54,6 +54,10 @@ impl<'a> Before<'a> {
         let latest = unit.latest();
         let reason = latest.and_then(|attempt| attempt.verdict.as_ref()).map(|verdict| verdict.reason.as_str());
         let standing = match (unit.status, reason) {
+            // Its writes never got into the project.
+            (UnitStatus::Succeeded | UnitStatus::Budget, _) if latest.is_some_and(Attempt::is_unsaved) => {
+                Standing::Interrupted
+            }
             (UnitStatus::Succeeded, _) => Standing::Succeeded { budget: false },
             (UnitStatus::Budget, _) => Standing::Succeeded { budget: true },
             (UnitStatus::Failed, reason) => Standing::Failed(reason.unwrap_or("no reason is on record")),
@@ -78,7 +82,6 @@ mod tests {
 
     use super::*;
     use crate::{
-        run::state::Attempt,
         tape::note::{Cause, Content, Outcome, Reused, RunPlanned, StopReason, Verdict},
         units::reuse::{Choice, choose},
     };
@@ -106,7 +109,7 @@ mod tests {
             ..Attempt::default()
         };
         let attempts = costs.iter().enumerate().map(attempt).collect();
-        Unit { key: key.into(), planned: None, status, attempts, retry_at: None, holding: false }
+        Unit { key: key.into(), planned: None, status, attempts, retry_at: None, holding: Default::default() }
     }
 
     /// Run 2, which took over `old` from run 1, where `again` had failed twice for half a dollar.

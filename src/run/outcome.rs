@@ -80,7 +80,7 @@ mod tests {
             status: *status,
             attempts: Vec::new(),
             retry_at: None,
-            holding: false,
+            holding: Default::default(),
         };
         RunState {
             units: units.iter().map(unit).collect(),

@@ -9,7 +9,10 @@ use std::sync::Arc;
 use super::chronicle::{Mark, Marks};
 use crate::tape::{
     Millis, Seq, UnitKey,
-    note::{Amendment, Content, Earlier, Level, PlannedUnit, RunEnded, RunPlanned, Verdict, Work},
+    note::{
+        Amendment, Content, Earlier, Integration, Level, PatchWritten, PlannedUnit, RunEnded, RunPlanned, Saved,
+        Verdict, Work,
+    },
 };
 
 /// A moment of a run.
@@ -31,8 +34,16 @@ pub struct RunState {
     pub limit: Option<Limit>,
     /// Set while the whole run waits for a limit.
     pub paused: Option<Paused>,
+    /// Slots that the run does without, because a limit is near.
+    pub throttled: Option<Throttled>,
     /// Set once somebody asked to drain or stop the run.
     pub stopping: bool,
+    /// Set while the patches of the units are put together and on the branch.
+    pub integrating: bool,
+    /// What was put on the project's branch last.
+    pub saved: Option<Arc<Saved>>,
+    /// Why what was taken last is not on the branch.
+    pub unsaved: Option<Arc<str>>,
     /// The end, if it is on the tape.
     pub ended: Option<RunEnded>,
 }
@@ -79,6 +90,15 @@ pub struct Paused {
     pub limit: String,
 }
 
+/// Fewer units at once than were asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Throttled {
+    /// Units at once.
+    pub slots: u32,
+    /// Why, in the service's words.
+    pub limit: String,
+}
+
 /// A unit at that moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unit {
@@ -92,14 +112,31 @@ pub struct Unit {
     pub attempts: Vec<Attempt>,
     /// When the next attempt starts by itself.
     pub retry_at: Option<Millis>,
-    /// True while a person wants its tool calls to wait.
-    pub holding: bool,
+    /// What a person wants of its tool calls.
+    pub holding: Holding,
+}
+
+/// What a person wants of the tool calls of a unit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Holding {
+    /// They pass.
+    #[default]
+    No,
+    /// Each waits.
+    Each,
+    /// They pass until one meets this condition.
+    Until(Arc<str>),
 }
 
 impl Unit {
     /// The newest attempt.
     pub fn latest(&self) -> Option<&Attempt> {
         self.attempts.last()
+    }
+
+    /// True when each of its tool calls waits for a person.
+    pub fn is_held(&self) -> bool {
+        self.holding == Holding::Each
     }
 
     /// The call that has waited longest for a person.
@@ -217,6 +254,12 @@ pub struct Attempt {
     pub live_thinking: String,
     /// What it wrote and got into the project.
     pub published: Vec<String>,
+    /// The patch that it left, where attempts leave patches.
+    pub patch: Option<Arc<PatchWritten>>,
+    /// What became of the patch.
+    pub integration: Option<Integration>,
+    /// True once everything in the patch is in the project.
+    pub saved: bool,
     /// What it left on record with its verdict.
     pub work: Option<Arc<Work>>,
     /// Calls that wait for a person, oldest first.
@@ -224,6 +267,11 @@ pub struct Attempt {
 }
 
 impl Attempt {
+    /// True when it left a patch that nobody has put into the project.
+    pub fn is_unsaved(&self) -> bool {
+        !self.saved && self.patch.as_ref().is_some_and(|patch| patch.path.is_some())
+    }
+
     /// What was being written is complete, or never will be.
     pub(super) fn forget_live(&mut self) {
         self.live_text.clear();
@@ -242,6 +290,8 @@ pub struct HeldCall {
     pub tool_use_id: Option<Arc<str>>,
     /// Its arguments as JSON on one line.
     pub input: Arc<str>,
+    /// The condition that it met, if the unit ran until one.
+    pub reached: Option<Arc<str>>,
 }
 
 /// Tokens of an attempt: highest value per message while it runs, the result's totals afterwards.

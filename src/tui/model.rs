@@ -40,7 +40,7 @@ use super::{
 use crate::{
     run::{
         outlook::Outlook,
-        state::{Attempt, LaneId, RunState, Story, Unit, UnitStatus},
+        state::{Attempt, Holding, LaneId, RunState, Story, Unit, UnitStatus},
     },
     tape::{Millis, UnitKey},
 };
@@ -59,6 +59,8 @@ pub struct Model {
     pub live: bool,
     /// The run belongs to another process: it can be looked at, and takes no orders from here.
     pub watching: bool,
+    /// Why the run broke off without an end on its record, if it did and we saw it.
+    pub broken: Option<String>,
     /// True when tool calls of the run can be held.
     pub can_hold: bool,
     /// True when the mouse is ours.
@@ -207,6 +209,10 @@ pub struct Totals {
     pub attempts: usize,
     /// Attempts that ran without proof of isolation, or with a breach.
     pub breaches: usize,
+    /// Units that run until a call of theirs meets a condition.
+    pub until: usize,
+    /// The first of them, by index.
+    pub first_until: Option<usize>,
 }
 
 impl Totals {
@@ -231,7 +237,11 @@ impl Totals {
 
     fn of(state: &RunState) -> Self {
         let mut totals = Self { moment: Some((state.entries, state.units.len())), ..Self::default() };
-        for unit in &state.units {
+        for (place, unit) in state.units.iter().enumerate() {
+            if matches!(unit.holding, Holding::Until(_)) && !unit.status.is_over() {
+                totals.until += 1;
+                totals.first_until.get_or_insert(place);
+            }
             if let Some(place) = Self::ORDER.iter().position(|status| *status == unit.status) {
                 totals.statuses[place] += 1;
             }
@@ -270,6 +280,7 @@ impl Model {
             size: (0, 0),
             keymap,
             live,
+            broken: None,
             can_hold: false,
             watching: false,
             mouse: true,
@@ -411,7 +422,10 @@ impl Model {
             Some(View::Entry(view)) => view.settle(story, body),
             Some(View::Compare(view)) => view.settle(plan.body),
             Some(View::Inspect(view)) => view.settle(story, plan.body),
-            Some(View::Log(list)) => list.settle(story.remarks().len(), body),
+            Some(View::Log(list)) => {
+                let above = super::view::log::head(self.broken.as_deref(), layout::inner(plan.body));
+                list.settle(story.remarks().len(), body.saturating_sub(usize::from(above)));
+            }
             Some(View::Grid) => {}
             Some(View::Breakpoints(list)) => list.settle(self.breakpoints.len(), body),
             Some(View::Causes(view)) => {

@@ -169,6 +169,11 @@ fn of_work(unit: &UnitKey, facts: &Facts, rule: FailureRule, stop: StopReason) -
     Some(failure(stop, Cause::Internal, reason))
 }
 
+/// The verdict of an attempt that was good in itself, but whose patch was not taken.
+pub fn not_taken(cause: Cause, reason: String) -> Verdict {
+    failure(StopReason::Natural, cause, reason)
+}
+
 fn success(stop: StopReason, refused: usize) -> Verdict {
     let (cause, reason) = match stop {
         StopReason::Budget => (Cause::Budget, "the turn or cost budget was spent before the model was done"),

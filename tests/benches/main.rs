@@ -13,10 +13,12 @@ mod frame;
 mod harness;
 mod open;
 mod probe;
+mod project;
 mod screen;
 mod search;
 mod seek;
 mod translate;
+mod units;
 
 use std::process::ExitCode;
 
@@ -46,5 +48,6 @@ fn main() -> ExitCode {
     report.topic("frame", frame::measure);
     report.topic("screen", screen::measure);
     report.topic("audit", audit::measure);
+    report.topic("units", units::measure);
     report.end()
 }

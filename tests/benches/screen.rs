@@ -5,7 +5,6 @@ use std::{
     fs::{self, File},
     io::{Read as _, Write as _},
     num::NonZero,
-    os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Child, Command},
     sync::{Arc, Condvar, Mutex, PoisonError},
@@ -18,6 +17,7 @@ use nix::pty::{Winsize, openpty};
 use crate::{
     harness::{Bar, Limit, Outcome, Report, Sample},
     probe::{argument, ingestdeck},
+    project,
 };
 
 const ROWS: NonZero<u16> = NonZero::new(60).unwrap();
@@ -52,7 +52,8 @@ const AT_REST: Bar = Bar { hard: Limit::AtMost(0.0), aim: Limit::AtMost(0.0) };
 /// Milliseconds from each key to the frame that shows what it did, while 64 units stream text.
 fn keys() -> Outcome<Sample> {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
-    let agent = project(folder.path())?;
+    project::of_documents(folder.path(), UNITS)?;
+    let agent = project::agent(folder.path(), &script())?;
     let many = UNITS.to_string();
     let arguments = [
         "run",
@@ -79,22 +80,10 @@ fn keys() -> Outcome<Sample> {
     Ok(Sample::new(times))
 }
 
-/// A project of 64 documents and a scripted agent that talks for minutes about each. Gives the agent's program.
-fn project(folder: &Path) -> Outcome<String> {
-    fs::create_dir(folder.join("docs"))?;
-    for number in 0..UNITS {
-        fs::write(folder.join(format!("docs/page-{number:02}.md")), format!("# Page {number}\n"))?;
-    }
-    fs::write(folder.join("ktx.yaml"), "connections:\n  handbook: {driver: docs, source_dir: docs}\n")?;
+/// Talks for minutes about anything.
+fn script() -> String {
     let speech = "The quick brown fox jumps over the lazy dog. ".repeat(2000);
-    let script = format!("[pace]\nchunk_chars = 12\nchunk_ms = 20\n[[part]]\nsteps = [{{ say = \"{speech}\" }}]\n");
-    let (script_file, agent) = (folder.join("script.toml"), folder.join("agent"));
-    fs::write(&script_file, script)?;
-    let words =
-        format!("#!/bin/sh\nexec '{}' scripted-agent --script '{}' -- \"$@\"\n", ingestdeck(), argument(&script_file)?);
-    fs::write(&agent, words)?;
-    fs::set_permissions(&agent, fs::Permissions::from_mode(0o700))?;
-    Ok(argument(&agent)?.to_owned())
+    format!("[pace]\nchunk_chars = 12\nchunk_ms = 20\n[[part]]\nsteps = [{{ say = \"{speech}\" }}]\n")
 }
 
 /// What a screen costs that shows a record to its end.

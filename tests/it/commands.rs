@@ -141,7 +141,7 @@ fn nonsense_is_answered_with_the_usage() {
     for (words, sentence) in [
         (&["demo", "--speed", "0"][..], "--speed 0 is no pace; give a number above 0, such as 2"),
         (&["demo", "--speed", "NaN"], "--speed NaN is no pace; give a number above 0, such as 2"),
-        (&["replay", "x.jsonl", "--speed", "inf"], "--speed inf is no pace; give a number above 0, such as 4"),
+        (&["replay", "x.jsonl", "--speed", "inf"], "--speed inf is no pace; give a number above 0, such as 4, or max"),
     ] {
         assert_eq!(place.run(words).refused(2), sentence);
     }

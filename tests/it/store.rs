@@ -77,7 +77,7 @@ fn plan(run: &NewRun, units: &[&str]) {
         adapter: "dbt".into(),
         ..PlannedUnit::default()
     });
-    note(run, None, &Note::RunPlanned(RunPlanned { units: units.collect(), ..RunPlanned::default() }));
+    note(run, None, &Note::RunPlanned(Box::new(RunPlanned { units: units.collect(), ..RunPlanned::default() })));
 }
 
 fn end(run: &NewRun) {

@@ -105,7 +105,7 @@ fn well_formed(text: &str, void: &[&str]) {
             _ if tag.ends_with('/') || void.contains(&name) => {}
             _ => open.push(name),
         }
-        assert!(tag.matches('"').count() % 2 == 0, "{tag}");
+        assert!(tag.matches('"').count().is_multiple_of(2), "{tag}");
         rest = &rest[end + 1..];
     }
     assert_eq!(open, Vec::<&str>::new());

@@ -8,7 +8,7 @@ use crate::{
     run::{
         Arrived, Lane as Address,
         chronicle::Mark,
-        state::{HeldCall, Paused, RowEnd, Story, UnitStatus},
+        state::{HeldCall, Holding, Paused, RowEnd, Story, Throttled, UnitStatus},
     },
     tape::{
         Millis, Note,
@@ -58,9 +58,13 @@ impl Fold {
                 }
                 self.remark(story, arrived, Level::Warning, format!("asked to {}", word(*how)));
             }
-            Note::HoldRequested => self.holds(story, arrived, true, "hold asked for", emit),
-            Note::HoldReleased => self.holds(story, arrived, false, "let go", emit),
-            Note::CallHeld { tool, tool_use_id, input } => {
+            Note::HoldRequested => self.holds(story, arrived, Holding::Each, "hold asked for", emit),
+            Note::HoldReleased => self.holds(story, arrived, Holding::No, "let go", emit),
+            Note::RunUntil { condition } => {
+                let words = format!("runs until {condition}");
+                self.holds(story, arrived, Holding::Until(condition.as_str().into()), &words, emit);
+            }
+            Note::CallHeld { tool, tool_use_id, input, reached } => {
                 let Some(lane) = self.address(story, arrived, None, emit) else { return };
                 self.enter(story, lane, arrived);
                 let call = HeldCall {
@@ -68,8 +72,13 @@ impl Fold {
                     tool: tool.as_str().into(),
                     tool_use_id: tool_use_id.as_deref().map(Arc::from),
                     input: input.to_string().into(),
+                    reached: reached.as_deref().map(Arc::from),
                 };
                 let fold = self.lane(lane);
+                let holding = &mut fold.unit(story).holding;
+                if let Holding::Until(_) = holding {
+                    *holding = Holding::Each;
+                }
                 fold.attempt(story).held.push(call);
                 fold.note_row(story, arrived.seq, RowEnd::Ok);
                 fold.settle_hold(story, at, Some(tool), emit);
@@ -90,15 +99,28 @@ impl Fold {
                 fold.note_row(story, arrived.seq, if denied { RowEnd::Denied } else { RowEnd::Ok });
                 fold.settle_hold(story, at, None, emit);
             }
-            Note::LimitPaused { until, limit } => {
+            Note::LimitPaused { until, limit, wait_ms } => {
                 story.touch.marks.add(Mark::Limit);
-                story.state.paused = Some(Paused { until: *until, limit: limit.clone() });
-                self.remark(story, arrived, Level::Warning, format!("paused: {limit}"));
-                emit(Emitted::Run { at, change: RunChange::Paused { until: *until, limit } });
+                let until = until.or_else(|| wait_ms.map(|wait| Millis(at.0.saturating_add(wait))));
+                story.state.paused = Some(Paused { until, limit: limit.clone() });
+                let wait = wait_ms.map(|wait| format!(" for {}", Millis(wait))).unwrap_or_default();
+                self.remark(story, arrived, Level::Warning, format!("paused{wait}: {limit}"));
+                emit(Emitted::Run { at, change: RunChange::Paused { until, limit } });
             }
             Note::LimitLifted => {
                 story.state.paused = None;
+                // The windows start afresh with it.
+                story.state.throttled = None;
                 emit(Emitted::Run { at, change: RunChange::Resumed });
+            }
+            Note::Throttled { slots, limit } => {
+                story.state.throttled = slots.map(|slots| Throttled { slots, limit: limit.clone() });
+                let (level, text) = match slots {
+                    Some(slots) => (Level::Warning, format!("{limit} is nearly spent: {slots} at a time")),
+                    None => (Level::Info, format!("{limit} is well again: full speed")),
+                };
+                self.remark(story, arrived, level, text.clone());
+                emit(Emitted::Run { at, change: RunChange::Said { level, text: &text } });
             }
             Note::ConcurrencyChanged { slots } => {
                 if let Some(planned) = &mut story.state.planned {
@@ -113,6 +135,11 @@ impl Fold {
                 fold.attempt(story).published.clone_from(paths);
                 fold.note_row(story, arrived.seq, RowEnd::Ok);
             }
+            Note::PatchWritten(written) => self.patch_written(story, arrived, written, emit),
+            Note::Integrating(integrating) => Self::integrating(story, arrived, integrating, emit),
+            Note::PatchIntegrated(integrated) => self.patch_integrated(story, arrived, integrated, emit),
+            Note::Saved(saved) => self.saved(story, arrived, saved, emit),
+            Note::SaveFailed(failed) => self.save_failed(story, arrived, failed, emit),
             Note::ToolFailed { tool, tool_use_id, message } => {
                 let Some(lane) = self.address(story, arrived, None, emit) else { return };
                 self.enter(story, lane, arrived);
@@ -135,6 +162,7 @@ impl Fold {
             }
             Note::RunEnded(ended) => {
                 story.state.ended = Some(ended.clone());
+                story.state.integrating = false;
                 emit(Emitted::Run { at, change: RunChange::Ended(ended) });
             }
             Note::Unknown { .. } => story.state.lost.unknown_notes += 1,
@@ -243,7 +271,7 @@ impl Fold {
         &mut self,
         story: &mut Story,
         arrived: &Arrived<'_>,
-        holding: bool,
+        holding: Holding,
         words: &str,
         emit: &mut dyn FnMut(Emitted<'_>),
     ) {

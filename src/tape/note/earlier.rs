@@ -85,13 +85,13 @@ mod tests {
             cost_usd: Some(0.5),
             units: BTreeMap::from([("docs/a b".into(), earlier)]),
         };
-        let note = Note::RunPlanned(RunPlanned { continues: Some(continues), ..RunPlanned::default() });
+        let note = Note::RunPlanned(Box::new(RunPlanned { continues: Some(continues), ..RunPlanned::default() }));
         assert_eq!(Note::parse(&note.to_json()), note);
     }
 
     #[test]
     fn a_plan_of_its_own_is_written_as_it_always_was() {
-        let json = Note::RunPlanned(RunPlanned::default()).to_json();
+        let json = Note::RunPlanned(Box::default()).to_json();
         assert!(!String::from_utf8(json).unwrap().contains("continues"));
     }
 }

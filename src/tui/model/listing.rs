@@ -349,7 +349,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        run::state::Attempt,
+        run::state::{Attempt, Holding},
         tape::{Millis, note::PlannedUnit},
     };
 
@@ -358,7 +358,7 @@ mod tests {
         let attempt = Attempt { cost_usd: cost, ended_at: Some(Millis(5)), ..Attempt::default() };
         let attempts = if status == UnitStatus::Queued { Vec::new() } else { vec![attempt] };
         let planned = Some(Arc::new(planned));
-        Unit { key: key.into(), planned, status, attempts, retry_at: None, holding: false }
+        Unit { key: key.into(), planned, status, attempts, retry_at: None, holding: Holding::No }
     }
 
     fn state() -> RunState {

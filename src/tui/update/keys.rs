@@ -27,7 +27,7 @@ pub(super) fn scopes(model: &Model, story: &Story) -> Vec<Scope> {
     } else if model.typing.is_some() {
         vec![Scope::Typing]
     } else {
-        let own = hold::subject(model, story).map(|unit| if unit.holding { Scope::Held } else { Scope::Live });
+        let own = hold::subject(model, story).map(|unit| if unit.is_held() { Scope::Held } else { Scope::Live });
         own.into_iter().chain([Scope::View]).collect()
     }
 }
@@ -140,6 +140,7 @@ pub(super) fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effec
         Action::Fewer => return orders::slots(model, story, -1),
         Action::Hold => return hold::hold(model, story),
         Action::LetGo => return hold::let_go(model, story),
+        Action::RunOn => return hold::run_on(model, story),
         Action::AllowOnce => return hold::allow(model, story),
         Action::EditCall => hold::edit(model, story),
         Action::DenyCall => hold::ask_why(model, story),

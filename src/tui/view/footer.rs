@@ -132,11 +132,11 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
     if let Some(unit) = hold::subject(model, scene.story) {
         let mut own = Vec::new();
         if hold::waiting(model, scene.story).is_some() {
-            own.extend([Action::AllowOnce, Action::EditCall, Action::DenyCall]);
+            own.extend([Action::AllowOnce, Action::EditCall, Action::DenyCall, Action::RunOn]);
         }
-        own.push(if unit.holding { Action::LetGo } else { Action::Hold });
+        own.push(if unit.is_held() { Action::LetGo } else { Action::Hold });
         // Whoever has to decide needs nothing else first.
-        let at = if unit.holding { 0 } else { 1.min(actions.len()) };
+        let at = if unit.is_held() { 0 } else { 1.min(actions.len()) };
         actions.splice(at..at, own);
     }
     actions.extend([Action::Help, Action::Quit]);
@@ -165,7 +165,7 @@ fn position(scene: &Scene<'_>) -> Vec<(Role, String)> {
     let (model, story, source) = (scene.model, scene.story, scene.source);
     let glyphs = scene.theme.glyphs;
     let mut pieces = match model.pace {
-        Pace::Follow if source.cut.is_some() => {
+        Pace::Follow if model.broken.is_some() => {
             return vec![(Role::Failed, format!("{} BROKEN ", glyphs.status(UnitStatus::Failed)))];
         }
         _ if model.extent.going.is_some() => vec![(Role::Live, format!("{} going on ", glyphs.playing))],

@@ -9,6 +9,7 @@ use crate::{
 };
 
 mod oracle;
+mod settle;
 
 fn keys(count: usize) -> Vec<UnitKey> {
     (0..count).map(key).collect()
@@ -18,7 +19,7 @@ fn key(n: usize) -> UnitKey {
     UnitKey::new(format!("u{n}"))
 }
 
-fn verdict(outcome: Outcome, cause: Cause) -> Verdict {
+pub(super) fn verdict(outcome: Outcome, cause: Cause) -> Verdict {
     Verdict { outcome, stop: StopReason::Error, cause, reason: "x".into(), remedy: None }
 }
 
@@ -63,6 +64,11 @@ fn words(orders: &[Order]) -> String {
         Order::Start { unit, attempt, amendment: None } => format!("start {unit}/{attempt}"),
         Order::Start { unit, attempt, amendment: Some(amendment) } => format!("start {unit}/{attempt} ({amendment})"),
         Order::Stop { unit, attempt, how } => format!("{how:?} {unit}/{attempt}").to_lowercase(),
+        Order::Integrate { units } => {
+            let units: Vec<String> = units.iter().map(|(unit, attempt)| format!("{unit}/{attempt}")).collect();
+            format!("INTEGRATE {}", units.join(" "))
+        }
+        Order::Save { failed } => format!("SAVE without [{}]", failed.join(" ")),
         Order::SetTimer { id, after_ms } => format!("timer {} {after_ms}ms", id.0),
         Order::Note { lane, note } => {
             let lane = lane.as_ref().map(|(unit, attempt)| format!(" {unit}/{attempt}")).unwrap_or_default();
@@ -73,7 +79,10 @@ fn words(orders: &[Order]) -> String {
                     None => format!("retry-requested {next}"),
                 },
                 Note::StopRequested { how } => format!("stop-requested {how:?}").to_lowercase(),
-                Note::LimitPaused { until, limit } => format!("paused {limit} {:?}", until.map(|until| until.0)),
+                Note::LimitPaused { until, limit, .. } => {
+                    format!("paused {limit} {:?}", until.map(|until| until.0))
+                }
+                Note::Throttled { slots, limit } => format!("throttled {slots:?} {limit}"),
                 Note::LimitLifted => "lifted".into(),
                 Note::ConcurrencyChanged { slots } => format!("slots {slots}"),
                 Note::Said { text, .. } => format!("said {text:?}"),
@@ -81,10 +90,13 @@ fn words(orders: &[Order]) -> String {
             };
             format!("note{lane}: {kind}")
         }
-        Order::End(end) => format!(
-            "END {} succeeded={} failed={} stopped={} not_run={}",
-            end.outcome, end.succeeded, end.failed, end.stopped, end.not_run
-        ),
+        Order::End(end) => {
+            let unsaved = if end.unsaved > 0 { format!(" unsaved={}", end.unsaved) } else { String::new() };
+            format!(
+                "END {} succeeded={} failed={} stopped={} not_run={}{unsaved}",
+                end.outcome, end.succeeded, end.failed, end.stopped, end.not_run
+            )
+        }
     };
     orders.iter().map(word).collect::<Vec<_>>().join(" | ")
 }
@@ -96,6 +108,10 @@ fn play(schedule: &mut Schedule, inputs: impl IntoIterator<Item = Input>) -> Str
 
 fn settings(slots: u32) -> Settings {
     Settings::new(slots, 8)
+}
+
+fn waiting_at_most(wait_ms: u64) -> Settings {
+    Settings { pacing: Pacing { max_wait_ms: Some(wait_ms), ..Pacing::default() }, ..settings(2) }
 }
 
 #[test]
@@ -217,7 +233,7 @@ fn a_usage_limit_pauses_the_run_and_costs_no_retry() {
     note u0/1: retry-scheduled 2 90000ms
 
     note: lifted | start u0/2 | start u2/1
-    note: paused x None | timer 1 60000ms | note u0/2: retry-scheduled 3 60000ms
+    note: paused usage limit None | timer 1 1000ms | note u0/2: retry-scheduled 3 1000ms
     note: lifted | start u0/3
 
 
@@ -227,7 +243,7 @@ fn a_usage_limit_pauses_the_run_and_costs_no_retry() {
 
 #[test]
 fn a_limit_that_resets_too_late_ends_the_run() {
-    let mut schedule = Schedule::new(keys(3), Settings { max_limit_wait_ms: Some(1_000_000), ..settings(2) });
+    let mut schedule = Schedule::new(keys(3), waiting_at_most(1_000_000));
     let told =
         play(&mut schedule, [Input::Begin, rejected(0, Some(2_000_000)), ended(0, 1, limited()), ended(1, 1, ok())]);
     insta::assert_snapshot!(told, @r#"
@@ -253,12 +269,112 @@ fn pressure_leaves_one_slot() {
             Input::LimitObserved(observed(LimitStatus::Allowed)),
         ],
     );
-    insta::assert_snapshot!(told, @r#"
+    insta::assert_snapshot!(told, @r"
     start u0/1 | start u1/1
-    note: said "five_hour is nearly spent: one unit at a time"
+    note: throttled Some(1) five_hour
 
     start u2/1
-    note: said "five_hour is well again: full speed" | start u3/1
+    note: throttled None five_hour | start u3/1
+    ");
+}
+
+#[test]
+fn a_limit_that_never_seems_to_reset_is_given_up_without_spending_retries() {
+    let pacing = Pacing { max_attempts: 3, ..Pacing::default() };
+    let mut schedule = Schedule::new(keys(3), Settings { pacing, ..settings(1) });
+    let crowded = || verdict(Outcome::Failed, Cause::RateLimited);
+    let told = play(
+        &mut schedule,
+        [
+            Input::Begin,
+            ended(0, 1, crowded()),
+            Input::TimerFired(TimerId(0)),
+            ended(0, 2, crowded()),
+            Input::TimerFired(TimerId(1)),
+            ended(0, 3, crowded()),
+            Input::RetryFailed,
+            ended(0, 4, ok()),
+        ],
+    );
+    insta::assert_snapshot!(told, @r#"
+    start u0/1
+    note: paused rate limit None | timer 0 1000ms | note u0/1: retry-scheduled 2 1000ms
+    note: lifted | start u0/2
+    note: paused rate limit None | timer 1 2000ms | note u0/2: retry-scheduled 3 2000ms
+    note: lifted | start u0/3
+    note: said "u0 met the limit 3 times: the run ends and can be resumed" | END limit succeeded=0 failed=1 stopped=0 not_run=2
+    note u0/3: retry-requested 4 | note u1/0: retry-requested 1 | note u2/0: retry-requested 1 | start u0/4
+    start u1/1
+    "#);
+}
+
+#[test]
+fn without_pacing_a_limit_is_a_failure() {
+    let pacing = Pacing { enabled: false, ..Pacing::default() };
+    let mut schedule = Schedule::new(keys(2), Settings { pacing, ..settings(1) });
+    let told = play(&mut schedule, [Input::Begin, rejected(0, Some(9)), ended(0, 1, limited()), ended(1, 1, ok())]);
+    insta::assert_snapshot!(told, @r"
+    start u0/1
+
+    start u1/1
+    END partial succeeded=1 failed=1 stopped=0 not_run=0
+    ");
+}
+
+#[test]
+fn what_every_unit_would_fail_of_is_told_once() {
+    let mut schedule = Schedule::new(keys(4), settings(2));
+    let out = |cause| verdict(Outcome::Failed, cause);
+    let told = play(
+        &mut schedule,
+        [
+            Input::Begin,
+            ended(0, 1, out(Cause::Auth)),
+            ended(1, 1, ok()),
+            Input::RetryFailed,
+            ended(0, 2, ok()),
+            ended(2, 1, out(Cause::Model)),
+            ended(3, 1, ok()),
+        ],
+    );
+    insta::assert_snapshot!(told, @r#"
+    start u0/1 | start u1/1
+    note: said "no unit can run (login), so none is started any more: mend it, then retry"
+    END unusable succeeded=1 failed=1 stopped=0 not_run=2
+    note u0/1: retry-requested 2 | note u2/0: retry-requested 1 | note u3/0: retry-requested 1 | start u0/2 | start u2/1
+    start u3/1
+    note: said "no unit can run (model), so none is started any more: mend it, then retry"
+    END unusable succeeded=3 failed=1 stopped=0 not_run=0
+    "#);
+}
+
+#[test]
+fn a_unit_with_a_model_of_its_own_or_a_network_that_came_and_went_stops_nobody() {
+    let retry = RetryPolicy { max_retries: 0, ..RetryPolicy::default() };
+    let mut schedule = Schedule::new(keys(3), Settings { retry, ..settings(1) });
+    let amendment = Amendment { model: Some("opsu".into()), ..Amendment::default() };
+    let told = play(
+        &mut schedule,
+        [
+            Input::RetryRequested { unit: key(0), amendment: Some(amendment) },
+            Input::Begin,
+            ended(0, 1, verdict(Outcome::Failed, Cause::Model)),
+            ended(1, 1, ok()),
+            ended(2, 1, verdict(Outcome::Failed, Cause::Network)),
+        ],
+    );
+    insta::assert_snapshot!(told, @r"
+    note u0/0: retry-requested 1 (model opsu)
+    start u0/1 (model opsu)
+    start u1/1
+    start u2/1
+    END partial succeeded=1 failed=2 stopped=0 not_run=0
+    ");
+    let mut schedule = Schedule::new(keys(2), Settings { retry, ..settings(1) });
+    let told = play(&mut schedule, [Input::Begin, ended(0, 1, verdict(Outcome::Failed, Cause::Network))]);
+    insta::assert_snapshot!(told, @r#"
+    start u0/1
+    note: said "no unit can run (network), so none is started any more: mend it, then retry" | END unusable succeeded=0 failed=1 stopped=0 not_run=1
     "#);
 }
 

@@ -75,7 +75,7 @@ impl Tape {
             tool_failures: "strict".into(),
             ..RunPlanned::default()
         };
-        self.note(None, &Note::RunPlanned(plan))
+        self.note(None, &Note::RunPlanned(Box::new(plan)))
     }
 
     pub(crate) fn start(&mut self, unit: &str, attempt: u32) -> &mut Self {

@@ -111,7 +111,7 @@ fn continued() -> Tape {
         continues: Some(continues),
         ..RunPlanned::default()
     };
-    tape.note(None, &Note::RunPlanned(plan)).start("notion-c", 1).wait(200);
+    tape.note(None, &Note::RunPlanned(Box::new(plan))).start("notion-c", 1).wait(200);
     tape
 }
 

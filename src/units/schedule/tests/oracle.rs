@@ -9,6 +9,7 @@ use super::*;
 struct Naive {
     attempts: u32,
     retries: u32,
+    limited: u32,
     state: NaiveState,
     stop: Option<StopHow>,
     timer: Option<TimerId>,
@@ -33,6 +34,8 @@ struct Oracle {
     at_once: usize,
     abort: bool,
     max_retries: u32,
+    max_limited: u32,
+    cut: bool,
     paused: bool,
     halted: bool,
     over: bool,
@@ -51,7 +54,9 @@ impl Oracle {
         self.units.iter().all(|unit| unit.state == NaiveState::Over)
     }
 
-    fn halt(&mut self) {
+    /// `cut` by what no unit is to blame for.
+    fn halt(&mut self, cut: bool) {
+        self.cut = if self.halted { self.cut } else { cut };
         self.halted = true;
         for unit in &mut self.units {
             if matches!(unit.state, NaiveState::Queued | NaiveState::Waiting) {
@@ -66,7 +71,7 @@ impl Oracle {
             return;
         }
         unit.state = NaiveState::Queued;
-        unit.retries = 0;
+        (unit.retries, unit.limited) = (0, 0);
         if self.over {
             (self.over, self.halted) = (false, false);
         }
@@ -87,7 +92,7 @@ impl Oracle {
             Input::Ended { unit, attempt, verdict } => {
                 let Some(n) = index(unit).filter(|n| *n < self.units.len()) else { return };
                 let halted = self.halted;
-                let max = self.max_retries;
+                let (max, max_limited) = (self.max_retries, self.max_limited);
                 let unit = &mut self.units[n];
                 if !matches!(unit.state, NaiveState::Starting | NaiveState::Running) || unit.attempts != *attempt {
                     return;
@@ -99,12 +104,18 @@ impl Oracle {
                         unit.retries += 1;
                         NaiveState::Waiting
                     }
-                    Cause::UsageLimit { .. } if free => NaiveState::Queued,
+                    Cause::UsageLimit { .. } | Cause::RateLimited if free => {
+                        unit.limited += 1;
+                        if unit.limited < max_limited { NaiveState::Queued } else { NaiveState::Over }
+                    }
                     _ => NaiveState::Over,
                 };
                 unit.stop = None;
-                if free && unit.state == NaiveState::Over && self.abort {
-                    self.halt();
+                let over = free && unit.state == NaiveState::Over;
+                match verdict.cause {
+                    Cause::UsageLimit { .. } | Cause::RateLimited | Cause::Auth if over => self.halt(true),
+                    _ if over && self.abort => self.halt(false),
+                    _ => {}
                 }
             }
             Input::TimerFired(id) => {
@@ -120,8 +131,11 @@ impl Oracle {
                 }
             }
             Input::RetryFailed => {
+                let fails = |unit: &Naive| unit.state == NaiveState::Over && unit.last == Some(Outcome::Failed);
+                let all = self.halted && self.cut && self.units.iter().any(fails);
                 for n in 0..self.units.len() {
-                    if self.units[n].state == NaiveState::Over && self.units[n].last == Some(Outcome::Failed) {
+                    let untried = self.units[n].state == NaiveState::Over && self.units[n].last.is_none();
+                    if fails(&self.units[n]) || (all && untried) {
                         self.request(n);
                     }
                 }
@@ -139,14 +153,18 @@ impl Oracle {
             }
             Input::Drain | Input::StopAll | Input::KillAll => {
                 if !self.over {
-                    self.halt();
+                    self.halt(false);
                 }
             }
             Input::SlotsChanged { by } => {
                 let slots = i32::try_from(self.slots).unwrap() + by;
                 self.slots = usize::try_from(slots.clamp(1, 64)).unwrap();
             }
-            Input::Begin | Input::LimitObserved(_) | Input::LiftLimit => {}
+            Input::Begin
+            | Input::LimitObserved(_)
+            | Input::LiftLimit
+            | Input::Integrated { .. }
+            | Input::Saved { .. } => {}
         }
     }
 
@@ -172,6 +190,9 @@ impl Oracle {
                 Order::Note { note: Note::LimitPaused { .. }, .. } => self.paused = true,
                 Order::Note { note: Note::LimitLifted, .. } => self.paused = false,
                 Order::Note { .. } => {}
+                Order::Integrate { .. } | Order::Save { .. } => {
+                    return Err(TestCaseError::fail("there are no patches"));
+                }
                 Order::Stop { unit, attempt, how } => {
                     let known = self.units.iter_mut().enumerate().find(|(n, _)| key(*n) == *unit).map(|(_, unit)| unit);
                     let known = known.ok_or_else(|| TestCaseError::fail("stops an unknown unit"))?;
@@ -210,7 +231,7 @@ impl Oracle {
 
 /// Something to do next, to be turned into an input that fits the moment.
 #[derive(Clone, Debug)]
-enum Move {
+pub(super) enum Move {
     Ready(usize),
     End(usize, u8),
     Fire(u64),
@@ -224,10 +245,10 @@ enum Move {
     Stray(usize, u32),
 }
 
-fn moves() -> impl Strategy<Value = Vec<Move>> {
+pub(super) fn moves() -> impl Strategy<Value = Vec<Move>> {
     let one = prop_oneof![
         6 => any::<usize>().prop_map(Move::Ready),
-        12 => (any::<usize>(), 0..8u8).prop_map(|(n, how)| Move::End(n, how)),
+        12 => (any::<usize>(), 0..10u8).prop_map(|(n, how)| Move::End(n, how)),
         4 => (0..40u64).prop_map(Move::Fire),
         3 => (0..8usize).prop_map(Move::Retry),
         1 => Just(Move::RetryFailed),
@@ -247,11 +268,13 @@ fn judged(how: u8) -> Verdict {
         3 => bad(),
         4 | 5 => busy(),
         6 => limited(),
+        8 => verdict(Outcome::Failed, Cause::RateLimited),
+        9 => verdict(Outcome::Failed, Cause::Auth),
         _ => verdict(Outcome::Stopped, Cause::Cancelled),
     }
 }
 
-fn input_for(schedule: &Schedule, step: &Move) -> Option<Input> {
+pub(super) fn input_for(schedule: &Schedule, step: &Move) -> Option<Input> {
     let flying: Vec<(UnitKey, u32)> = schedule.in_flight().map(|(unit, attempt)| (unit.clone(), attempt)).collect();
     let pick = |n: usize| flying.get(n % flying.len().max(1)).cloned();
     Some(match step {
@@ -280,13 +303,19 @@ proptest! {
     #[test]
     fn the_schedule_agrees_with_the_oracle(
         count in 0..7usize, slots in 0..4u32, at_once in 0..3u32, max_retries in 0..3u32, abort in any::<bool>(),
-        steps in moves(),
+        max_limited in 1..4u32, steps in moves(),
     ) {
         let retry = RetryPolicy { max_retries, ..RetryPolicy::default() };
         let failure_mode = if abort { FailureMode::Abort } else { FailureMode::Continue };
         let mut schedule = Schedule::new(
             keys(count),
-            Settings { starting_at_once: at_once, failure_mode, retry, ..settings(slots) },
+            Settings {
+                starting_at_once: at_once,
+                failure_mode,
+                retry,
+                pacing: Pacing { max_attempts: max_limited, ..Pacing::default() },
+                ..settings(slots)
+            },
         );
         let mut oracle = Oracle {
             units: vec![Naive::default(); count],
@@ -294,6 +323,8 @@ proptest! {
             at_once: at_once.max(1) as usize,
             abort,
             max_retries,
+            max_limited,
+            cut: false,
             paused: false,
             halted: false,
             over: false,
@@ -353,6 +384,9 @@ proptest! {
                     }
                     Order::SetTimer { id, .. } => pending.push(id),
                     Order::End(_) => ends += 1,
+                    Order::Integrate { .. } | Order::Save { .. } => {
+                        return Err(TestCaseError::fail("there are no patches"));
+                    }
                     Order::Stop { .. } | Order::Note { .. } => {}
                 }
             }
