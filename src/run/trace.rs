@@ -12,7 +12,7 @@ use crate::{
     decode::{self, Kind, Usage},
     tape::{
         Body, Entry, Header, Millis, Note, UnitKey,
-        note::{AttemptEnded, Cause, Outcome, RunEnded, RunPlanned},
+        note::{AttemptEnded, Cause, Integration, Outcome, PatchIntegrated, RunEnded, RunPlanned},
     },
 };
 
@@ -128,7 +128,7 @@ impl Trace {
         match (note, lane) {
             (Note::RunPlanned(planned), _) => self.planned(at, planned, out),
             (Note::RunEnded(ended), _) => self.ended(at, ended, out),
-            (Note::LimitPaused { until, limit }, _) => {
+            (Note::LimitPaused { until, limit, .. }, _) => {
                 let remaining = until.map(|until| until.since(at).0);
                 let data = json!({
                     "provider": "claude-subscription", "rateLimitType": limit,
@@ -159,6 +159,24 @@ impl Trace {
                 let event = Event::new(TraceLevel::Debug, "integration", "patch_accepted", data);
                 self.of_unit(at, unit, &event, out);
             }
+            (Note::PatchWritten(patch), Some((unit, _))) => {
+                let data = json!({"unitKey": unit, "patchPath": patch.path, "touchedPaths": patch.paths});
+                self.of_unit(at, unit, &work(TraceLevel::Debug, "work_unit_patch_collected", data), out);
+            }
+            (Note::Integrating(integrating), _) => {
+                let data = json!({"ingestionBaseSha": integrating.onto, "patchCount": integrating.units.len()});
+                self.of_run(at, &Event::new(TraceLevel::Debug, "integration", "integration_started", data), out);
+            }
+            (Note::PatchIntegrated(integrated), Some((unit, _))) => self.integrated(at, unit, integrated, out),
+            (Note::Saved(saved), _) => {
+                let data = json!({"commitSha": saved.commit, "branch": saved.branch, "touchedPaths": saved.paths});
+                self.of_run(at, &Event::new(TraceLevel::Info, "squash", "squash_finished", data), out);
+            }
+            (Note::SaveFailed(failed), _) => {
+                let mut event = Event::new(TraceLevel::Error, "squash", "squash_failed", Value::Null);
+                event.error = Some(("Error", &failed.reason));
+                self.of_run(at, &event, out);
+            }
             (Note::ToolFailed { tool, tool_use_id, message }, Some((unit, _))) => {
                 let data = json!({"unitKey": unit, "toolName": tool, "toolCallId": tool_use_id});
                 let mut event = work(TraceLevel::Trace, "tool_call_failed", data);
@@ -186,10 +204,10 @@ impl Trace {
     }
 
     fn ended(&mut self, at: Millis, ended: &RunEnded, out: &mut Vec<u8>) {
-        let RunEnded { outcome, succeeded, budget, failed, stopped, not_run, reused } = ended;
+        let RunEnded { outcome, succeeded, budget, failed, stopped, not_run, unsaved, reused } = ended;
         let data = json!({
             "outcome": outcome, "succeeded": succeeded, "budget": budget, "failed": failed, "stopped": stopped,
-            "notRun": not_run, "reused": reused,
+            "notRun": not_run, "unsaved": unsaved, "reused": reused,
         });
         let (level, name) = if outcome == "error" {
             (TraceLevel::Error, "ingest_failed")
@@ -239,6 +257,22 @@ impl Trace {
         }
         let data = json!({"unitKey": unit, "outcome": "success", "attempt": attempt});
         self.of_unit(at, unit, &work(TraceLevel::Trace, "work_unit_child_cleanup", data), out);
+    }
+
+    fn integrated(&self, at: Millis, unit: &UnitKey, integrated: &PatchIntegrated, out: &mut Vec<u8>) {
+        let (level, name) = match integrated.result {
+            Integration::Accepted => (TraceLevel::Debug, "patch_accepted"),
+            Integration::Noop => (TraceLevel::Debug, "patch_noop_accepted"),
+            Integration::TextualConflict => (TraceLevel::Error, "patch_textual_conflict"),
+            Integration::SemanticConflict => (TraceLevel::Error, "patch_semantic_conflict"),
+            Integration::Policy => (TraceLevel::Error, "patch_policy_rejected"),
+        };
+        let mut data = json!({"unitKey": unit, "touchedPaths": integrated.paths});
+        match &integrated.verdict {
+            Some(verdict) => data["reason"] = verdict.reason.as_str().into(),
+            None => data["commitSha"] = json!(integrated.commit),
+        }
+        self.of_unit(at, unit, &Event::new(level, "integration", name, data), out);
     }
 
     /// Connections and adapters of the plan. KTX has a job for each; what is of the run is of all of them.

@@ -42,7 +42,7 @@ impl Steps {
             {
                 (*at, UnitKey::from(*unit), Step::Call)
             }
-            Emitted::Unit { .. } | Emitted::Event { .. } | Emitted::Run { .. } => return,
+            Emitted::Unit { .. } | Emitted::Event { .. } | Emitted::Patch { .. } | Emitted::Run { .. } => return,
         };
         // A held call resumes the same attempt; it did not start anew.
         self.0.push(step);
@@ -69,7 +69,11 @@ fn replay(
     let status = match report.outcome {
         RunOutcome::Running => "running",
         RunOutcome::Done | RunOutcome::Partial => "done",
-        RunOutcome::Error | RunOutcome::Limit | RunOutcome::Stopped | RunOutcome::Interrupted => "error",
+        RunOutcome::Error
+        | RunOutcome::Unusable
+        | RunOutcome::Limit
+        | RunOutcome::Stopped
+        | RunOutcome::Interrupted => "error",
     };
     let errors = units.iter().filter(|unit| !unit.is_good()).filter_map(|unit| {
         let reason = unit.reason.as_deref()?;
@@ -152,8 +156,9 @@ fn events(report: &Report, adapter: Option<&str>, units: &[&UnitReport], steps: 
     if report.outcome != RunOutcome::Running {
         let saved: Vec<MemoryAction> = units.iter().flat_map(|unit| unit.actions()).collect();
         let count = |target| saved.iter().filter(|action| action.target == target).count();
+        let commit = report.saved.as_ref().and_then(|saved| saved.commit.as_deref());
         let (wiki, sl) = (count(Target::Wiki), count(Target::Sl));
-        push(report.duration, json!({"type": "saved", "commitSha": null, "wikiCount": wiki, "slCount": sl}));
+        push(report.duration, json!({"type": "saved", "commitSha": commit, "wikiCount": wiki, "slCount": sl}));
     }
     events
 }

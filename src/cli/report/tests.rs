@@ -230,6 +230,9 @@ fn hostile(text: &str, saved: bool) -> UnitReport {
         unmapped: vec![Unmapped { raw_path: own(), reason: own(), detail: Some(own()), fallback: own() }],
         transcript: Some(own()),
         fatal_failures: None,
+        patch: None,
+        integration: None,
+        unsaved: false,
     };
     let planned = PlannedUnit {
         unit: text.into(),

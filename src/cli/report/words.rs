@@ -69,6 +69,12 @@ pub(super) fn outcome(report: &Report) -> String {
     if spent == 0 { word.to_owned() } else { format!("{word}, {} out of budget", counted(spent, "unit")) }
 }
 
+/// The commit that has everything, as people write it, and its branch.
+pub(super) fn commit(report: &Report) -> Option<(&str, Option<&str>)> {
+    let saved = report.saved.as_deref()?;
+    Some((saved.short()?, saved.branch.as_deref()))
+}
+
 /// When it began, to the second.
 pub(super) fn began(report: &Report) -> Option<String> {
     report.started_at.map(|at| format!("{at:.0}"))

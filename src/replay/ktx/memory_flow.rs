@@ -4,13 +4,13 @@ use std::{collections::HashMap, fs::File, io};
 
 use jiff::Timestamp;
 use serde::{Deserialize, de::IgnoredAny};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Tape, Times};
 use crate::{
     replay::{lines::read_range, times},
     tape::{
-        Millis, Note,
+        Body, Millis, Note,
         note::{
             AttemptEnded, AttemptStarted, Cause, Level, Outcome, PlannedUnit, RunEnded, RunPlanned, StopReason,
             Verdict, Work,
@@ -96,7 +96,7 @@ impl<'a> Rewriting<'a> {
         });
         let planned =
             RunPlanned { units: units.collect(), concurrency: most_at_once(replays), ..RunPlanned::default() };
-        self.tape.note(self.now, None, &Note::RunPlanned(planned))
+        self.tape.note(self.now, None, &Note::RunPlanned(Box::new(planned)))
     }
 
     fn replay(&mut self, replay: &Value) -> io::Result<()> {
@@ -143,7 +143,7 @@ impl<'a> Rewriting<'a> {
                 self.waiting = true;
                 let until = Millis(self.now.0.saturating_add(number(event, "remainingMs")));
                 let limit = event.get("rateLimitType").and_then(Value::as_str).unwrap_or("rate limit").to_owned();
-                self.tape.note(self.now, None, &Note::LimitPaused { until: Some(until), limit })
+                self.tape.note(self.now, None, &Note::LimitPaused { until: Some(until), limit, wait_ms: None })
             }
             "stage_progress" if event["transient"] == true => Ok(()),
             _ => {
@@ -189,7 +189,12 @@ impl<'a> Rewriting<'a> {
         let lane = Some((unit, *attempt));
         let actions = self.actions.remove(unit).unwrap_or_default();
         let reason = event.get("reason").and_then(Value::as_str);
-        let verdict = verdict(text(event, "status") == "success", reason);
+        let success = text(event, "status") == "success";
+        let verdict = verdict(success, reason);
+        // What an agent would have said last: everything else that shows an end waits for it.
+        let subtype = if success { "success" } else { "error_during_execution" };
+        let last = json!({"type": "result", "subtype": subtype, "is_error": !success, "result": verdict.reason});
+        self.tape.entry(self.now, lane, Body::Out(last.to_string().as_bytes()))?;
         let ended = AttemptEnded {
             verdict,
             tool_failures: 0,

@@ -1,6 +1,6 @@
 //! A KTX tool transcript: one line a call. Each becomes the call and its result, in the order of their times.
 
-use std::{collections::HashMap, fs::File, io};
+use std::{collections::HashSet, fs::File, io};
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -12,7 +12,7 @@ use crate::{
         lines::{Lines, Next, Split, read_range},
         times,
     },
-    tape::{Body, Millis, note::Level},
+    tape::{Body, Millis, Note, note::Level},
 };
 
 /// Writes whose `success: false` KTX counts as failures.
@@ -68,7 +68,8 @@ pub(super) fn rewrite(file: &File, length: u64, tape: &mut Tape) -> io::Result<T
     // Calls that run side by side are written when they end; their times say when they began.
     moments.sort_by_key(|moment| (moment.at, moment.line, moment.is_end));
     let first = moments.first().map_or(0, |moment| moment.at);
-    let mut ends = HashMap::new();
+    let mut begun = HashSet::new();
+    let mut last = Millis(0);
     for (step, moment) in moments.iter().enumerate() {
         let bytes = read_range(file, moment.offset, moment.length)?;
         let at = if has_times { moment.at - first } else { i64::try_from(step).unwrap_or(0) * 100 };
@@ -77,15 +78,17 @@ pub(super) fn rewrite(file: &File, length: u64, tape: &mut Tape) -> io::Result<T
             Ok(call) => {
                 let lane = (call.wu_key.as_str(), call.attempt.unwrap_or(1).max(1));
                 let id = call.tool_call_id.clone().unwrap_or_else(|| format!("ktx-{}", moment.line));
+                if begun.insert((call.wu_key.clone(), lane.1)) {
+                    tape.note(at, Some(lane), &Note::AttemptStarted(Box::default()))?;
+                }
                 let line = if moment.is_end { result(&call, &id) } else { started(&call, &id) };
                 tape.entry(at, Some(lane), Body::Out(line.to_string().as_bytes()))?;
-                ends.insert(call.wu_key.clone(), at);
+                last = at;
             }
             Err(_) if moment.is_end => {}
             Err(_) => tape.entry(at, None, Body::Raw(bytes.into()))?,
         }
     }
-    let last = ends.values().max().copied().unwrap_or_default();
     let text = "a KTX transcript holds tool calls only: how its units ended is not in it".to_owned();
     tape.say(last, None, Level::Info, text)?;
     let began = has_times.then(|| Timestamp::from_millisecond(first).ok()).flatten();
