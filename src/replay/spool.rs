@@ -55,7 +55,9 @@ pub(super) fn stream(
     let broken = Broken::default();
     let mut head = Vec::new();
     let mut chunk = vec![0; CHUNK];
-    while memchr::memchr(b'\n', &head).is_none() && head.len() < (16 << 20) {
+    // A document over several lines is only known for what it is when all of it is there.
+    let is_open = |head: &[u8]| memchr::memchr(b'\n', head).is_none() || detect::may_be_document(head);
+    while is_open(&head) && head.len() < (16 << 20) {
         let count = read(&mut input, &mut chunk).map_err(failed)?;
         if count == 0 {
             finished.store(true, Ordering::Release);
