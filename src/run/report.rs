@@ -22,7 +22,7 @@ use crate::{
     tape::{
         Header, Millis, UnitKey,
         note::{
-            Integration, Level, PatchWritten, PlannedUnit, RunPlanned, Saved, Verdict,
+            Integration, Level, PatchWritten, PlannedUnit, RunPlanned, Saved, SourceRead, Verdict,
             work::{MemoryAction, Unmapped},
         },
     },
@@ -65,6 +65,8 @@ pub struct Report {
     pub totals: Totals,
     /// Warnings and errors of the run itself, and how many more there were.
     pub remarks: (Vec<(Millis, String)>, usize),
+    /// Its sources, as it found them.
+    pub sources: Vec<Arc<SourceRead>>,
     /// The commit that has everything that was taken.
     pub saved: Option<Arc<Saved>>,
     /// Why what was taken is not on the branch.
@@ -246,6 +248,7 @@ impl Gathering {
             totals: totals(&units),
             units,
             remarks: remarks(story),
+            sources: state.sources.clone(),
             saved: state.saved.clone(),
             unsaved: state.unsaved.clone(),
             lost: state.lost,
@@ -465,6 +468,14 @@ impl Report {
         self.units.retain(|unit| is_of(Some(unit)));
         self.totals = totals(&self.units);
         Ok(self)
+    }
+
+    /// How a source was found.
+    pub fn source(&self, connection: Option<&str>, adapter: Option<&str>) -> Option<&SourceRead> {
+        let is_of = |read: &&Arc<SourceRead>| {
+            Some(read.connection.as_str()) == connection && Some(read.adapter.as_str()) == adapter
+        };
+        self.sources.iter().rev().find(is_of).map(Arc::as_ref)
     }
 
     /// A script played the model.

@@ -12,7 +12,7 @@ use crate::{
     decode::{self, Kind, Usage},
     tape::{
         Body, Entry, Header, Millis, Note, UnitKey,
-        note::{AttemptEnded, Cause, Integration, Outcome, PatchIntegrated, RunEnded, RunPlanned},
+        note::{AttemptEnded, Cause, DiffCounts, Integration, Outcome, PatchIntegrated, RunEnded, RunPlanned},
     },
 };
 
@@ -127,6 +127,14 @@ impl Trace {
     fn note(&mut self, at: Millis, lane: Option<&(UnitKey, u32)>, note: &Note, out: &mut Vec<u8>) {
         match (note, lane) {
             (Note::RunPlanned(planned), _) => self.planned(at, planned, out),
+            (Note::SourceRead(read), _) => {
+                let DiffCounts { added, modified, deleted, unchanged } = read.diff;
+                let diff = json!({"added": added, "modified": modified, "deleted": deleted, "unchanged": unchanged});
+                let count = added.saturating_add(modified).saturating_add(unchanged);
+                let data = json!({"stagedDir": read.staged, "rawFileCount": count, "diffSummary": diff});
+                let event = Event::new(TraceLevel::Debug, "snapshot", "input_snapshot", data);
+                self.write(at, &read.connection, &read.adapter, &event, out);
+            }
             (Note::RunEnded(ended), _) => self.ended(at, ended, out),
             (Note::LimitPaused { until, limit, .. }, _) => {
                 let remaining = until.map(|until| until.since(at).0);

@@ -13,6 +13,7 @@ mod reports;
 mod resume;
 mod tools;
 mod watch;
+mod whole;
 
 use self::place::Place;
 
@@ -155,9 +156,11 @@ fn a_plan_is_a_table_for_people_and_objects_for_programs() {
     place.notes(&["one", "two"]);
     let table = place.run(&["plan"]);
     insta::assert_snapshot!(table.done(), @r"
-    docs-one    1 file   every run takes all files of its sources
-    docs-two    1 file   every run takes all files of its sources
+    docs-one    1 file        6 B  ?                   new
+    docs-two    1 file        6 B  ?                   new
+    notes +2/~0/-0/=0
     no model is set (Claude Code's own choice)
+    forecast: ?
     2 units planned
     ");
     let objects = place.run(&["plan", "--ui", "json", "--only", "*-two"]);
@@ -165,7 +168,10 @@ fn a_plan_is_a_table_for_people_and_objects_for_programs() {
     assert_eq!(object["unit"], "docs-two");
     assert_eq!(object["rawFiles"], serde_json::json!(["two.md"]));
     let keys: Vec<&String> = object.as_object().unwrap().keys().collect();
-    assert_eq!(keys, ["unit", "connection", "adapter", "rawFiles", "dependencyPaths", "why", "model"]);
+    assert_eq!(
+        keys,
+        ["unit", "connection", "adapter", "rawFiles", "dependencyPaths", "why", "model", "bytes", "forecast"]
+    );
     assert_eq!(place.run(&["plan", "--ui", "none"]).done(), "");
 }
 

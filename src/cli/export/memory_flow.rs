@@ -13,7 +13,10 @@ use crate::{
     },
     tape::{
         Millis, UnitKey,
-        note::work::{MemoryAction, Target},
+        note::{
+            DiffCounts,
+            work::{MemoryAction, Target},
+        },
     },
 };
 
@@ -93,7 +96,7 @@ fn replay(
         "sourceDir": null,
         "syncId": report.sync_id().unwrap_or_else(|| "?".into()),
         "errors": errors.collect::<Vec<_>>(),
-        "events": events(report, adapter, units, steps),
+        "events": events(report, connection, adapter, units, steps),
         "plannedWorkUnits": units.iter().map(|unit| planned(unit)).collect::<Vec<_>>(),
         "details": {
             "actions": units.iter().flat_map(|unit| actions(unit)).collect::<Vec<_>>(),
@@ -113,7 +116,13 @@ fn planned(unit: &UnitReport) -> Value {
     })
 }
 
-fn events(report: &Report, adapter: Option<&str>, units: &[&UnitReport], steps: &Steps) -> Vec<Value> {
+fn events(
+    report: &Report,
+    connection: Option<&str>,
+    adapter: Option<&str>,
+    units: &[&UnitReport],
+    steps: &Steps,
+) -> Vec<Value> {
     let mut events = Vec::new();
     let mut push = |at: Millis, mut event: Value| {
         if let Some(time) = report.time(at) {
@@ -127,10 +136,18 @@ fn events(report: &Report, adapter: Option<&str>, units: &[&UnitReport], steps: 
         let acquired =
             json!({"type": "source_acquired", "adapter": adapter, "trigger": "manual_resync", "fileCount": files});
         push(Millis(0), acquired);
+        if let Some(source) = report.source(connection, Some(adapter)) {
+            let DiffCounts { added, modified, deleted, unchanged } = source.diff;
+            let diff = json!({
+                "type": "diff_computed", "added": added, "modified": modified, "deleted": deleted, "unchanged": unchanged,
+            });
+            push(Millis(0), diff);
+        }
         let count = units.len();
+        let evictions = report.source(connection, Some(adapter)).map_or(0, |source| source.deleted.len());
         push(
             Millis(0),
-            json!({"type": "chunks_planned", "chunkCount": count, "workUnitCount": count, "evictionCount": 0}),
+            json!({"type": "chunks_planned", "chunkCount": count, "workUnitCount": count, "evictionCount": evictions}),
         );
     }
     let mut calls = vec![0_u64; units.len()];

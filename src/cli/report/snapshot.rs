@@ -15,7 +15,7 @@ use crate::{
         state::{Tokens, UnitStatus},
     },
     tape::note::{
-        Integration,
+        DiffCounts, Integration, SourceRead,
         work::{Change, MemoryAction, Target},
     },
 };
@@ -80,7 +80,8 @@ fn snapshot(
         body.insert("status".into(), status.into());
     }
     body.insert("syncId".into(), report.sync_id().unwrap_or_else(|| "?".into()).into());
-    body.insert("diffSummary".into(), diff(units));
+    let source = report.source(connection, adapter);
+    body.insert("diffSummary".into(), diff(source, units));
     body.insert("commitSha".into(), json!(report.saved.as_ref().and_then(|saved| saved.commit.as_deref())));
     if let (Some(job), true) = (job, traced) {
         body.insert("tracePath".into(), trace::path(job).into());
@@ -100,9 +101,8 @@ fn snapshot(
         body.insert(empty.into(), json!([]));
     }
     body.insert("unmappedFallbacks".into(), unmapped(units));
-    for empty in ["evictionInputs", "unresolvedCards"] {
-        body.insert(empty.into(), json!([]));
-    }
+    body.insert("evictionInputs".into(), json!(source.map(|source| source.deleted.as_slice()).unwrap_or_default()));
+    body.insert("unresolvedCards".into(), json!([]));
     for unknown in ["supersededBy", "overrideOf"] {
         body.insert(unknown.into(), Value::Null);
     }
@@ -152,8 +152,13 @@ fn created(report: &Report) -> String {
     report.time(report.duration).or(report.started_at).map_or_else(|| "?".into(), |at| format!("{at:.3}"))
 }
 
-/// Every run takes all files of its sources: nothing was there before, as far as it is concerned.
-fn diff(units: &[&UnitReport]) -> Value {
+/// How the files stood against what earlier runs processed. Runs of older programs knew no earlier ones: to them, all was
+/// new.
+fn diff(source: Option<&SourceRead>, units: &[&UnitReport]) -> Value {
+    if let Some(source) = source {
+        let DiffCounts { added, modified, deleted, unchanged } = source.diff;
+        return json!({"added": added, "modified": modified, "deleted": deleted, "unchanged": unchanged});
+    }
     let planned = units.iter().filter_map(|unit| unit.planned.as_ref());
     let files: BTreeSet<&String> = planned.flat_map(|planned| &planned.raw_files).collect();
     json!({"added": files.len(), "modified": 0, "deleted": 0, "unchanged": 0})
