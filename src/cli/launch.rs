@@ -168,6 +168,7 @@ pub fn launch(global: &Global, mut launch: Launch) -> Result<Outcome, Failure> {
     let project = Arc::new(launch.project);
     // The lock is held until the run is over.
     let Prepared { lock: _lock, branch } = launch.ground;
+    let diff = launch.planned.diff().to_string();
     let (units, agent, terms) = (launch.planned.units, launch.agent, launch.terms);
     let locks = Locks::new(stage.runs.root().join("locks"));
     stage.perform(now, schedule, &plan, |recorder, holds, directory| {
@@ -175,7 +176,7 @@ pub fn launch(global: &Global, mut launch: Launch) -> Result<Outcome, Failure> {
             Some((repository, head)) => Ground::Worktrees(Worktrees::new(repository, &job.id, &head.commit)),
             None => Ground::Overlay(directory.join("work")),
         };
-        Attempts::new(project, &units, job, ground, agent, terms, recorder, holds, locks)
+        Attempts::new(project, &units, diff, job, ground, agent, terms, recorder, holds, locks)
     })
 }
 

@@ -81,6 +81,8 @@ pub struct UnitRow {
     pub status: String,
     /// Number of attempts.
     pub attempts: u64,
+    /// It succeeded, and what it wrote never reached the project.
+    pub unsaved: bool,
 }
 
 /// An attempt.
@@ -228,6 +230,7 @@ fn unit_row(unit: &crate::run::state::Unit) -> UnitRow {
         adapter: unit.planned.as_ref().map(|planned| planned.adapter.clone()),
         status: unit.status.word().to_owned(),
         attempts: unit.attempts.len() as u64,
+        unsaved: files::is_unsaved(unit),
     }
 }
 

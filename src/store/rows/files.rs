@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::{
-    run::state::{RunState, Unit, UnitStatus},
+    run::state::{Attempt, RunState, Unit, UnitStatus},
     tape::note::SourceRead,
 };
 
@@ -58,11 +58,11 @@ pub(super) fn rows(state: &RunState) -> Vec<FileRow> {
         for unit in &units {
             for path in unit.planned.iter().flat_map(|planned| &planned.raw_files) {
                 let state = owners.entry(path).or_insert(FileState::Processed);
-                *state = worse(*state, became(unit.status));
+                *state = worse(*state, became(unit));
             }
         }
         // As in KTX: a file that no unit is made of counts once everything around it succeeded.
-        let all = units.iter().map(|unit| became(unit.status)).reduce(worse);
+        let all = units.iter().map(|unit| became(unit)).reduce(worse);
         let loose = match all {
             Some(FileState::Processed) if source.complete => FileState::Processed,
             _ => FileState::Open,
@@ -95,8 +95,10 @@ fn is_of(unit: &Unit, source: &SourceRead) -> bool {
         .is_some_and(|planned| planned.connection == source.connection && planned.adapter == source.adapter)
 }
 
-fn became(status: UnitStatus) -> FileState {
-    match status {
+fn became(unit: &Unit) -> FileState {
+    match unit.status {
+        // A success that was never put into the project is none that the next plan may count on.
+        _ if is_unsaved(unit) => FileState::Open,
         UnitStatus::Succeeded | UnitStatus::Budget | UnitStatus::Reused => FileState::Processed,
         UnitStatus::Failed => FileState::Failed,
         UnitStatus::Queued
@@ -106,6 +108,12 @@ fn became(status: UnitStatus) -> FileState {
         | UnitStatus::Stopped
         | UnitStatus::Interrupted => FileState::Open,
     }
+}
+
+/// Whether a unit succeeded and what it wrote never reached the project.
+pub(super) fn is_unsaved(unit: &Unit) -> bool {
+    let succeeded = matches!(unit.status, UnitStatus::Succeeded | UnitStatus::Budget);
+    succeeded && unit.latest().is_some_and(Attempt::is_unsaved)
 }
 
 fn worse(a: FileState, b: FileState) -> FileState {
