@@ -30,6 +30,7 @@ pub mod lock;
 pub mod plan;
 pub mod project;
 pub mod prompt;
+pub mod reconcile;
 pub mod repository;
 pub mod source;
 pub mod stage;

@@ -177,6 +177,9 @@ pub struct RunArgs {
     /// Units at once, instead of the project's
     #[arg(long, value_name = "N")]
     pub concurrency: Option<u32>,
+    /// Commit what the units of a git project wrote without a pass that puts it together
+    #[arg(long)]
+    pub no_reconcile: bool,
     /// How they run.
     #[command(flatten)]
     pub terms: TermArgs,

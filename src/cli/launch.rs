@@ -112,6 +112,7 @@ impl Launch {
         };
         Schedule::new(self.planned.units.iter().map(|unit| unit.planned.unit.clone()).collect(), settings)
             .reusing(resume::reused(self.continues.as_ref()))
+            .with_patches_of(resume::patches(self.continues.as_ref()).map(|(unit, _)| unit))
     }
 
     fn plan_notes(&self, job: &Job) -> Vec<Note> {
@@ -169,14 +170,15 @@ pub fn launch(global: &Global, mut launch: Launch) -> Result<Outcome, Failure> {
     // The lock is held until the run is over.
     let Prepared { lock: _lock, branch } = launch.ground;
     let diff = launch.planned.diff().to_string();
-    let (units, agent, terms) = (launch.planned.units, launch.agent, launch.terms);
+    let (units, agent, terms, continues) = (launch.planned.units, launch.agent, launch.terms, launch.continues);
     let locks = Locks::new(stage.runs.root().join("locks"));
     stage.perform(now, schedule, &plan, |recorder, holds, directory| {
         let ground = match branch {
             Some((repository, head)) => Ground::Worktrees(Worktrees::new(repository, &job.id, &head.commit)),
             None => Ground::Overlay(directory.join("work")),
         };
-        Attempts::new(project, &units, diff, job, ground, agent, terms, recorder, holds, locks)
+        let attempts = Attempts::new(project, &units, diff, job, ground, agent, terms, recorder, holds, locks);
+        attempts.taking_over(resume::patches(continues.as_ref()))
     })
 }
 

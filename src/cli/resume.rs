@@ -50,9 +50,9 @@ impl Taken {
         reused(self.continues.as_ref())
     }
 
-    /// True when no unit is left to be run.
+    /// True when no unit is left to be run, and nothing to be put on the branch.
     pub fn is_done(&self) -> bool {
-        self.reused().count() == self.planned.units.len()
+        self.reused().count() == self.planned.units.len() && patches(self.continues.as_ref()).next().is_none()
     }
 }
 
@@ -60,6 +60,12 @@ impl Taken {
 pub fn reused(continues: Option<&Continues>) -> impl Iterator<Item = &UnitKey> {
     let units = continues.into_iter().flat_map(|continues| &continues.units);
     units.filter(|(_, earlier)| earlier.reused.is_some()).map(|(unit, _)| unit)
+}
+
+/// Patches of those units that are not on the branch yet, relative to the project.
+pub fn patches(continues: Option<&Continues>) -> impl Iterator<Item = (&UnitKey, &str)> {
+    let units = continues.into_iter().flat_map(|continues| &continues.units);
+    units.filter_map(|(unit, earlier)| Some((unit, earlier.reused.as_ref()?.patch.as_deref()?)))
 }
 
 /// Plans what `select` asks for, `model` being what units would be run with.
@@ -135,6 +141,9 @@ fn resume(
         let mut earlier = before.earlier(then);
         unit.planned.why = match choose(&past, now.as_ref()) {
             Choice::Run(why) => why,
+            Choice::Reuse(reused) if reused.patch.as_ref().is_some_and(|patch| !project.root.join(patch).is_file()) => {
+                format!("succeeded in run {}, but its patch is gone", past.run.short())
+            }
             Choice::Reuse(reused) => {
                 if let Some(earlier) = &mut earlier {
                     (earlier.run, earlier.reused) = (past.run, Some(reused));

@@ -14,6 +14,7 @@ use super::{
     database,
     diff::{Baseline, DiffSet, Forced, why},
     project::{Connection, Project},
+    reconcile::Stage,
     source::{self, Adapter, Chunk, Fingerprint, Origin, Tree, memo, print, slug},
 };
 use crate::tape::{
@@ -69,6 +70,8 @@ pub struct WorkUnit {
     pub notes: Option<String>,
     /// Directory that the paths are relative to, absolute.
     pub source_root: PathBuf,
+    /// What the other units wrote, where putting that together is what this one is for.
+    pub stage: Option<Arc<Stage>>,
 }
 
 /// A connection as the plan found it.
@@ -307,6 +310,7 @@ fn work_unit(chunk: Chunk, connection: &str, adapter: &str, tree: &Tree, why: St
         peer_file_index: chunk.peer_file_index,
         notes: chunk.notes,
         source_root: tree.root.clone(),
+        stage: None,
     }
 }
 

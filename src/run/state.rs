@@ -4,7 +4,7 @@
 //! attempt, which only ever grow; a moment in the past is the same rows seen up to a cutoff. Bodies stay where they
 //! are: a row holds positions, and whoever shows it reads the line again.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::chronicle::{Mark, Marks};
 use crate::tape::{
@@ -48,8 +48,21 @@ pub struct RunState {
     pub saved: Option<Arc<Saved>>,
     /// Why what was taken last is not on the branch.
     pub unsaved: Option<Arc<str>>,
+    /// What became of patches that an earlier run left.
+    pub taken_over: BTreeMap<UnitKey, TakenOver>,
     /// The end, if it is on the tape.
     pub ended: Option<RunEnded>,
+}
+
+/// The patch of a unit that an earlier run did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakenOver {
+    /// What became of it.
+    pub result: Integration,
+    /// Why it was not taken.
+    pub reason: Option<Arc<str>>,
+    /// It is on the branch.
+    pub saved: bool,
 }
 
 impl RunState {

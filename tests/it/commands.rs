@@ -13,6 +13,7 @@ mod reports;
 mod resume;
 mod tools;
 mod watch;
+mod whole;
 
 use self::place::Place;
 
