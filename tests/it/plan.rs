@@ -252,7 +252,7 @@ fn the_commit_of_an_ingest_holds_the_raw_files_that_it_is_made_of() {
     assert_eq!(git(&place, &["status", "--porcelain", "--untracked-files=no"]), "");
 
     place.write("notes/good.md", "# good, and more\n");
-    run(&place, &writes("docs-good", "good"), &[]).done();
+    run(&place, &writes("docs-good", "more"), &[]).done();
     let subject = git(&place, &["log", "-1", "--format=%s"]);
     assert!(subject.trim_end().ends_with(" diff=+0/~1/-0/=1"), "{subject}");
     let files = git(&place, &["diff", "--name-only", "HEAD^", "HEAD"]);
@@ -271,8 +271,8 @@ fn a_success_that_never_reached_the_project_is_planned_again() {
     let script = writes("docs-a", "page") + "[[part]]\nunit = \"docs-b\"\nsteps = [{ say = \"now\" }, \"hang\"]\n";
     let claude = place.player(&script);
     let mut running = place.start(place.command(&["run", "--ui", "lines", "--claude-bin", claude.to_str().unwrap()]));
-    running.wait_for("stdout", "docs-a#1");
-    running.wait_for("stdout", "docs-b#1               ● session");
+    running.wait_for("stdout", "docs-a#1                 ✓ succeeded");
+    running.wait_for("stdout", "docs-b#1                 ● session");
     running.signal(Signal::SIGKILL);
     assert_eq!(running.end().code, None);
     assert_eq!(
