@@ -171,6 +171,7 @@ pub fn launch(global: &Global, mut launch: Launch) -> Result<Outcome, Failure> {
     let project = Arc::new(launch.project);
     // The lock is held until the run is over.
     let Prepared { lock: _lock, branch } = launch.ground;
+    let diff = launch.planned.diff().to_string();
     let (units, agent, terms, continues) = (launch.planned.units, launch.agent, launch.terms, launch.continues);
     let locks = Locks::new(stage.runs.root().join("locks"));
     stage.perform(now, schedule, &plan, |recorder, holds, directory| {
@@ -178,7 +179,7 @@ pub fn launch(global: &Global, mut launch: Launch) -> Result<Outcome, Failure> {
             Some((repository, head)) => Ground::Worktrees(Worktrees::new(repository, &job.id, &head.commit)),
             None => Ground::Overlay(directory.join("work")),
         };
-        let attempts = Attempts::new(project, &units, job, ground, agent, terms, recorder, holds, locks);
+        let attempts = Attempts::new(project, &units, diff, job, ground, agent, terms, recorder, holds, locks);
         attempts.taking_over(resume::patches(continues.as_ref()))
     })
 }
