@@ -194,6 +194,9 @@ pub struct RunPlanned {
     pub model: Option<String>,
     /// True when a scripted agent plays the model.
     pub scripted: bool,
+    /// What all attempts together may cost, in US dollars.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_budget_usd: Option<f64>,
     /// The run that this one continues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub continues: Option<Continues>,
