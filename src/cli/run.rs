@@ -67,7 +67,7 @@ pub fn start(
     }
     let ground = Prepared::new(&project.root)?;
     let claude = launch::find_claude(global)?;
-    doctor::preflight(&claude, &terms.pass_env, args.probe, terms.model.as_deref())?;
+    doctor::preflight(&claude, &terms.pass_env, args.probe || *config.ingest.probe, terms.model.as_deref())?;
     let agent = Agent::Claude(claude);
     let fate = Fate::Project { flag: global.project_dir.clone() };
     let outcome = launch::launch(
