@@ -238,7 +238,7 @@ fn repository(names: &[&str]) -> Place {
 #[test]
 fn the_commit_of_an_ingest_holds_the_raw_files_that_it_is_made_of() {
     let place = repository(&["good", "other"]);
-    run(&place, &(writes("docs-good", "good") + &writes("docs-other", "other")), &[]).done();
+    run(&place, &(writes("docs-good", "good") + &writes("docs-other", "other")), &["--no-reconcile"]).done();
     let subject = git(&place, &["log", "-1", "--format=%s"]);
     assert!(subject.trim_end().ends_with(" diff=+2/~0/-0/=0"), "{subject}");
     let sync = subject.split("syncId=").nth(1).unwrap().split(' ').next().unwrap().to_owned();
@@ -252,7 +252,7 @@ fn the_commit_of_an_ingest_holds_the_raw_files_that_it_is_made_of() {
     assert_eq!(git(&place, &["status", "--porcelain", "--untracked-files=no"]), "");
 
     place.write("notes/good.md", "# good, and more\n");
-    run(&place, &writes("docs-good", "more"), &[]).done();
+    run(&place, &writes("docs-good", "more"), &["--no-reconcile"]).done();
     let subject = git(&place, &["log", "-1", "--format=%s"]);
     assert!(subject.trim_end().ends_with(" diff=+0/~1/-0/=1"), "{subject}");
     let files = git(&place, &["diff", "--name-only", "HEAD^", "HEAD"]);
