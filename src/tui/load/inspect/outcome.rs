@@ -94,7 +94,7 @@ pub(super) fn verdict(timeline: &mut Timeline, cache: &Cache, unit: &Unit, attem
 fn judged(unit: &Unit, attempt: &Attempt) -> Vec<Piece> {
     let Some(verdict) = &attempt.verdict else {
         let (role, words) = match attempt.ended_at {
-            None => (status_role(unit.status), format!("none yet: the unit is {}", unit.status.word())),
+            None => (status_role(unit.status), format!("none yet: the unit is {}", unit.word())),
             Some(_) => (Role::Dim, ABSENT.to_owned()),
         };
         return vec![Piece::section("verdict", None), Piece::fact("outcome", role, words)];
