@@ -10,6 +10,7 @@ use serde_json::json;
 use super::{
     args::{Global, SelectArgs, Ui},
     exit::{Exit, Failure},
+    ground,
     model::Choice,
     project,
     resume::{self, Taken},
@@ -26,10 +27,12 @@ pub fn plan(global: &Global, select: &SelectArgs) -> Result<Exit, Failure> {
     let choice = Choice::of(&project, Role::CandidateExtraction, None);
     let taken = resume::planned(global, &project, select, choice.model.as_deref())?;
     project::warn(&taken.planned.warnings);
+    let ground = ground::sentence(&project.root).map_err(|error| error.to_string());
+    project::warn(ground.as_ref().err().map(std::slice::from_ref).unwrap_or_default());
     let printed = match global.ui {
         Ui::Json => objects(&taken, &choice),
         Ui::None => Ok(()),
-        Ui::Auto | Ui::Tui | Ui::Lines => table(&taken, &choice),
+        Ui::Auto | Ui::Tui | Ui::Lines => table(&taken, &choice, ground.ok().as_deref()),
     };
     printed.map_err(|error| super::show::stdout_failed(&error))?;
     Ok(Exit::Ok)
@@ -52,7 +55,7 @@ fn objects(taken: &Taken, choice: &Choice) -> io::Result<()> {
     Ok(())
 }
 
-fn table(taken: &Taken, choice: &Choice) -> io::Result<()> {
+fn table(taken: &Taken, choice: &Choice, ground: Option<&str>) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let planned = &taken.planned;
     let widest = planned.units.iter().map(|unit| text::width(&unit.planned.unit)).max().unwrap_or(0).min(60);
@@ -71,6 +74,9 @@ fn table(taken: &Taken, choice: &Choice) -> io::Result<()> {
     writeln!(out, "{} planned{reused}", counted(planned.units.len(), "unit"))?;
     for skipped in &planned.skipped {
         writeln!(out, "{}", text::safe(&skipped.why, 200))?;
+    }
+    if let Some(ground) = ground {
+        writeln!(out, "{}", text::safe(ground, 200))?;
     }
     Ok(())
 }

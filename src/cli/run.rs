@@ -5,12 +5,12 @@ use super::{
     doctor,
     execute::{Agent, Terms},
     exit::{Exit, Failure},
-    ground::Prepared,
+    ground::{self, Prepared},
     launch::{self, Fate, Launch},
     model::Choice,
     project,
     resume::{self, Taken},
-    settings,
+    settings, show,
     summary::counted,
 };
 use crate::{
@@ -70,6 +70,9 @@ pub fn start(
         return Ok(Exit::Ok);
     }
     let ground = Prepared::new(&project.root)?;
+    if ground.branch.is_none() {
+        show::tell(&format!("ingestdeck: {}", ground::NO_HISTORY));
+    }
     let claude = launch::find_claude(global)?;
     doctor::preflight(&claude, &terms.pass_env, args.probe, terms.model.as_deref())?;
     let agent = Agent::Claude(claude);

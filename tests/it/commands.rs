@@ -12,6 +12,7 @@ mod records;
 mod reports;
 mod resume;
 mod tools;
+mod trees;
 mod watch;
 
 use self::place::Place;
