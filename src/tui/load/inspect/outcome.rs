@@ -253,6 +253,9 @@ fn wrote(timeline: &Timeline, cache: &Cache, attempt: &Attempt, ended: Option<&A
         };
         pieces.extend(by_calls.iter().map(|path| Piece::fact(fate, Role::Text, *path)));
     }
+    if let Some(path) = attempt.patch.as_ref().and_then(|patch| patch.path.as_deref()) {
+        pieces.push(Piece::fact("patch", Role::Text, path));
+    }
     if pieces.len() == 1 {
         pieces.push(Piece::line(Role::Dim, "  nothing"));
     }
