@@ -146,6 +146,9 @@ pub struct SelectArgs {
     /// Only units whose key matches this pattern; may be repeated
     #[arg(long, value_name = "GLOB")]
     pub only: Vec<String>,
+    /// All units, whether or not anything changed since they last succeeded
+    #[arg(long)]
+    pub full: bool,
     /// What to take over.
     #[command(flatten)]
     pub past: PastArgs,
@@ -174,6 +177,9 @@ pub struct RunArgs {
     /// Units at once, instead of the project's
     #[arg(long, value_name = "N")]
     pub concurrency: Option<u32>,
+    /// Commit what the units of a git project wrote without a pass that puts it together
+    #[arg(long)]
+    pub no_reconcile: bool,
     /// How they run.
     #[command(flatten)]
     pub terms: TermArgs,
@@ -222,9 +228,9 @@ pub struct ReplayArgs {
     /// Start paused at the first entry
     #[arg(long)]
     pub paused: bool,
-    /// Play at K times the recorded pace [default: as fast as possible]
+    /// Play at K times the recorded pace, or `max` entry by entry as fast as possible [default: all at once]
     #[arg(long, value_name = "K")]
-    pub speed: Option<f64>,
+    pub speed: Option<String>,
     /// Leave after this step; for measuring
     #[arg(long, hide = true, value_enum)]
     pub until: Option<Until>,

@@ -104,7 +104,12 @@ pub enum Ground {
     /// Over the project, each in a directory of its own below this one; what a good one wrote is published at once.
     Overlay(PathBuf),
     /// In worktrees; what the good ones wrote becomes one commit.
-    Worktrees(Arc<Worktrees>),
+    Worktrees {
+        /// Those of the run.
+        trees: Arc<Worktrees>,
+        /// What changed in the sources, as the commit's message says it.
+        diff: String,
+    },
 }
 
 /// Runs the attempts of one run.
@@ -221,7 +226,7 @@ impl Attempts {
         let (project, job) = (Arc::clone(&self.project), self.job.clone());
         let place = match &self.ground {
             Ground::Overlay(work) => Place::Overlay(work.join(format!("{attempt:02}-{}", folder_name(unit)))),
-            Ground::Worktrees(trees) => Place::Worktree { trees: Arc::clone(trees), index },
+            Ground::Worktrees { trees, .. } => Place::Worktree { trees: Arc::clone(trees), index },
         };
         let (amendment, files_kept) = (amendment.clone(), self.published().contains(unit));
         // What a person wants otherwise of one attempt makes no other unit of it.

@@ -137,7 +137,9 @@ impl Attempt {
         let skills = skill::offered(extra);
         let around = surroundings(project, &workspace).map_err(failed("the prompt"))?;
         let prompt = prompt::write(unit, job, &skills, &around, amended);
-        let reach = Reach::of(project, Some(&unit.planned.connection));
+        // What is put together is of no connection in particular.
+        let own = unit.stage.is_none().then_some(unit.planned.connection.as_str());
+        let reach = Reach::of(project, own);
         let bench = Arc::new(Bench { unit: unit.clone(), workspace, reach, skills, kept: Default::default() });
         let tools = Arc::new(Tools::new(Arc::clone(&bench), Some(Arc::clone(&transcript))));
         let patch = match place {

@@ -161,7 +161,8 @@ mod tests {
     use super::*;
 
     fn proposed(paths: &[&str]) -> Vec<String> {
-        let mut files: Vec<RawFile> = paths.iter().map(|path| RawFile { path: (*path).into(), bytes: 1 }).collect();
+        let mut files: Vec<RawFile> =
+            paths.iter().map(|path| RawFile { path: (*path).into(), bytes: 1, ..RawFile::default() }).collect();
         files.sort_by(|a, b| a.path.cmp(&b.path));
         let tree = Tree { files, ..Tree::default() };
         propose(&tree).into_iter().map(|found| format!("{} {} {}", found.id, found.driver, found.place)).collect()

@@ -256,6 +256,23 @@ impl Integration {
         Ok(dangling.chain(checked.invalid).collect())
     }
 
+    /// Stages copies of `files`, each at its path in the project.
+    fn stage(&self, files: &BTreeMap<String, PathBuf>) -> Result<(), GitError> {
+        let git = &self.worktree.git;
+        // Line ends separate what git reads.
+        let files: Vec<(&String, &PathBuf)> =
+            files.iter().filter(|(path, file)| !format!("{path}{}", file.display()).contains('\n')).collect();
+        if files.is_empty() {
+            return Ok(());
+        }
+        let listed: String = files.iter().map(|(_, file)| format!("{}\n", file.display())).collect();
+        let hashes = git.feed(&["hash-object", "-w", "--no-filters", "--stdin-paths"], listed.as_bytes())?;
+        let hashes = String::from_utf8_lossy(&hashes);
+        let entries: String =
+            files.iter().zip(hashes.lines()).map(|((path, _), hash)| format!("{PLAIN} {hash}\t{path}\0")).collect();
+        git.feed(&["update-index", "-z", "--index-info"], entries.as_bytes()).map(drop)
+    }
+
     fn others(&self, paths: &[String]) -> Vec<UnitKey> {
         let writers: BTreeSet<&UnitKey> = paths.iter().filter_map(|path| self.writers.get(path)).flatten().collect();
         writers.into_iter().cloned().collect()
@@ -268,8 +285,9 @@ impl Integration {
     }
 
     /// Puts everything accepted on the project's branch as one commit: there it is wholly or not at all. A branch that
-    /// moved meanwhile is followed, if everything still fits. Attempts that follow start from there.
-    pub fn save(&mut self, message: &str) -> Result<Saved, IntegrateError> {
+    /// moved meanwhile is followed, if everything still fits. Attempts that follow start from there. The commit holds
+    /// copies of `files` as well, by their paths in the project.
+    pub fn save(&mut self, message: &str, files: &BTreeMap<String, PathBuf>) -> Result<Saved, IntegrateError> {
         let trees = Arc::clone(self.worktree.trees());
         let repository = &trees.repository;
         for _ in 0..FOLLOWED {
@@ -277,9 +295,10 @@ impl Integration {
             if head != self.onto {
                 self.follow(&head)?;
             }
+            self.stage(files)?;
             let git = &self.worktree.git;
-            let tree = git.line(&["rev-parse", "HEAD^{tree}"])?;
-            let changed = git.run(&["diff-tree", "-r", "-z", "--name-only", "--no-renames", &self.onto, "HEAD"])?;
+            let tree = git.line(&["write-tree"])?;
+            let changed = git.run(&["diff-tree", "-r", "-z", "--name-only", "--no-renames", &self.onto, &tree])?;
             if changed.is_empty() {
                 trees.rebase(&self.onto);
                 return Ok(Saved { commit: None, branch: repository.branch()?, paths: Vec::new() });

@@ -12,6 +12,7 @@ const PEERS: usize = 100;
 const SUMMARY: usize = 200;
 
 const WORK_UNIT: &str = include_str!("../../assets/prompts/work_unit.md");
+const RECONCILE: &str = include_str!("../../assets/prompts/reconcile.md");
 const VERIFICATION: &str = include_str!("../../assets/prompts/verification.md");
 
 /// What an attempt is told.
@@ -67,9 +68,13 @@ pub(crate) fn write(
     around: &Surroundings,
     amended: Amended<'_>,
 ) -> Prompt {
+    let task = || match &unit.stage {
+        Some(stage) => stage.prompt(),
+        None => user(unit, around),
+    };
     let user = match amended {
-        Amended::No => user(unit, around),
-        Amended::Told(feedback) => format!("{}\n\n### feedback\n{}", user(unit, around), feedback.trim()),
+        Amended::No => task(),
+        Amended::Told(feedback) => format!("{}\n\n### feedback\n{}", task(), feedback.trim()),
         Amended::Resumed { feedback, files_kept } => go_on(feedback, files_kept),
     };
     Prompt { system: system(unit, job, skills), user }
@@ -86,7 +91,7 @@ fn go_on(feedback: Option<&str>, files_kept: bool) -> String {
 fn system(unit: &WorkUnit, job: &Job, skills: &[&Skill]) -> String {
     let skills: Vec<_> = skills.iter().map(|skill| format!("- {}: {}", skill.name, skill.description)).collect();
     [
-        WORK_UNIT.trim_end().to_owned(),
+        if unit.stage.is_some() { RECONCILE } else { WORK_UNIT }.trim_end().to_owned(),
         VERIFICATION.trim_end().to_owned(),
         format!("## Skills\nLoad a body with load_skill when it fits.\n{}", skills.join("\n")),
         format!(
@@ -142,7 +147,7 @@ fn or_empty(text: &str) -> String {
 }
 
 /// Foreign text must not be able to open a section of its own. Space inside file names counts, so only breaks go.
-fn one_line(text: &str) -> String {
+pub(super) fn one_line(text: &str) -> String {
     text.split(['\n', '\r']).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 

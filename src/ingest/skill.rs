@@ -19,12 +19,15 @@ pub(crate) struct Skill {
 /// Offered to every unit, whatever its adapter.
 const COMMON: [&str; 3] = ["ingest_triage", "sl_capture", "wiki_capture"];
 
-const FILES: [&str; 5] = [
+const FILES: [&str; 8] = [
     include_str!("../../assets/skills/ingest_triage/SKILL.md"),
     include_str!("../../assets/skills/sl_capture/SKILL.md"),
     include_str!("../../assets/skills/wiki_capture/SKILL.md"),
     include_str!("../../assets/skills/dbt_ingest/SKILL.md"),
     include_str!("../../assets/skills/docs_ingest/SKILL.md"),
+    include_str!("../../assets/skills/lookml_ingest/SKILL.md"),
+    include_str!("../../assets/skills/metricflow_ingest/SKILL.md"),
+    include_str!("../../assets/skills/notion_synthesize/SKILL.md"),
 ];
 
 /// The common skills and those named in `extra`, in the order of the files.

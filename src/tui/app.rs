@@ -127,7 +127,6 @@ impl App {
             ended: false,
             passed: options.passed,
             broken: None,
-            cut: None,
             origin,
         };
         let mut app = Self {
@@ -218,7 +217,7 @@ impl App {
     /// The run broke off: what is on the record is all there will be, and nobody takes orders any more.
     pub fn broke(&mut self, why: String) {
         self.model.say(why.clone());
-        self.shown.cut = Some(why);
+        self.model.broken = Some(why);
         self.over();
     }
 

@@ -152,6 +152,15 @@ pub enum Goal {
     Row(usize),
     /// More turns of a unit than so many.
     Turn(usize, u64),
+    /// Where a turn of a unit began, on the way back from a moment.
+    TurnBack {
+        /// Whose; an index into the units.
+        unit: usize,
+        /// Its number, from 1.
+        turn: u64,
+        /// Entries at the moment to get away from.
+        here: u64,
+    },
     /// A moment; breakpoints do not count.
     Moment(Moment),
 }
@@ -211,6 +220,7 @@ impl Watch {
                 unit(place).is_some_and(|unit| unit.attempts.iter().any(|attempt| Some(attempt.lane) == lane))
             }
             Goal::Turn(place, before) => unit(place).is_some_and(|unit| turns(unit) > before),
+            Goal::TurnBack { unit: place, turn, .. } => unit(place).is_some_and(|unit| turns(unit) >= turn),
             Goal::Nothing | Goal::Condition(_) | Goal::Moment(_) => false,
         }
     }

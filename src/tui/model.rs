@@ -59,6 +59,8 @@ pub struct Model {
     pub live: bool,
     /// The run belongs to another process: it can be looked at, and takes no orders from here.
     pub watching: bool,
+    /// Why the run broke off without an end on its record, if it did and we saw it.
+    pub broken: Option<String>,
     /// True when tool calls of the run can be held.
     pub can_hold: bool,
     /// True when the mouse is ours.
@@ -278,6 +280,7 @@ impl Model {
             size: (0, 0),
             keymap,
             live,
+            broken: None,
             can_hold: false,
             watching: false,
             mouse: true,
@@ -419,7 +422,10 @@ impl Model {
             Some(View::Entry(view)) => view.settle(story, body),
             Some(View::Compare(view)) => view.settle(plan.body),
             Some(View::Inspect(view)) => view.settle(story, plan.body),
-            Some(View::Log(list)) => list.settle(story.remarks().len(), body),
+            Some(View::Log(list)) => {
+                let above = super::view::log::head(self.broken.as_deref(), layout::inner(plan.body));
+                list.settle(story.remarks().len(), body.saturating_sub(usize::from(above)));
+            }
             Some(View::Grid) => {}
             Some(View::Breakpoints(list)) => list.settle(self.breakpoints.len(), body),
             Some(View::Causes(view)) => {

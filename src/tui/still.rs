@@ -52,7 +52,6 @@ impl Still {
             ended: true,
             passed: options.passed,
             broken: None,
-            cut: None,
         };
         Self {
             model: Model::new(options.keymap, false),

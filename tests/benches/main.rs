@@ -12,6 +12,7 @@ mod flood;
 mod frame;
 mod harness;
 mod open;
+mod plan;
 mod probe;
 mod project;
 mod screen;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
     report.topic("frame", frame::measure);
     report.topic("screen", screen::measure);
     report.topic("audit", audit::measure);
+    report.topic("plan", plan::measure);
     report.topic("units", units::measure);
     report.end()
 }

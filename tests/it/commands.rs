@@ -14,6 +14,7 @@ mod resume;
 mod tools;
 mod trees;
 mod watch;
+mod whole;
 
 use self::place::Place;
 
@@ -142,7 +143,7 @@ fn nonsense_is_answered_with_the_usage() {
     for (words, sentence) in [
         (&["demo", "--speed", "0"][..], "--speed 0 is no pace; give a number above 0, such as 2"),
         (&["demo", "--speed", "NaN"], "--speed NaN is no pace; give a number above 0, such as 2"),
-        (&["replay", "x.jsonl", "--speed", "inf"], "--speed inf is no pace; give a number above 0, such as 4"),
+        (&["replay", "x.jsonl", "--speed", "inf"], "--speed inf is no pace; give a number above 0, such as 4, or max"),
     ] {
         assert_eq!(place.run(words).refused(2), sentence);
     }
@@ -154,9 +155,11 @@ fn a_plan_is_a_table_for_people_and_objects_for_programs() {
     place.notes(&["one", "two"]);
     let table = place.run(&["plan"]);
     insta::assert_snapshot!(table.done(), @r"
-    docs-one    1 file   every run takes all files of its sources
-    docs-two    1 file   every run takes all files of its sources
+    docs-one    1 file        6 B  ?                   new
+    docs-two    1 file        6 B  ?                   new
+    notes +2/~0/-0/=0
     no model is set (Claude Code's own choice)
+    forecast: ?
     2 units planned
     ");
     let objects = place.run(&["plan", "--ui", "json", "--only", "*-two"]);
@@ -164,7 +167,10 @@ fn a_plan_is_a_table_for_people_and_objects_for_programs() {
     assert_eq!(object["unit"], "docs-two");
     assert_eq!(object["rawFiles"], serde_json::json!(["two.md"]));
     let keys: Vec<&String> = object.as_object().unwrap().keys().collect();
-    assert_eq!(keys, ["unit", "connection", "adapter", "rawFiles", "dependencyPaths", "why", "model"]);
+    assert_eq!(
+        keys,
+        ["unit", "connection", "adapter", "rawFiles", "dependencyPaths", "why", "model", "bytes", "forecast"]
+    );
     assert_eq!(place.run(&["plan", "--ui", "none"]).done(), "");
 }
 

@@ -10,6 +10,7 @@ mod demo;
 mod ingest;
 mod journey;
 mod mcp;
+mod plan;
 mod real_ingest;
 mod replay;
 mod screenshots;

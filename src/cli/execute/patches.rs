@@ -1,7 +1,7 @@
 //! The patches of a run, from the attempts that left them to the one commit that holds them.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     path::PathBuf,
     sync::{Arc, PoisonError},
 };
@@ -44,15 +44,31 @@ impl Round {
         self.patches.insert(unit.clone(), (attempt, file));
     }
 
-    fn patch(&self, unit: &UnitKey, attempt: u32) -> Patch {
+    fn patch(&self, unit: &UnitKey, attempt: u32, semantic_layer: bool) -> Patch {
         let file = self.patches.get(unit).filter(|(of, _)| *of == attempt).and_then(|(_, file)| file.clone());
-        Patch { unit: unit.clone(), file, semantic_layer: true }
+        Patch { unit: unit.clone(), file, semantic_layer }
     }
 }
 
 impl Attempts {
+    /// The same attempts, with patches that an earlier run left, relative to the project.
+    pub fn taking_over<'a>(self, patches: impl IntoIterator<Item = (&'a UnitKey, &'a str)>) -> Self {
+        for (unit, path) in patches {
+            // No attempt of this run: they are counted from 1.
+            self.round().written(unit, 0, Some(self.project.root.join(path)));
+        }
+        self
+    }
+
     pub(super) async fn put_together(&self, units: Vec<(UnitKey, u32)>) -> Vec<Taken> {
-        let Ground::Worktrees(trees) = &self.ground else { return Vec::new() };
+        let Ground::Worktrees { trees, .. } = &self.ground else { return Vec::new() };
+        let units: Vec<(UnitKey, u32, bool)> = units
+            .into_iter()
+            .map(|(unit, attempt)| {
+                let layered = self.layered(&unit);
+                (unit, attempt, layered)
+            })
+            .collect();
         let (trees, round, recorder) = (Arc::clone(trees), Arc::clone(&self.round), Arc::clone(&self.recorder));
         let work = task::spawn_blocking(move || {
             let mut round = round.lock().unwrap_or_else(PoisonError::into_inner);
@@ -72,7 +88,7 @@ impl Attempts {
     }
 
     pub(super) async fn put_on_branch(&self, failed: Vec<UnitKey>) -> bool {
-        let message = self.message(&failed);
+        let (message, raw) = (self.message(&failed), self.raw_files());
         let (round, recorder) = (Arc::clone(&self.round), Arc::clone(&self.recorder));
         let work = task::spawn_blocking(move || {
             let mut round = round.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,7 +96,11 @@ impl Attempts {
             let saved = match (round.failed.take(), integration) {
                 (Some(reason), _) => Err(reason),
                 (None, None) => Err("nothing was put together".to_owned()),
-                (None, Some(mut integration)) => integration.save(&message).map_err(|error| error.to_string()),
+                (None, Some(mut integration)) => {
+                    // Where no unit succeeded, there is nothing that raw files would belong to.
+                    let raw = if taken.is_empty() { BTreeMap::new() } else { raw };
+                    integration.save(&message, &raw).map_err(|error| error.to_string())
+                }
             };
             let ok = saved.is_ok();
             let note = match saved {
@@ -111,38 +131,55 @@ impl Attempts {
 
     /// KTX's message for the commit of an ingest.
     fn message(&self, failed: &[UnitKey]) -> String {
-        let units = || self.units.values().map(|(_, unit)| &unit.planned);
-        let sources: BTreeSet<&str> = units().map(|unit| unit.adapter.as_str()).collect();
+        let sources: BTreeSet<&str> = self.units.values().map(|(_, unit)| unit.planned.adapter.as_str()).collect();
         let sources: Vec<&str> = sources.into_iter().collect();
-        let files = units().flat_map(|unit| unit.raw_files.iter().map(|file| (unit.connection.as_str(), file)));
-        let added = files.collect::<BTreeSet<_>>().len();
+        let diff = match &self.ground {
+            Ground::Worktrees { diff, .. } => diff.as_str(),
+            Ground::Overlay(_) => "?",
+        };
         let failed: Vec<&str> = failed.iter().map(UnitKey::as_str).collect();
         let failed = if failed.is_empty() { String::new() } else { format!("; failed WUs: {}", failed.join(", ")) };
-        format!(
-            "ingest({}): {} syncId={} diff=+{added}/~0/-0/=0{failed}",
-            sources.join(","),
-            self.job.id,
-            self.job.sync_id
-        )
+        format!("ingest({}): {} syncId={} diff={diff}{failed}", sources.join(","), self.job.id, self.job.sync_id)
+    }
+}
+
+impl Attempts {
+    /// What the units read, by where KTX keeps it in a project.
+    fn raw_files(&self) -> BTreeMap<String, PathBuf> {
+        let mut files = BTreeMap::new();
+        for (_, unit) in self.units.values() {
+            let planned = &unit.planned;
+            let folder = format!("raw-sources/{}/{}/{}", planned.connection, planned.adapter, self.job.sync_id);
+            for path in planned.raw_files.iter().chain(&planned.dependency_paths) {
+                files.insert(format!("{folder}/{path}"), unit.source_root.join(path));
+            }
+        }
+        files
+    }
+
+    /// Which units may change the semantic layer.
+    fn layered(&self, unit: &UnitKey) -> bool {
+        self.units.get(unit).is_none_or(|(_, unit)| unit.planned.sl_disallowed.is_none())
     }
 }
 
 fn put_together(
     trees: &Arc<Worktrees>,
     round: &mut Round,
-    units: &[(UnitKey, u32)],
+    units: &[(UnitKey, u32, bool)],
     recorder: &dyn Recorder,
     results: &mut Vec<Taken>,
 ) -> Result<(), IntegrateError> {
     round.taken.clear();
     let mut integration = Integration::begin(trees)?;
-    let keys = units.iter().map(|(unit, _)| unit.clone()).collect();
+    let keys = units.iter().map(|(unit, ..)| unit.clone()).collect();
     record(recorder, None, &Note::Integrating(Integrating { onto: integration.onto().to_owned(), units: keys }));
-    let patches: Vec<Patch> = units.iter().map(|(unit, attempt)| round.patch(unit, *attempt)).collect();
+    let patches: Vec<Patch> =
+        units.iter().map(|(unit, attempt, layered)| round.patch(unit, *attempt, *layered)).collect();
     let mut attempts = units.iter();
     let mut taken = Vec::new();
     integration.integrate(&patches, |patch, integrated| {
-        let attempt = attempts.next().map_or(0, |(_, attempt)| *attempt);
+        let attempt = attempts.next().map_or(0, |(_, attempt, _)| *attempt);
         let note = noted(integrated);
         if note.result.is_taken() {
             taken.push(patch.unit.clone());

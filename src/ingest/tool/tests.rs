@@ -11,6 +11,7 @@ use crate::{
 mod arguments;
 mod queries;
 mod sources;
+mod staged;
 
 /// A bench over a small project in a directory of its own.
 fn bench() -> (Bench, tempfile::TempDir) {
@@ -37,6 +38,7 @@ fn bench() -> (Bench, tempfile::TempDir) {
         peer_file_index: vec!["peer.md".into()],
         notes: None,
         source_root: source,
+        stage: None,
     };
     let workspace = Workspace::create(dir.path(), &dir.path().join(".ktx/work/docs-a-1")).unwrap();
     let connections = vec![

@@ -489,6 +489,23 @@ fn a_hold_is_told() {
 }
 
 #[test]
+fn a_moment_before_something_is_found_without_folding() {
+    let mut timeline = timeline(a_run(), 1, false);
+    timeline.seek(u64::MAX).unwrap();
+    let attempts = |state: &RunState| state.units.iter().map(|unit| unit.attempts.len()).sum::<usize>();
+    let all = attempts(&timeline.story().state);
+    assert!(all > 1);
+    for least in (1..=all).rev() {
+        timeline.fall_back(|state| attempts(state) < least).unwrap();
+        assert!(attempts(&timeline.story().state) < least);
+        timeline.seek(timeline.story().state.entries + 1).unwrap();
+        assert_eq!(attempts(&timeline.story().state), least, "the last moment before it");
+    }
+    timeline.fall_back(|_| false).unwrap();
+    assert_eq!(timeline.story().state.entries, 0);
+}
+
+#[test]
 fn a_held_moment_is_the_same_whichever_way_it_is_reached() {
     let straight = |entries| {
         let mut timeline = timeline(a_held_run(), 1, false);

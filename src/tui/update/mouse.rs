@@ -39,7 +39,10 @@ pub(super) fn click(model: &mut Model, story: &Story, x: u16, y: u16) -> Vec<Eff
             }
         }
         Some(View::Log(list)) => {
-            if let Some(row) = clicked(layout::inner(plan.body)) {
+            let mut rows = layout::inner(plan.body);
+            let above = crate::tui::view::log::head(model.broken.as_deref(), rows);
+            (rows.y, rows.height) = (rows.y + above, rows.height - above);
+            if let Some(row) = clicked(rows) {
                 list.select(list.offset + row, story.remarks().len());
             }
         }

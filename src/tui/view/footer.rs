@@ -165,7 +165,7 @@ fn position(scene: &Scene<'_>) -> Vec<(Role, String)> {
     let (model, story, source) = (scene.model, scene.story, scene.source);
     let glyphs = scene.theme.glyphs;
     let mut pieces = match model.pace {
-        Pace::Follow if source.cut.is_some() => {
+        Pace::Follow if model.broken.is_some() => {
             return vec![(Role::Failed, format!("{} BROKEN ", glyphs.status(UnitStatus::Failed)))];
         }
         _ if model.extent.going.is_some() => vec![(Role::Live, format!("{} going on ", glyphs.playing))],

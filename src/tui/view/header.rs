@@ -117,7 +117,7 @@ fn identity(scene: &Scene<'_>) -> Vec<Fact> {
     if let Some(fact) = limit_pause(state, scene.model.time) {
         facts.push(fact);
     }
-    if let Some(why) = &source.cut {
+    if let Some(why) = &scene.model.broken {
         facts.push(Fact::new(0, Role::Failed, cut(why, 60)));
     }
     if let Some(why) = &source.broken {
@@ -153,7 +153,7 @@ fn state_word(scene: &Scene<'_>) -> Fact {
     let (state, totals) = (&scene.story.state, &scene.model.totals);
     let glyphs = scene.theme.glyphs;
     let (role, glyph, word) = match &state.ended {
-        _ if scene.source.cut.is_some() => (Role::Failed, glyphs.status(UnitStatus::Failed), "broken"),
+        _ if scene.model.broken.is_some() => (Role::Failed, glyphs.status(UnitStatus::Failed), "broken"),
         Some(end) if end.outcome == "done" && end.failed == 0 => {
             (Role::Succeeded, glyphs.status(UnitStatus::Succeeded), "done")
         }

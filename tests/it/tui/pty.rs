@@ -26,6 +26,8 @@ fn it_starts_draws_and_gives_the_terminal_back() {
     session.press("?");
     session.shows("half a page down");
     session.press("q");
+    // What was seen stays in the scrollback.
+    session.until("summary", |screen| !screen.alternate_screen() && screen.contents().contains("1 unit: 1 succeeded"));
     assert_eq!(session.end(), 0);
 }
 
