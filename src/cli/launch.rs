@@ -31,7 +31,7 @@ use crate::{
     ingest::{
         attempt::Job,
         diff::DiffSet,
-        plan::Planned,
+        plan::{Planned, SourcePlan},
         project::{Project, RateLimit},
         stage,
         worktree::Worktrees,
@@ -185,9 +185,10 @@ pub fn launch(global: &Global, mut launch: Launch) -> Result<Outcome, Failure> {
     })
 }
 
-/// What changed in all sources of a plan, as KTX prints it.
+/// What changed in the sources of the planned units, as KTX prints it.
 fn diff(planned: &Planned) -> String {
-    let sum = planned.sources.iter().fold(DiffSet::default(), |mut sum, source| {
+    let is_meant = |source: &&SourcePlan| planned.units.iter().any(|unit| unit.planned.connection == source.connection);
+    let sum = planned.sources.iter().filter(is_meant).fold(DiffSet::default(), |mut sum, source| {
         sum.extend(&source.diff);
         sum
     });

@@ -190,14 +190,14 @@ fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, ground: Option<&str>
     } else if planned.sources.iter().any(|source| source.unchanged_units > 0) {
         writeln!(out, "{}", nothing(planned))?;
     }
+    if let Some(ground) = ground {
+        writeln!(out, "{}", text::safe(ground, 200))?;
+    }
     let reused = taken.reused().count();
     let reused = if reused > 0 { format!(", {reused} of them reused") } else { String::new() };
     writeln!(out, "{} planned{reused}", counted(planned.units.len(), "unit"))?;
     for skipped in &planned.skipped {
         writeln!(out, "{}", text::safe(&skipped.why, 200))?;
-    }
-    if let Some(ground) = ground {
-        writeln!(out, "{}", text::safe(ground, 200))?;
     }
     Ok(())
 }

@@ -70,11 +70,11 @@ pub fn start(
         return Ok(Exit::Ok);
     }
     let ground = Prepared::new(&project.root)?;
+    let claude = launch::find_claude(global)?;
+    doctor::preflight(&claude, &terms.pass_env, args.probe, terms.model.as_deref())?;
     if ground.branch.is_none() {
         show::tell(&format!("ingestdeck: {}", ground::NO_HISTORY));
     }
-    let claude = launch::find_claude(global)?;
-    doctor::preflight(&claude, &terms.pass_env, args.probe, terms.model.as_deref())?;
     let agent = Agent::Claude(claude);
     let fate = Fate::Project { flag: global.project_dir.clone() };
     let outcome = launch::launch(

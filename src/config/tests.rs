@@ -81,6 +81,7 @@ fn every_key_reaches_its_field() {
         [ingest]
         tool_failures = "recoverable"
         partial_messages = false
+        reconcile = false
         [ui]
         theme = "light"
         mouse = false
