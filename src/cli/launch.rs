@@ -127,6 +127,7 @@ impl Launch {
             tool_failures: self.terms.rule.word().to_owned(),
             model: self.terms.model.clone(),
             scripted: self.agent.is_scripted(),
+            instructions: self.project.instructions.overrides.iter().map(ToString::to_string).collect(),
             continues: self.continues.clone(),
         }));
         let read = self.planned.sources.iter().map(|source| Note::SourceRead(Box::new(source.note())));

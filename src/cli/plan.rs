@@ -185,7 +185,9 @@ fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, ground: Option<&str>
         about(&mut out, source)?;
     }
     if !planned.units.is_empty() {
-        writeln!(out, "{}", text::safe(&choice.sentence(), 200))?;
+        for line in choice.lines() {
+            writeln!(out, "{}", text::safe(&line, 200))?;
+        }
         writeln!(out, "forecast: {}", in_words(&outlook.of_all(&planned.units)))?;
     } else if planned.sources.iter().any(|source| source.unchanged_units > 0) {
         writeln!(out, "{}", nothing(planned))?;

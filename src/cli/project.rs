@@ -96,7 +96,8 @@ pub fn lines(project: &Project) -> Vec<String> {
         "" => format!("# {key} is not set  # {}", origin(key)),
         value => format!("{key} = {value}  # {}", origin(key)),
     });
-    models.chain(values).collect()
+    let brought = project.instructions.overrides.iter().map(|brought| format!("# {brought}"));
+    models.chain(values).chain(brought).collect()
 }
 
 /// Says each warning on stderr.

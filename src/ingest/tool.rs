@@ -58,7 +58,7 @@ pub(crate) struct Bench {
     pub(crate) unit: WorkUnit,
     pub(crate) workspace: Workspace,
     pub(crate) reach: Reach,
-    pub(crate) skills: Vec<&'static Skill>,
+    pub(crate) skills: Vec<Arc<Skill>>,
     pub(crate) kept: Mutex<Kept>,
 }
 

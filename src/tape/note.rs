@@ -200,6 +200,9 @@ pub struct RunPlanned {
     pub model: Option<String>,
     /// True when a scripted agent plays the model.
     pub scripted: bool,
+    /// Prompts, skills and pins that the project brought itself, one phrase each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub instructions: Vec<String>,
     /// The run that this one continues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub continues: Option<Continues>,
