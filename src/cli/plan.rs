@@ -192,7 +192,7 @@ fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, ground: Option<&str>
     } else if planned.sources.iter().any(|source| source.unchanged_units > 0) {
         writeln!(out, "{}", nothing(planned))?;
     }
-    if let Some(ground) = ground {
+    if let Some(ground) = ground.filter(|_| !planned.units.is_empty()) {
         writeln!(out, "{}", text::safe(ground, 200))?;
     }
     let reused = taken.reused().count();
