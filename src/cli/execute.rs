@@ -104,12 +104,7 @@ pub enum Ground {
     /// Over the project, each in a directory of its own below this one; what a good one wrote is published at once.
     Overlay(PathBuf),
     /// In worktrees; what the good ones wrote becomes one commit.
-    Worktrees {
-        /// Those of the run.
-        trees: Arc<Worktrees>,
-        /// What changed in the sources, as the commit's message says it.
-        diff: String,
-    },
+    Worktrees(Arc<Worktrees>),
 }
 
 /// Runs the attempts of one run.
@@ -117,7 +112,9 @@ pub enum Ground {
 pub struct Attempts {
     project: Arc<Project>,
     /// With their places in the plan.
-    units: HashMap<UnitKey, (usize, WorkUnit)>,
+    units: Arc<HashMap<UnitKey, (usize, WorkUnit)>>,
+    /// What changed in their sources, as KTX writes it.
+    diff: String,
     job: Job,
     ground: Ground,
     round: Arc<Mutex<Round>>,
@@ -135,6 +132,7 @@ impl Attempts {
     pub fn new(
         project: Arc<Project>,
         units: &[WorkUnit],
+        diff: String,
         job: Job,
         ground: Ground,
         agent: Agent,
@@ -144,9 +142,9 @@ impl Attempts {
         locks: Locks,
     ) -> Self {
         let placed = |(index, unit): (usize, &WorkUnit)| (unit.planned.unit.clone(), (index, unit.clone()));
-        let units = units.iter().enumerate().map(placed).collect();
+        let units = Arc::new(units.iter().enumerate().map(placed).collect());
         let (round, published) = Default::default();
-        Self { project, units, job, ground, round, agent, terms, recorder, holds, locks, published }
+        Self { project, units, diff, job, ground, round, agent, terms, recorder, holds, locks, published }
     }
 
     async fn attempt(
@@ -226,7 +224,7 @@ impl Attempts {
         let (project, job) = (Arc::clone(&self.project), self.job.clone());
         let place = match &self.ground {
             Ground::Overlay(work) => Place::Overlay(work.join(format!("{attempt:02}-{}", folder_name(unit)))),
-            Ground::Worktrees { trees, .. } => Place::Worktree { trees: Arc::clone(trees), index },
+            Ground::Worktrees(trees) => Place::Worktree { trees: Arc::clone(trees), index },
         };
         let (amendment, files_kept) = (amendment.clone(), self.published().contains(unit));
         // What a person wants otherwise of one attempt makes no other unit of it.

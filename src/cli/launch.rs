@@ -24,14 +24,14 @@ use super::{
     signals,
     summary::{self, Next, Summary},
     tap::Tap,
+    trace::Tracing,
 };
 use crate::{
     claude::{lock::Locks, process},
     config::Config,
     ingest::{
         attempt::Job,
-        diff::DiffSet,
-        plan::{Planned, SourcePlan},
+        plan::Planned,
         project::{Project, RateLimit},
         stage,
         worktree::Worktrees,
@@ -171,29 +171,17 @@ pub fn launch(global: &Global, mut launch: Launch) -> Result<Outcome, Failure> {
     let project = Arc::new(launch.project);
     // The lock is held until the run is over.
     let Prepared { lock: _lock, branch } = launch.ground;
-    let diff = diff(&launch.planned);
+    let diff = launch.planned.diff().to_string();
     let (units, agent, terms, continues) = (launch.planned.units, launch.agent, launch.terms, launch.continues);
     let locks = Locks::new(stage.runs.root().join("locks"));
     stage.perform(now, schedule, &plan, |recorder, holds, directory| {
         let ground = match branch {
-            Some((repository, head)) => {
-                Ground::Worktrees { trees: Worktrees::new(repository, &job.id, &head.commit), diff }
-            }
+            Some((repository, head)) => Ground::Worktrees(Worktrees::new(repository, &job.id, &head.commit)),
             None => Ground::Overlay(directory.join("work")),
         };
-        let attempts = Attempts::new(project, &units, job, ground, agent, terms, recorder, holds, locks);
+        let attempts = Attempts::new(project, &units, diff, job, ground, agent, terms, recorder, holds, locks);
         attempts.taking_over(resume::patches(continues.as_ref()))
     })
-}
-
-/// What changed in the sources of the planned units, as KTX prints it.
-fn diff(planned: &Planned) -> String {
-    let is_meant = |source: &&SourcePlan| planned.units.iter().any(|unit| unit.planned.connection == source.connection);
-    let sum = planned.sources.iter().filter(is_meant).fold(DiffSet::default(), |mut sum, source| {
-        sum.extend(&source.diff);
-        sum
-    });
-    sum.summary()
 }
 
 /// What becomes of a record.
@@ -281,6 +269,7 @@ impl Stage<'_> {
         let (source, finish) = FileSource::follow(tape.path()).map_err(|error| replay::failure(&error))?;
         let timeline = Timeline::new(Box::new(source));
 
+        let tracing = self.trace(&tape);
         let (inputs, received) = mpsc::channel(INPUTS);
         let fuse = Arc::new(Fuse::new(Arc::clone(&tape) as _));
         let recorder: Arc<dyn Recorder> = Arc::clone(&fuse) as _;
@@ -308,6 +297,11 @@ impl Stage<'_> {
             let flag = self.global.project_dir.as_deref();
             show::tell(&format!("ingestdeck: stopped by a limit; `{}` goes on", summary::resume(flag, &id.short())));
         }
+        if let Some(tracing) = tracing
+            && let Err(error) = tracing.finish().await
+        {
+            tracing::warn!(%error, "the trace is not complete");
+        }
         // Empty unless something could not be cleared away, which then is worth keeping.
         let _ = std::fs::remove_dir(directory.join("work"));
         drop(lock);
@@ -317,6 +311,13 @@ impl Stage<'_> {
 }
 
 impl Stage<'_> {
+    /// KTX's trace beside the record of a project's run. Nothing depends on it.
+    fn trace(&self, tape: &TapeWriter) -> Option<Tracing> {
+        let project = self.runs.root().parent().and_then(Path::parent)?;
+        let traced = Tracing::follow(tape.path(), project, tape.subscribe());
+        traced.inspect_err(|error| tracing::warn!(%error, "the run is not traced")).ok()
+    }
+
     /// Whoever stopped reading must know that the run did not stop.
     fn recorded_all_the_same(&self, failure: Failure, tape: &Path) -> Failure {
         match (failure.exit, &self.fate) {

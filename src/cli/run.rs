@@ -71,7 +71,7 @@ pub fn start(
     }
     let ground = Prepared::new(&project.root)?;
     let claude = launch::find_claude(global)?;
-    doctor::preflight(&claude, &terms.pass_env, args.probe, terms.model.as_deref())?;
+    doctor::preflight(&claude, &terms.pass_env, args.probe || *config.ingest.probe, terms.model.as_deref())?;
     if ground.branch.is_none() {
         show::tell(&format!("ingestdeck: {}", ground::NO_HISTORY));
     }

@@ -55,6 +55,8 @@ pub struct Summary {
     pub calls: u64,
     /// Failed units: key, sentence, remedy.
     pub failed: Vec<(String, String, Option<String>)>,
+    /// Units whose budget ran out, likewise: no failure, but not to be overlooked.
+    pub budget: Vec<(String, String, Option<String>)>,
     /// Session ids in order of their attempts.
     pub sessions: Vec<String>,
     /// Units that neither succeeded nor spent their budget, in plan order.
@@ -87,12 +89,8 @@ impl Summary {
             cost_usd: (!costs.is_empty()).then(|| costs.iter().sum()),
             turns: attempts().map(|attempt| u64::from(attempt.turns)).sum(),
             calls: attempts().map(|attempt| u64::from(attempt.calls)).sum(),
-            failed: state
-                .units
-                .iter()
-                .filter(|unit| unit.status == UnitStatus::Failed)
-                .map(|unit| failure_of(state, unit))
-                .collect(),
+            failed: of_status(state, UnitStatus::Failed),
+            budget: of_status(state, UnitStatus::Budget),
             sessions: attempts().filter_map(|attempt| attempt.session.as_deref().map(str::to_owned)).collect(),
             unfinished: state
                 .units
@@ -150,6 +148,7 @@ impl Summary {
             "calls": self.calls, "cost_usd": self.cost_usd,
             "commit": self.saved.as_ref().map(|(commit, ..)| commit), "not_saved": self.not_saved,
             "failed": self.failed.iter().map(|(unit, reason, _)| json!({"unit": unit, "reason": reason})).collect::<Vec<_>>(),
+            "budget": self.budget.iter().map(|(unit, reason, _)| json!({"unit": unit, "reason": reason})).collect::<Vec<_>>(),
             "lost": {"malformed": malformed, "unknown": unknown, "unknown_notes": unknown_notes, "torn": torn},
         })
     }
@@ -190,8 +189,10 @@ impl Summary {
             let _ = writeln!(text, "  ✗ {}", text::safe(&format!("not saved: {why}"), SENTENCE));
             let _ = writeln!(text, "    what the units wrote is kept in .ktx/ingest-patches/");
         }
-        for (unit, reason, remedy) in &self.failed {
-            let _ = writeln!(text, "  ✗ {}", text::safe(&format!("{unit}: {reason}"), SENTENCE));
+        let failed = self.failed.iter().map(|unit| ('✗', unit));
+        let budget = self.budget.iter().map(|unit| ('▲', unit));
+        for (glyph, (unit, reason, remedy)) in failed.chain(budget) {
+            let _ = writeln!(text, "  {glyph} {}", text::safe(&format!("{unit}: {reason}"), SENTENCE));
             if let Some(remedy) = remedy {
                 let _ = writeln!(text, "    {}", text::safe(remedy, SENTENCE));
             }
@@ -266,6 +267,11 @@ fn in_the_way(state: &RunState) -> Option<Cause> {
     let mut causes =
         causes.filter(|cause| matches!(cause, Cause::Auth | Cause::Credit | Cause::Model | Cause::Network));
     causes.next().cloned()
+}
+
+/// What there is to say about the units of a status.
+fn of_status(state: &RunState, status: UnitStatus) -> Vec<(String, String, Option<String>)> {
+    state.units.iter().filter(|unit| unit.status == status).map(|unit| failure_of(state, unit)).collect()
 }
 
 fn failure_of(state: &RunState, unit: &Unit) -> (String, String, Option<String>) {

@@ -32,6 +32,8 @@ fn help_says_what_can_be_done() {
         "session",
         "mcp",
         "report",
+        "diff",
+        "runs export",
         "runs",
         "runs show",
         "doctor",

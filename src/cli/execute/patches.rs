@@ -1,7 +1,7 @@
 //! The patches of a run, from the attempts that left them to the one commit that holds them.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     path::PathBuf,
     sync::{Arc, PoisonError},
 };
@@ -11,7 +11,8 @@ use tokio::task;
 use super::{Attempts, Ground};
 use crate::{
     ingest::{
-        integrate::{IntegrateError, Integrated, Integration, Patch},
+        integrate::{IntegrateError, Integrated, Integration, Patch, RawCopy},
+        plan::WorkUnit,
         worktree::Worktrees,
     },
     run::{Item, Recorder},
@@ -30,6 +31,8 @@ const NAMED: usize = 5;
 pub(super) struct Round {
     /// The newest patch of each unit: its attempt, and its file unless it changes nothing.
     patches: HashMap<UnitKey, (u32, Option<PathBuf>)>,
+    /// Units that may not change the semantic layer.
+    barred: HashSet<UnitKey>,
     /// Set between putting together and saving.
     integration: Option<Integration>,
     /// Units whose patches are in it.
@@ -44,9 +47,9 @@ impl Round {
         self.patches.insert(unit.clone(), (attempt, file));
     }
 
-    fn patch(&self, unit: &UnitKey, attempt: u32, semantic_layer: bool) -> Patch {
+    fn patch(&self, unit: &UnitKey, attempt: u32) -> Patch {
         let file = self.patches.get(unit).filter(|(of, _)| *of == attempt).and_then(|(_, file)| file.clone());
-        Patch { unit: unit.clone(), file, semantic_layer }
+        Patch { unit: unit.clone(), file, semantic_layer: !self.barred.contains(unit) }
     }
 }
 
@@ -61,17 +64,14 @@ impl Attempts {
     }
 
     pub(super) async fn put_together(&self, units: Vec<(UnitKey, u32)>) -> Vec<Taken> {
-        let Ground::Worktrees { trees, .. } = &self.ground else { return Vec::new() };
-        let units: Vec<(UnitKey, u32, bool)> = units
-            .into_iter()
-            .map(|(unit, attempt)| {
-                let layered = self.layered(&unit);
-                (unit, attempt, layered)
-            })
-            .collect();
+        let Ground::Worktrees(trees) = &self.ground else { return Vec::new() };
         let (trees, round, recorder) = (Arc::clone(trees), Arc::clone(&self.round), Arc::clone(&self.recorder));
+        let is_barred =
+            |(key, (_, unit)): (&UnitKey, &(usize, WorkUnit))| unit.planned.sl_disallowed.as_ref().map(|_| key.clone());
+        let barred = self.units.iter().filter_map(is_barred).collect();
         let work = task::spawn_blocking(move || {
             let mut round = round.lock().unwrap_or_else(PoisonError::into_inner);
+            round.barred = barred;
             let mut results = Vec::new();
             round.failed = put_together(&trees, &mut round, &units, recorder.as_ref(), &mut results)
                 .err()
@@ -88,8 +88,9 @@ impl Attempts {
     }
 
     pub(super) async fn put_on_branch(&self, failed: Vec<UnitKey>) -> bool {
-        let (message, raw) = (self.message(&failed), self.raw_files());
+        let message = self.message(&failed);
         let (round, recorder) = (Arc::clone(&self.round), Arc::clone(&self.recorder));
+        let (units, sync) = (Arc::clone(&self.units), self.job.sync_id.clone());
         let work = task::spawn_blocking(move || {
             let mut round = round.lock().unwrap_or_else(PoisonError::into_inner);
             let (integration, taken) = (round.integration.take(), std::mem::take(&mut round.taken));
@@ -97,9 +98,7 @@ impl Attempts {
                 (Some(reason), _) => Err(reason),
                 (None, None) => Err("nothing was put together".to_owned()),
                 (None, Some(mut integration)) => {
-                    // Where no unit succeeded, there is nothing that raw files would belong to.
-                    let raw = if taken.is_empty() { BTreeMap::new() } else { raw };
-                    integration.save(&message, &raw).map_err(|error| error.to_string())
+                    integration.save(&message, &raw_copies(&units, &taken, &sync)).map_err(|error| error.to_string())
                 }
             };
             let ok = saved.is_ok();
@@ -131,55 +130,43 @@ impl Attempts {
 
     /// KTX's message for the commit of an ingest.
     fn message(&self, failed: &[UnitKey]) -> String {
-        let sources: BTreeSet<&str> = self.units.values().map(|(_, unit)| unit.planned.adapter.as_str()).collect();
+        let units = || self.units.values().map(|(_, unit)| &unit.planned);
+        let sources: BTreeSet<&str> = units().map(|unit| unit.adapter.as_str()).collect();
         let sources: Vec<&str> = sources.into_iter().collect();
-        let diff = match &self.ground {
-            Ground::Worktrees { diff, .. } => diff.as_str(),
-            Ground::Overlay(_) => "?",
-        };
         let failed: Vec<&str> = failed.iter().map(UnitKey::as_str).collect();
         let failed = if failed.is_empty() { String::new() } else { format!("; failed WUs: {}", failed.join(", ")) };
-        format!("ingest({}): {} syncId={} diff={diff}{failed}", sources.join(","), self.job.id, self.job.sync_id)
+        format!("ingest({}): {} syncId={} diff={}{failed}", sources.join(","), self.job.id, self.job.sync_id, self.diff)
     }
 }
 
-impl Attempts {
-    /// What the units read, by where KTX keeps it in a project.
-    fn raw_files(&self) -> BTreeMap<String, PathBuf> {
-        let mut files = BTreeMap::new();
-        for (_, unit) in self.units.values() {
-            let planned = &unit.planned;
-            let folder = format!("raw-sources/{}/{}/{}", planned.connection, planned.adapter, self.job.sync_id);
-            for path in planned.raw_files.iter().chain(&planned.dependency_paths) {
-                files.insert(format!("{folder}/{path}"), unit.source_root.join(path));
-            }
-        }
-        files
-    }
-
-    /// Which units may change the semantic layer.
-    fn layered(&self, unit: &UnitKey) -> bool {
-        self.units.get(unit).is_none_or(|(_, unit)| unit.planned.sl_disallowed.is_none())
-    }
+/// The raw files of the units that were taken, in KTX's place for those of a sync.
+fn raw_copies(units: &HashMap<UnitKey, (usize, WorkUnit)>, taken: &[UnitKey], sync: &str) -> Vec<RawCopy> {
+    let units = taken.iter().filter_map(|unit| units.get(unit)).map(|(_, unit)| unit);
+    let copies = units.flat_map(|unit| {
+        let place = format!("raw-sources/{}/{}/{sync}", unit.planned.connection, unit.planned.adapter);
+        let files = unit.planned.raw_files.iter();
+        files.map(move |file| RawCopy { from: unit.source_root.join(file), to: format!("{place}/{file}") })
+    });
+    // Units may share files.
+    copies.map(|copy| (copy.to.clone(), copy)).collect::<BTreeMap<_, _>>().into_values().collect()
 }
 
 fn put_together(
     trees: &Arc<Worktrees>,
     round: &mut Round,
-    units: &[(UnitKey, u32, bool)],
+    units: &[(UnitKey, u32)],
     recorder: &dyn Recorder,
     results: &mut Vec<Taken>,
 ) -> Result<(), IntegrateError> {
     round.taken.clear();
     let mut integration = Integration::begin(trees)?;
-    let keys = units.iter().map(|(unit, ..)| unit.clone()).collect();
+    let keys = units.iter().map(|(unit, _)| unit.clone()).collect();
     record(recorder, None, &Note::Integrating(Integrating { onto: integration.onto().to_owned(), units: keys }));
-    let patches: Vec<Patch> =
-        units.iter().map(|(unit, attempt, layered)| round.patch(unit, *attempt, *layered)).collect();
+    let patches: Vec<Patch> = units.iter().map(|(unit, attempt)| round.patch(unit, *attempt)).collect();
     let mut attempts = units.iter();
     let mut taken = Vec::new();
     integration.integrate(&patches, |patch, integrated| {
-        let attempt = attempts.next().map_or(0, |(_, attempt, _)| *attempt);
+        let attempt = attempts.next().map_or(0, |(_, attempt)| *attempt);
         let note = noted(integrated);
         if note.result.is_taken() {
             taken.push(patch.unit.clone());
