@@ -90,6 +90,8 @@ pub struct Terms {
     pub step_budget: u32,
     /// Cost of an attempt.
     pub max_budget_usd: Option<f64>,
+    /// Cost of all attempts together.
+    pub run_budget_usd: Option<f64>,
     /// Stream text while it is written.
     pub partial_messages: bool,
     /// Variables kept although they would be withheld.

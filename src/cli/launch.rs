@@ -108,6 +108,7 @@ impl Launch {
                 max_delay_ms: *retry.max_delay_ms,
             },
             integrates,
+            budget_usd: self.terms.run_budget_usd,
             pacing: pacing(&self.project.settings.rate_limit),
             ..Settings::new(self.slots, u32::try_from(cores).unwrap_or(u32::MAX))
         };
@@ -127,6 +128,7 @@ impl Launch {
             tool_failures: self.terms.rule.word().to_owned(),
             model: self.terms.model.clone(),
             scripted: self.agent.is_scripted(),
+            run_budget_usd: self.terms.run_budget_usd,
             instructions: self.project.instructions.overrides.iter().map(ToString::to_string).collect(),
             continues: self.continues.clone(),
         }));
