@@ -199,6 +199,9 @@ pub struct TermArgs {
     /// End an attempt that has cost this much
     #[arg(long, value_name = "USD")]
     pub max_budget_usd: Option<f64>,
+    /// Start nothing more once all attempts together have cost this much; the run can be resumed
+    #[arg(long, value_name = "USD")]
+    pub max_run_budget_usd: Option<f64>,
     /// Send a one-turn request first, to learn whether the login works
     #[arg(long)]
     pub probe: bool,

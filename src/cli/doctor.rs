@@ -10,7 +10,9 @@ use serde::Serialize;
 use super::{
     args::{DoctorArgs, Global, Ui},
     exit::{Exit, Failure},
-    launch, project, screen, settings, show,
+    launch,
+    model::Choice,
+    project, screen, settings, show,
     summary::counted,
 };
 use crate::{
@@ -20,7 +22,7 @@ use crate::{
         unit::Program,
         version,
     },
-    ingest::project::{Project, ProjectError},
+    ingest::project::{Project, ProjectError, Role},
 };
 
 /// What was looked at.
@@ -99,7 +101,8 @@ pub fn doctor(global: &Global, args: &DoctorArgs) -> Result<Exit, Failure> {
             findings.push(Finding::ok(Check::Program, format!("claude is {}", exe.display())));
             let asked = asked(Program { exe, prefix: Vec::new(), scripted: false }, &config.claude.pass_env)?;
             let runtime = screen::runtime(1)?;
-            runtime.block_on(examine(&asked, args.probe, &mut findings));
+            let model = model(global);
+            runtime.block_on(examine(&asked, args.probe, model.as_deref(), &mut findings));
         }
     }
     let (ui, mut out) = (show::resolve(global.ui), io::stdout().lock());
@@ -132,8 +135,8 @@ pub fn preflight(exe: &std::path::Path, pass: &[String], probe: bool, model: Opt
     if let Some(problem) = report.login.problem() {
         return Err(setup(problem));
     }
-    if probe && let Probe::NotUsable { text, .. } = runtime.block_on(auth::probe(&asked, model)) {
-        return Err(setup(text));
+    if probe && let Probe::NotUsable { cause, text } = runtime.block_on(auth::probe(&asked, model)) {
+        return Err(Failure::new(Exit::of_cause(&cause), text));
     }
     Ok(())
 }
@@ -148,7 +151,7 @@ pub fn asked(program: Program, pass: &[String]) -> Result<Asked, Failure> {
     Ok(Asked { program, cwd, env })
 }
 
-async fn examine(asked: &Asked, probe: bool, findings: &mut Vec<Finding>) {
+async fn examine(asked: &Asked, probe: bool, model: Option<&str>, findings: &mut Vec<Finding>) {
     let report = auth::inspect(asked).await;
     match &report.installed {
         Installed::Yes(version) => {
@@ -172,7 +175,7 @@ async fn examine(asked: &Asked, probe: bool, findings: &mut Vec<Finding>) {
         login => findings.extend(login.problem().map(|text| Finding::fail(Check::Login, text))),
     }
     if probe {
-        findings.push(match auth::probe(asked, None).await {
+        findings.push(match auth::probe(asked, model).await {
             Probe::Usable => Finding::ok(Check::Request, "a one-turn request was answered"),
             Probe::NotUsable { text, .. } => Finding::fail(Check::Request, text),
         });
@@ -192,6 +195,12 @@ fn git() -> Finding {
         }
         _ => Finding::note(Check::Git, "git is not on the PATH; it is only needed to keep a project's history"),
     }
+}
+
+/// The model that the units of the project would have, if there is one: another might answer where that one does not.
+fn model(global: &Global) -> Option<String> {
+    let project = Project::open(&project::directory(global).ok()?).ok()?;
+    Choice::of(&project, Role::CandidateExtraction, None).model
 }
 
 fn project_finding(global: &Global) -> Finding {

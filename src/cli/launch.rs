@@ -108,6 +108,7 @@ impl Launch {
                 max_delay_ms: *retry.max_delay_ms,
             },
             integrates,
+            budget_usd: self.terms.run_budget_usd,
             pacing: pacing(&self.project.settings.rate_limit),
             ..Settings::new(self.slots, u32::try_from(cores).unwrap_or(u32::MAX))
         };
@@ -127,6 +128,7 @@ impl Launch {
             tool_failures: self.terms.rule.word().to_owned(),
             model: self.terms.model.clone(),
             scripted: self.agent.is_scripted(),
+            run_budget_usd: self.terms.run_budget_usd,
             instructions: self.project.instructions.overrides.iter().map(ToString::to_string).collect(),
             continues: self.continues.clone(),
         }));
@@ -171,6 +173,7 @@ pub fn launch(global: &Global, mut launch: Launch) -> Result<Outcome, Failure> {
     let project = Arc::new(launch.project);
     // The lock is held until the run is over.
     let Prepared { lock: _lock, branch } = launch.ground;
+    let diff = launch.planned.diff().to_string();
     let (units, agent, terms, continues) = (launch.planned.units, launch.agent, launch.terms, launch.continues);
     let locks = Locks::new(stage.runs.root().join("locks"));
     stage.perform(now, schedule, &plan, |recorder, holds, directory| {
@@ -178,7 +181,7 @@ pub fn launch(global: &Global, mut launch: Launch) -> Result<Outcome, Failure> {
             Some((repository, head)) => Ground::Worktrees(Worktrees::new(repository, &job.id, &head.commit)),
             None => Ground::Overlay(directory.join("work")),
         };
-        let attempts = Attempts::new(project, &units, job, ground, agent, terms, recorder, holds, locks);
+        let attempts = Attempts::new(project, &units, diff, job, ground, agent, terms, recorder, holds, locks);
         attempts.taking_over(resume::patches(continues.as_ref()))
     })
 }

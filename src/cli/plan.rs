@@ -207,7 +207,7 @@ fn about(out: &mut impl io::Write, source: &SourcePlan) -> io::Result<()> {
         0 => String::new(),
         count => format!(", {} unchanged", counted(count, "unit")),
     };
-    writeln!(out, "{} {}{unchanged}", source.connection, source.diff.summary())?;
+    writeln!(out, "{} {}{unchanged}", source.connection, source.counts())?;
     let gone = &source.diff.deleted;
     for path in gone.iter().take(NAMED) {
         writeln!(out, "  gone: {}", text::safe(path, 120))?;

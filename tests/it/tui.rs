@@ -5,6 +5,7 @@ mod broken;
 mod causes;
 mod compare;
 mod deck;
+mod everywhere;
 mod grid;
 mod hold;
 mod hostile;

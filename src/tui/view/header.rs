@@ -2,7 +2,11 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{Pen, Scene, causes::brief, clock, count, dollars};
+use super::{
+    Pen, Scene,
+    causes::{Purse, brief},
+    clock, count, dollars,
+};
 use crate::{
     run::state::{Holding, Limit, RunState, UnitStatus},
     tape::Millis,
@@ -265,7 +269,12 @@ fn numbers(scene: &Scene<'_>) -> Vec<Fact> {
         // A sum that leaves attempts out says so.
         let more = if totals.priced > 0 && totals.priced < totals.attempts { "+" } else { "" };
         let cost = dollars((totals.priced > 0).then_some(totals.cost));
-        facts.push(Fact::new(4, Role::Text, format!("{cost}{more}")));
+        let purse = Purse::of(scene);
+        let budget = purse.as_ref().map(|purse| format!(" of {}", purse.budget())).unwrap_or_default();
+        facts.push(Fact::new(4, Role::Text, format!("{cost}{more}{budget}")));
+        if let Some((role, sign)) = purse.and_then(|purse| purse.verdict(scene)) {
+            facts.push(Fact::new(2, role, sign));
+        }
     }
     let goes_on = state.ended.is_none() && (totals.active() > 0 || !scene.source.ended);
     if let Some(left) = brief(scene.model.outlook(), scene.model.time).filter(|_| goes_on) {

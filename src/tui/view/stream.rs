@@ -215,7 +215,7 @@ fn title(scene: &Scene<'_>, unit: &Unit, attempt: Option<(usize, &Attempt)>) -> 
     if unit.status == UnitStatus::Running && attempt.ended_at.is_none() && scene.source.origin.has_times {
         let silent = scene.model.time.since(attempt.last_at);
         let role = if silent.0 >= 30_000 { Role::Warning } else { Role::Dim };
-        facts.push((role, format!("last line {silent} ago")));
+        facts.push((role, format!("{silent} ago")));
     }
     if let (Some(call), true) = (attempt.held.first(), scene.source.origin.has_times) {
         facts.push((Role::Paused, format!("waits {}", scene.model.time.since(call.since))));
