@@ -5,12 +5,12 @@ use super::{
     doctor,
     execute::{Agent, Terms},
     exit::{Exit, Failure},
-    ground::Prepared,
+    ground::{self, Prepared},
     launch::{self, Fate, Launch},
     model::Choice,
     plan, project,
     resume::{self, Taken},
-    settings,
+    settings, show,
     summary::counted,
 };
 use crate::{
@@ -68,6 +68,9 @@ pub fn start(
     let ground = Prepared::new(&project.root)?;
     let claude = launch::find_claude(global)?;
     doctor::preflight(&claude, &terms.pass_env, args.probe || *config.ingest.probe, terms.model.as_deref())?;
+    if ground.branch.is_none() {
+        show::tell(&format!("ingestdeck: {}", ground::NO_HISTORY));
+    }
     let agent = Agent::Claude(claude);
     let fate = Fate::Project { flag: global.project_dir.clone() };
     let outcome = launch::launch(
