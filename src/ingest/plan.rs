@@ -70,8 +70,25 @@ pub struct WorkUnit {
     pub notes: Option<String>,
     /// Directory that the paths are relative to, absolute.
     pub source_root: PathBuf,
+    /// What earlier runs wrote from its raw files.
+    pub prior: Vec<Prior>,
     /// What the other units wrote, where putting that together is what this one is for.
     pub stage: Option<Arc<Stage>>,
+}
+
+/// What an earlier run wrote from a raw file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prior {
+    /// Raw file.
+    pub path: String,
+    /// Short id of the run.
+    pub run: String,
+    /// `wiki` or `sl`.
+    pub kind: String,
+    /// Page key, or connection and name of a source.
+    pub key: String,
+    /// `created`, `updated` or `removed`.
+    pub action: String,
 }
 
 /// A connection as the plan found it.
@@ -310,6 +327,7 @@ fn work_unit(chunk: Chunk, connection: &str, adapter: &str, tree: &Tree, why: St
         peer_file_index: chunk.peer_file_index,
         notes: chunk.notes,
         source_root: tree.root.clone(),
+        prior: Vec::new(),
         stage: None,
     }
 }
