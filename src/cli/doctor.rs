@@ -1,7 +1,7 @@
 //! `doctor`: whether everything a run needs is there.
 //!
-//! As JSON, one object a check: `{"v":1,"check":…,"result":…,"text":…}`, where `check` is `git`, `project`, `program`,
-//! `release`, `login` or `request`, and `result` is `ok`, `note` (nothing to do) or `fail`.
+//! As JSON, one object a check: `{"v":1,"check":…,"result":…,"text":…}`, where `check` is `git`, `project`, `repository`,
+//! `program`, `release`, `login` or `request`, and `result` is `ok`, `note` (nothing to do) or `fail`.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{
     args::{DoctorArgs, Global, Ui},
     exit::{Exit, Failure},
-    launch,
+    ground, launch,
     model::Choice,
     project, screen, settings, show,
     summary::counted,
@@ -31,6 +31,7 @@ use crate::{
 enum Check {
     Git,
     Project,
+    Repository,
     Program,
     Release,
     Login,
@@ -95,6 +96,7 @@ pub fn doctor(global: &Global, args: &DoctorArgs) -> Result<Exit, Failure> {
     let config = settings::load(global)?;
     let mut findings = vec![git()];
     findings.push(project_finding(global));
+    findings.extend(repository_finding(global));
     match launch::find_claude(global) {
         Err(failure) => findings.push(Finding::fail(Check::Program, failure.message)),
         Ok(exe) => {
@@ -193,8 +195,18 @@ fn git() -> Finding {
         Ok(output) if output.status.success() => {
             Finding::ok(Check::Git, String::from_utf8_lossy(&output.stdout).trim())
         }
-        _ => Finding::note(Check::Git, "git is not on the PATH; it is only needed to keep a project's history"),
+        _ => Finding::note(Check::Git, "git is not on the PATH; only projects that are git repositories need it"),
     }
+}
+
+/// How the project keeps what units write. Nothing where there is no project.
+fn repository_finding(global: &Global) -> Option<Finding> {
+    let root = Project::open(&project::directory(global).ok()?).ok()?.root;
+    Some(match ground::sentence(&root) {
+        Ok(text) if text == ground::NO_HISTORY => Finding::note(Check::Repository, text),
+        Ok(text) => Finding::ok(Check::Repository, text),
+        Err(error) => Finding::fail(Check::Repository, error.to_string()),
+    })
 }
 
 /// The model that the units of the project would have, if there is one: another might answer where that one does not.

@@ -5,12 +5,12 @@ use super::{
     doctor,
     execute::{Agent, PassTerms, Terms},
     exit::{Exit, Failure},
-    ground::Prepared,
+    ground::{self, Prepared},
     launch::{self, Fate, Launch},
     model::Choice,
     plan, project,
     resume::{self, Taken},
-    settings,
+    settings, show,
     summary::counted,
 };
 use crate::{
@@ -85,6 +85,9 @@ pub fn start(
         .then(|| PassTerms { model: Choice::of(&project, Role::Reconcile, args.model.as_deref()).model, evictions });
     let claude = launch::find_claude(global)?;
     doctor::preflight(&claude, &terms.pass_env, args.probe || *config.ingest.probe, terms.model.as_deref())?;
+    if ground.branch.is_none() {
+        show::tell(&format!("ingestdeck: {}", ground::NO_HISTORY));
+    }
     let agent = Agent::Claude(claude);
     let fate = Fate::Project { flag: global.project_dir.clone() };
     let outcome = launch::launch(

@@ -13,6 +13,7 @@ mod inspect;
 mod keys;
 mod manners;
 mod outside;
+mod patches;
 mod pty;
 mod screens;
 mod script;

@@ -1,7 +1,7 @@
 //! The patches of a run, from the attempts that left them to the one commit that holds them.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     path::PathBuf,
     sync::{Arc, PoisonError},
 };
@@ -32,6 +32,8 @@ const NAMED: usize = 5;
 pub(super) struct Round {
     /// The newest patch of each unit: its attempt, and its file unless it changes nothing.
     pub(super) patches: HashMap<UnitKey, (u32, Option<PathBuf>)>,
+    /// Units that may not change the semantic layer.
+    barred: HashSet<UnitKey>,
     /// Set between putting together and saving.
     integration: Option<Integration>,
     /// The commit that holds what is in it.
@@ -52,7 +54,7 @@ impl Round {
 
     fn patch(&self, unit: &UnitKey, attempt: u32) -> Patch {
         let file = self.patches.get(unit).filter(|(of, _)| *of == attempt).and_then(|(_, file)| file.clone());
-        Patch { unit: unit.clone(), file, semantic_layer: true }
+        Patch { unit: unit.clone(), file, semantic_layer: !self.barred.contains(unit) }
     }
 }
 
@@ -69,8 +71,12 @@ impl Attempts {
     pub(super) async fn put_together(&self, units: Vec<(UnitKey, u32)>) -> Vec<Taken> {
         let Ground::Worktrees(trees) = &self.ground else { return Vec::new() };
         let (trees, round, recorder) = (Arc::clone(trees), Arc::clone(&self.round), Arc::clone(&self.recorder));
+        let is_barred =
+            |(key, (_, unit)): (&UnitKey, &(usize, WorkUnit))| unit.planned.sl_disallowed.as_ref().map(|_| key.clone());
+        let barred = self.units.iter().filter_map(is_barred).collect();
         let work = task::spawn_blocking(move || {
             let mut round = round.lock().unwrap_or_else(PoisonError::into_inner);
+            round.barred = barred;
             let mut results = Vec::new();
             round.failed = put_together(&trees, &mut round, &units, recorder.as_ref(), &mut results)
                 .err()

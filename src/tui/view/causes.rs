@@ -66,7 +66,7 @@ fn line(scene: &Scene<'_>, view: &Causes, line: CauseLine, area: Rect, buf: &mut
         CauseLine::Unit { unit, .. } => {
             let Some(unit) = scene.story.state.units.get(unit) else { return };
             pen.skip(4);
-            pen.cell(status_role(unit.status), scene.theme.glyphs.status(unit.status), 2);
+            pen.cell(status_role(unit.status), scene.theme.glyphs.unit(unit), 2);
             let width = (usize::from(area.width) * 2 / 5).min(40);
             pen.cell(Role::Text, &text::middle(&unit.key, width, scene.theme.glyphs.cut), width);
             if let Some(attempt) = unit.latest() {

@@ -184,9 +184,9 @@ fn title(scene: &Scene<'_>, unit: &Unit, attempt: Option<(usize, &Attempt)>) -> 
     let glyphs = scene.theme.glyphs;
     let role = status_role(unit.status);
     let mut title = vec![
-        (role, format!("{} ", glyphs.status(unit.status))),
+        (role, format!("{} ", glyphs.unit(unit))),
         (Role::Strong, text::safe(&unit.key, 40).into_owned()),
-        (role, format!(" {}", unit.status.word())),
+        (role, format!(" {}", unit.word())),
     ];
     let Some((index, attempt)) = attempt else { return title };
     let mut facts = Vec::new();
