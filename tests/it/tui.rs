@@ -8,6 +8,7 @@ mod deck;
 mod grid;
 mod hold;
 mod hostile;
+mod huge;
 mod inspect;
 mod keys;
 mod manners;
