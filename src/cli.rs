@@ -9,13 +9,20 @@ pub mod execute;
 pub mod exit;
 pub mod fuse;
 mod gate;
+pub mod ground;
+pub mod init;
 pub mod json;
 pub mod launch;
 pub mod lines;
+pub mod manual;
 pub mod mcp;
+mod meter;
+pub mod model;
 pub mod plan;
 pub mod project;
 pub mod replay;
+pub mod report;
+pub mod resume;
 pub mod run;
 pub mod runs;
 pub mod screen;
@@ -27,6 +34,7 @@ pub mod signals;
 pub mod step;
 pub mod summary;
 pub mod tap;
+pub mod watch;
 
 use std::process::ExitCode;
 
@@ -73,14 +81,19 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
     let global = &cli.global;
     match &cli.command {
         Command::Plan(select) => plan::plan(global, select),
+        Command::Init(args) => init::init(global, args),
         Command::Demo(args) => demo::demo(global, args),
         Command::Run(args) => run::run(global, args),
         Command::Step(args) => step::step(global, args),
+        Command::Watch(args) => watch::watch(global, args),
         Command::Replay(args) => replay::replay(global, args),
         Command::Screenshot(args) => screenshot::screenshot(global, args),
         Command::Session(args) => session::session(global, args),
         Command::Doctor(args) => doctor::doctor(global, args),
+        Command::Completions(args) => manual::completions(args),
+        Command::Man(args) => manual::man(args),
         Command::Mcp(args) => mcp::mcp(global, args),
+        Command::Report(args) => report::report(global, args),
         Command::Runs { command } => runs::runs(global, command),
         Command::Config { command: args::ConfigCommand::Show } => settings::show(global),
     }

@@ -2,7 +2,9 @@
 //!
 //! The way through it, in order: [`project`] finds and reads `ktx.yaml`; [`mod@plan`] cuts the sources of its connections
 //! into units with the adapters of [`source`]; [`attempt`] gives a runner the prompt and the tools of one try, checks
-//! what it wrote and moves it into the project, whole or not at all. [`desk`] has the same tools without an attempt.
+//! what it wrote and moves it into the project, whole or not at all. In a project with a [`repository`] an attempt works
+//! in a [`worktree`] and leaves a patch; [`mod@integrate`] makes one commit of them. [`desk`] has the same tools without
+//! an attempt.
 //!
 //! It must not know who runs the agent, nor that there is a tape or a screen.
 
@@ -17,16 +19,24 @@ mod yaml;
 
 pub mod attempt;
 pub mod check;
+pub mod content;
 pub mod desk;
+pub mod git;
+pub mod init;
+pub mod integrate;
+pub mod landing;
+pub mod lock;
 pub mod plan;
 pub mod project;
 pub mod prompt;
+pub mod repository;
 pub mod source;
 pub mod tool;
 pub mod transcript;
 pub mod workspace;
+pub mod worktree;
 
-pub use attempt::{Attempt, AttemptError, Job};
+pub use attempt::{Attempt, AttemptError, Delivered, Job, Place};
 pub use check::Checked;
 pub use plan::{PlanError, Planned, Selection, WorkUnit, plan};
 pub use project::{Project, ProjectError, Where, resolve};

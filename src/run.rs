@@ -4,8 +4,11 @@
 
 pub mod causes;
 pub mod chronicle;
+pub mod earlier;
 pub mod fold;
+pub mod outcome;
 pub mod outlook;
+pub mod report;
 pub mod source;
 pub mod spent;
 pub mod state;
@@ -15,6 +18,8 @@ pub mod timeline;
 pub use crate::actions::event;
 pub use chronicle::{Chronicle, Mark};
 pub use fold::{Emitted, Fold, RunChange};
+pub use outcome::RunOutcome;
+pub use report::Report;
 pub use source::{Arrived, Item, Lane, Origin, Progress, Recorder, Source, SourceError};
 pub use state::RunState;
 pub use timeline::{Moment, Timeline};

@@ -43,7 +43,7 @@ pub use keymap::{Keymap, KeymapError, Overrides};
 pub use terminal::{Manners, Notify, Programs};
 pub use theme::{ColorChoice, ColorLevel, Theme, ThemeError};
 
-use app::{Act, App};
+use app::{Act, App, Part};
 use key::Key;
 use msg::Msg;
 use world::{Input, World};
@@ -59,18 +59,24 @@ const BATCH: usize = 256;
 /// The way to a run that is going on.
 #[derive(Debug)]
 pub struct LiveHandle {
-    /// Where orders go.
-    pub commands: mpsc::Sender<Command>,
+    /// Where orders go; `None` where the run belongs to another process and is only looked at.
+    pub commands: Option<mpsc::Sender<Command>>,
     /// Changes whenever the record grows.
     pub changed: watch::Receiver<u64>,
-    /// Says why the run broke off, if it does: it is not on the record, as that is what cannot be written.
+    /// Says why the run broke off, if it does: it is not on the record, as that is what cannot be written. Dropped, it
+    /// says that the record will not grow any more.
     pub broken: Option<oneshot::Receiver<String>>,
 }
 
 impl LiveHandle {
     /// The way to a run that does not break off.
     pub fn new(commands: mpsc::Sender<Command>, changed: watch::Receiver<u64>) -> Self {
-        Self { commands, changed, broken: None }
+        Self { commands: Some(commands), changed, broken: None }
+    }
+
+    /// The way to a run of another process.
+    pub fn watching(changed: watch::Receiver<u64>, broken: oneshot::Receiver<String>) -> Self {
+        Self { commands: None, changed, broken: Some(broken) }
     }
 }
 
@@ -216,9 +222,12 @@ pub async fn drive<W: World>(
     world: &mut W,
 ) -> Result<Exit, TuiError> {
     let until = options.until;
-    let (commands, mut changed, mut broken) =
-        live.map_or((None, None, None), |live| (Some(live.commands), Some(live.changed), live.broken));
-    let mut app = App::new(timeline, commands, options, world.moment());
+    let (part, mut changed, mut broken) = match live {
+        None => (Part::Replays, None, None),
+        Some(LiveHandle { commands: None, changed, broken }) => (Part::Watches, Some(changed), broken),
+        Some(LiveHandle { commands: Some(commands), changed, broken }) => (Part::Runs(commands), Some(changed), broken),
+    };
+    let mut app = App::new(timeline, part, options, world.moment());
     loop {
         app.tick(world.moment());
         if app.is_due() {
@@ -254,8 +263,9 @@ pub async fn drive<W: World>(
         match event {
             Event::Broke(why) => {
                 broken = None;
-                if let Some(why) = why {
-                    app.broke(why);
+                match why {
+                    Some(why) => app.broke(why),
+                    None => app.over(),
                 }
             }
             Event::Grew => app.grew(),

@@ -283,7 +283,9 @@ fn judge(mut facts: Facts) -> Probe {
             )
         }
         Cause::UsageLimit { .. } => format!("Claude Code is logged in, but its usage limit is reached. {said}"),
-        Cause::Transient => format!("Claude Code is logged in, but the service turns requests away just now. {said}"),
+        Cause::RateLimited | Cause::Transient => {
+            format!("Claude Code is logged in, but the service turns requests away just now. {said}")
+        }
         Cause::Credit => format!("Claude Code is logged in, but its account has no credit. {said}"),
         Cause::Model => format!("Claude Code is logged in, but may not use this model. {said}"),
         Cause::Network => format!("Claude Code cannot reach its service. {said}"),

@@ -89,6 +89,8 @@ pub struct HeldCall {
     pub tool_use_id: Option<String>,
     /// Its arguments.
     pub input: Value,
+    /// Calls of the attempt that had failed before it was made.
+    pub failures: usize,
 }
 
 /// What to do with a held call.
@@ -261,7 +263,7 @@ impl Control {
             PRE_TOOL_USE => {
                 let input = body.pointer_mut("/input/tool_input").map(Value::take).unwrap_or_default();
                 self.held.push(request_id.to_owned());
-                vec![Effect::Held(request_id.to_owned(), HeldCall { tool, tool_use_id, input })]
+                vec![Effect::Held(request_id.to_owned(), HeldCall { tool, tool_use_id, input, failures: 0 })]
             }
             POST_TOOL_USE_FAILURE => {
                 let message = text("/input/error").unwrap_or_default();
@@ -444,7 +446,7 @@ mod tests {
         let mut control = Control::default();
         let input = json!({"path": "a"});
         let effects = request(&mut control, "r1", pre_tool_use("mcp__ktx__wiki_read", &input));
-        let call = HeldCall { tool: "wiki_read".into(), tool_use_id: Some("t1".into()), input };
+        let call = HeldCall { tool: "wiki_read".into(), tool_use_id: Some("t1".into()), input, failures: 0 };
         assert_eq!(effects, [Effect::Held("r1".into(), call)]);
         let frame = control.decide("r1", Decision::Allow).unwrap();
         assert_eq!(json_of(&frame)["response"]["response"], json!({}));

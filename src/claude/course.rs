@@ -167,10 +167,12 @@ impl Course {
             Some(FromServer::Message(message)) => {
                 self.control.from_server(message).map(Step::Write).into_iter().collect()
             }
-            Some(FromServer::Called { failure: None, .. }) => Vec::new(),
-            Some(FromServer::Called { tool, tool_use_id, failure: Some(message) }) => {
-                let is_new = self.gather.facts.tally.failed(&tool, tool_use_id.as_deref(), &message);
-                is_new.then(|| Step::Record(Note::ToolFailed { tool, tool_use_id, message })).into_iter().collect()
+            Some(FromServer::Called { tool, tool_use_id, effect, failure }) => {
+                let tally = &mut self.gather.facts.tally;
+                let is_new = tally.answered(&tool, tool_use_id.as_deref(), &effect, failure.as_deref());
+                let failed = failure.filter(|_| is_new);
+                let note = failed.map(|message| Note::ToolFailed { tool, tool_use_id, message });
+                note.map(Step::Record).into_iter().collect()
             }
             None => self.control.server_ended().into_iter().map(Step::Write).collect(),
         }
@@ -241,7 +243,8 @@ impl Course {
             Effect::Held(id, _) if breached => {
                 self.decided(&id, Decision::Refuse("the attempt is being stopped".into()))
             }
-            Effect::Held(id, call) => {
+            Effect::Held(id, mut call) => {
+                call.failures = self.gather.facts.tally.calls().len();
                 self.held.push((id.clone(), call.tool.clone(), call.tool_use_id.clone()));
                 vec![Step::Hold(id, call)]
             }

@@ -23,7 +23,11 @@ use tokio::{
     task::JoinHandle,
 };
 
-use crate::units::{ToolCall, ToolReply, ToolSpec, Toolset, tally::SERVER_PREFIX};
+use crate::units::{
+    ToolCall, ToolReply, ToolSpec, Toolset,
+    effect::{self, Effect},
+    tally::SERVER_PREFIX,
+};
 
 /// Name of the server.
 pub const SERVER: &str = "ktx";
@@ -82,6 +86,8 @@ pub enum FromServer {
         tool: String,
         /// Id of the call in the stream, where the agent passed it on.
         tool_use_id: Option<String>,
+        /// What it means for the failures before it.
+        effect: Effect,
         /// Error text, if it failed.
         failure: Option<String>,
     },
@@ -231,19 +237,21 @@ impl ServerHandler for Handler {
         };
         let (tool, tool_use_id) = (call.name.clone(), call.tool_use_id.clone());
         let (tools, busy) = (Arc::clone(&self.tools), self.watch.as_ref().map(|watch| watch.busy.clone()));
-        let reply = tokio::task::spawn_blocking(move || {
+        let (reply, effect) = tokio::task::spawn_blocking(move || {
             let reply = tools.call(&call);
             drop(busy);
-            reply
+            let effect = effect::of(&call, &reply);
+            (reply, effect)
         })
         .await
         .unwrap_or_else(|_| {
-            ToolReply::error(format!("{tool} broke down; this is a defect of ingestdeck, not of the call"))
+            let text = format!("{tool} broke down; this is a defect of ingestdeck, not of the call");
+            (ToolReply::error(text), Effect::Broken)
         });
         let failure = reply.is_error.then(|| reply.markdown.clone());
         if let Some(watch) = &self.watch {
             // Nobody listens any more: the attempt is over.
-            let _ = watch.outbox.send(FromServer::Called { tool, tool_use_id, failure });
+            let _ = watch.outbox.send(FromServer::Called { tool, tool_use_id, effect, failure });
         }
         let content = vec![ContentBlock::text(reply.markdown)];
         let result = if reply.is_error { CallToolResult::error(content) } else { CallToolResult::success(content) };
@@ -356,7 +364,15 @@ pub(crate) mod tests {
         let mut server = opened(Arc::clone(&toys)).await;
         server.feed(call(7, "echo", json!({"a": "\u{fffd}"}))).unwrap();
         let called = server.next().await.unwrap();
-        assert_eq!(called, FromServer::Called { tool: "echo".into(), tool_use_id: Some("t7".into()), failure: None });
+        assert_eq!(
+            called,
+            FromServer::Called {
+                tool: "echo".into(),
+                tool_use_id: Some("t7".into()),
+                effect: Effect::Plain,
+                failure: None
+            }
+        );
         let answer = message(&mut server).await;
         assert_eq!(answer["id"], 7);
         assert_eq!(answer["result"]["content"], json!([{"type": "text", "text": "{\"a\":\"\u{fffd}\"}"}]));

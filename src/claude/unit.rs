@@ -28,7 +28,7 @@ use crate::{
     tape::{
         Note, UnitKey,
         entry::Body,
-        note::{Amendment, AttemptStarted, Level},
+        note::{Amendment, AttemptStarted, Content, Level},
     },
     units::{Toolset, verdict::Facts},
 };
@@ -98,6 +98,8 @@ pub struct UnitLaunch {
     /// What a person wanted otherwise than planned, for the tape. Prompt, model and budget above have it already; its
     /// session is gone on with.
     pub amendment: Option<Amendment>,
+    /// What the unit is made of, for the record.
+    pub content: Option<Content>,
 }
 
 impl UnitLaunch {
@@ -163,6 +165,7 @@ pub async fn run_unit_from(
         prompt: launch.prompt.clone(),
         scripted: launch.program.scripted,
         amendment: launch.amendment.clone(),
+        content: launch.content.clone(),
         ..AttemptStarted::default()
     };
     let begun = begin(&launch, environment, facts.prompt_chars, &mut started).await;

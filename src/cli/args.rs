@@ -77,18 +77,24 @@ pub enum Color {
 pub enum Command {
     /// Play the bundled project with a scripted agent: no account, no network
     Demo(DemoArgs),
+    /// Write a first ktx.yaml from what lies in a directory
+    Init(InitArgs),
     /// Show what would run, and why
     Plan(SelectArgs),
     /// Run the work units of a project
     Run(RunArgs),
     /// Run one unit, held at every tool call until you decide
     Step(StepArgs),
+    /// Look on at a run of another process
+    Watch(WatchArgs),
     /// Replay a run, a capture or a session file
     Replay(ReplayArgs),
     /// Run one plain Claude Code session and record it
     Session(SessionArgs),
     /// Serve the tools of a unit to any MCP client, on stdin and stdout
     Mcp(McpArgs),
+    /// Write a report of a run: for a pull request, for CI, as a page, or in KTX's own shape
+    Report(ReportArgs),
     /// Look at recorded runs
     Runs {
         /// What about them.
@@ -97,6 +103,10 @@ pub enum Command {
     },
     /// Check that everything a run needs is there
     Doctor(DoctorArgs),
+    /// Print what makes a shell complete these commands
+    Completions(CompletionsArgs),
+    /// Print the manual page, or write those of all commands
+    Man(ManArgs),
     /// Draw a record into an SVG, after some keys
     #[command(hide = true)]
     Screenshot(ScreenshotArgs),
@@ -119,8 +129,16 @@ pub struct DemoArgs {
     pub keep: Option<PathBuf>,
 }
 
-/// Which units.
+/// `init`.
 #[derive(Clone, Debug, Args)]
+pub struct InitArgs {
+    /// Directory [default: that of --project-dir, else the current one]
+    #[arg(value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+/// Which units.
+#[derive(Clone, Debug, Default, Args)]
 pub struct SelectArgs {
     /// Connections [default: all]
     #[arg(value_name = "CONNECTION")]
@@ -128,6 +146,23 @@ pub struct SelectArgs {
     /// Only units whose key matches this pattern; may be repeated
     #[arg(long, value_name = "GLOB")]
     pub only: Vec<String>,
+    /// What to take over.
+    #[command(flatten)]
+    pub past: PastArgs,
+}
+
+/// What to take over from an earlier run.
+#[derive(Clone, Debug, Default, Args)]
+pub struct PastArgs {
+    /// Continue this run: what succeeded there and has not changed is not run again
+    #[arg(long, value_name = "RUN")]
+    pub resume_run: Option<String>,
+    /// Only units that failed in this run [default: latest]
+    #[arg(
+        long, value_name = "RUN", num_args = 0..=1, require_equals = true, default_missing_value = "latest",
+        conflicts_with = "resume_run"
+    )]
+    pub failed: Option<String>,
 }
 
 /// `run`.
@@ -171,6 +206,14 @@ pub struct StepArgs {
     pub terms: TermArgs,
 }
 
+/// `watch`.
+#[derive(Clone, Debug, Args)]
+pub struct WatchArgs {
+    /// Run id (any unique part of it) or `latest`
+    #[arg(default_value = "latest")]
+    pub run: String,
+}
+
 /// `replay`.
 #[derive(Clone, Debug, Args)]
 pub struct ReplayArgs {
@@ -179,9 +222,9 @@ pub struct ReplayArgs {
     /// Start paused at the first entry
     #[arg(long)]
     pub paused: bool,
-    /// Play at K times the recorded pace [default: as fast as possible]
+    /// Play at K times the recorded pace, or `max` entry by entry as fast as possible [default: all at once]
     #[arg(long, value_name = "K")]
-    pub speed: Option<f64>,
+    pub speed: Option<String>,
     /// Leave after this step; for measuring
     #[arg(long, hide = true, value_enum)]
     pub until: Option<Until>,
@@ -196,6 +239,22 @@ pub enum Until {
     Indexed,
     /// Everything is folded.
     End,
+}
+
+/// `completions`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct CompletionsArgs {
+    /// Shell
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+/// `man`.
+#[derive(Clone, Debug, Args)]
+pub struct ManArgs {
+    /// Write one page for each command into this directory
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
 }
 
 /// `screenshot`.
@@ -258,6 +317,36 @@ pub struct McpArgs {
     /// Write pages and sources below this directory, never into the project [default: write nothing]
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
+}
+
+/// `report`.
+#[derive(Clone, Debug, Args)]
+pub struct ReportArgs {
+    /// Run id (any unique part of it), `latest`, or a file that `replay` opens
+    #[arg(default_value = "latest")]
+    pub run: String,
+    /// How it is written [default: md, with --ui json: json]
+    #[arg(long, value_enum)]
+    pub format: Option<Format>,
+    /// Write it there instead of to stdout
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Only what is about this connection
+    #[arg(long, value_name = "CONNECTION")]
+    pub connection: Option<String>,
+}
+
+/// How a report is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Markdown, to paste into a pull request.
+    Md,
+    /// KTX's report, one object a connection and line.
+    Json,
+    /// Failed units as failed tests, for CI.
+    Junit,
+    /// One page that needs nothing else.
+    Html,
 }
 
 /// `runs`.

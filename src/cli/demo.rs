@@ -9,6 +9,7 @@ use super::{
     args::{DemoArgs, Global, SelectArgs},
     execute::{Agent, Terms},
     exit::{Exit, Failure},
+    ground::Prepared,
     launch::{self, Fate, Launch, Outcome},
     project, settings,
 };
@@ -97,7 +98,7 @@ pub fn demo(global: &Global, args: &DemoArgs) -> Result<Exit, Failure> {
     let exe = std::env::current_exe()
         .map_err(|error| Failure::internal(format!("cannot tell where this program is: {error}")))?;
     let project = Project::open(&root).map_err(Failure::internal)?;
-    let planned = project::planned(&project, &SelectArgs { connections: Vec::new(), only: Vec::new() })?;
+    let planned = project::planned(&project, &SelectArgs::default())?;
     let terms = Terms {
         model: None,
         step_budget: project.settings.work_units.step_budget,
@@ -112,8 +113,12 @@ pub fn demo(global: &Global, args: &DemoArgs) -> Result<Exit, Failure> {
         Some(keep) => Fate::Project { flag: Some(keep.clone()) },
         None => Fate::Gone,
     };
-    let outcome =
-        launch::launch(global, Launch { project, planned, agent, terms, slots, config, fate, held: Vec::new() })?;
+    // The same on every machine, with git or without, and inside of whatever repository `--keep` may lead to.
+    let ground = Prepared::overlay(&project.root)?;
+    let outcome = launch::launch(
+        global,
+        Launch { project, planned, continues: None, agent, terms, slots, config, fate, held: Vec::new(), ground },
+    )?;
     Ok(judged(&outcome))
 }
 

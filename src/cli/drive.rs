@@ -2,7 +2,14 @@
 //!
 //! Decides nothing. Every order becomes a task, a timer or a note; every end of one becomes an input.
 
-use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    future::Future,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use jiff::Timestamp;
 
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -12,10 +19,13 @@ use tokio::{
 use crate::{
     run::{Item, Recorder, source::RecordError},
     tape::{
-        Body, Note, UnitKey,
+        Body, Millis, Note, UnitKey,
         note::{Amendment, Cause, Outcome, RunEnded, StopHow, StopReason, Verdict},
     },
-    units::schedule::{Input, Order, Schedule, TimerId},
+    units::{
+        limits::{LimitStatus, Observed, resets_in_ms},
+        schedule::{Input, Order, Schedule, Taken, TimerId},
+    },
 };
 
 /// Runs attempts. One process each in the program; a script in tests.
@@ -30,6 +40,18 @@ pub trait Executor: Send + Sync + 'static {
         stop: mpsc::Receiver<StopHow>,
         ready: oneshot::Sender<()>,
     ) -> impl Future<Output = Verdict> + Send;
+
+    /// Puts the patches of these attempts together, in this order, and what became of each on the tape. Only ordered
+    /// where attempts leave patches.
+    fn integrate(&self, units: Vec<(UnitKey, u32)>) -> impl Future<Output = Vec<Taken>> + Send {
+        let taken = |(unit, attempt)| Taken { unit, attempt, verdict: None };
+        std::future::ready(units.into_iter().map(taken).collect())
+    }
+
+    /// Puts what was taken on the project's branch, and on the tape how that went. True if it is there.
+    fn save(&self, _failed: Vec<UnitKey>) -> impl Future<Output = bool> + Send {
+        std::future::ready(true)
+    }
 }
 
 /// A run on its way.
@@ -43,6 +65,7 @@ pub struct Drive<E> {
     timers: JoinSet<TimerId>,
     ready: JoinSet<Option<Input>>,
     ended: Option<RunEnded>,
+    began: Instant,
 }
 
 impl<E: Executor> Drive<E> {
@@ -57,6 +80,7 @@ impl<E: Executor> Drive<E> {
             timers: JoinSet::new(),
             ready: JoinSet::new(),
             ended: None,
+            began: Instant::now(),
         }
     }
 
@@ -111,13 +135,30 @@ impl<E: Executor> Drive<E> {
     }
 
     fn handle(&mut self, input: Input) -> Result<(), RecordError> {
-        if let Input::Ended { unit, attempt, .. } = &input {
+        if let Input::Ended { unit, attempt, verdict } = &input {
             self.running.remove(&(unit.clone(), *attempt));
+            if let Some(seen) = self.named_reset(verdict) {
+                for order in self.schedule.handle(Input::LimitObserved(seen)) {
+                    self.carry_out(order)?;
+                }
+            }
         }
         for order in self.schedule.handle(input) {
             self.carry_out(order)?;
         }
         Ok(())
+    }
+
+    /// The reset that a verdict names. Early releases say it in their last words only.
+    fn named_reset(&self, verdict: &Verdict) -> Option<Observed> {
+        let Cause::UsageLimit { resets_at: Some(at) } = verdict.cause else { return None };
+        Some(Observed {
+            at: Millis(u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)),
+            name: verdict.cause.word().to_owned(),
+            status: LimitStatus::Rejected,
+            utilization: None,
+            resets_in_ms: Some(resets_in_ms(at, Timestamp::now().as_millisecond())),
+        })
     }
 
     fn carry_out(&mut self, order: Order) -> Result<(), RecordError> {
@@ -128,6 +169,14 @@ impl<E: Executor> Drive<E> {
                     // Full means that stops are waiting already; closed, that it is over.
                     let _ = stop.try_send(how);
                 }
+            }
+            Order::Integrate { units } => {
+                let executor = Arc::clone(&self.executor);
+                self.attempts.spawn(async move { Input::Integrated { results: executor.integrate(units).await } });
+            }
+            Order::Save { failed } => {
+                let executor = Arc::clone(&self.executor);
+                self.attempts.spawn(async move { Input::Saved { ok: executor.save(failed).await } });
             }
             Order::SetTimer { id, after_ms } => {
                 self.timers.spawn(async move {

@@ -1,10 +1,12 @@
 //! One attempt, from its workspace to its verdict: the place where the ingest stage and the Claude backend meet.
 
+mod patches;
+
 use std::{
     collections::{HashMap, HashSet},
     ffi::OsString,
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -13,6 +15,7 @@ use tokio::{
     task,
 };
 
+use self::patches::Round;
 use super::{
     drive::{Executor, unprepared},
     gate::Holds,
@@ -23,18 +26,20 @@ use crate::{
         unit::{self, Command, Program, UnitLaunch},
     },
     ingest::{
-        attempt::{Attempt, Job},
+        attempt::{Attempt, AttemptError, Delivered, Job, Place},
         plan::WorkUnit,
         project::Project,
         prompt::Amended,
         transcript::RejectedCall,
+        worktree::Worktrees,
     },
     run::{Item, Recorder},
     tape::{
         Body, Note, UnitKey,
-        note::{Amendment, AttemptEnded, Outcome, StopHow, Verdict},
+        note::{Amendment, AttemptEnded, Content, Outcome, PatchWritten, StopHow, Verdict, Work},
     },
     units::{
+        schedule::Taken,
         tally::FailureRule,
         verdict::{self, Facts},
     },
@@ -93,13 +98,24 @@ pub struct Terms {
     pub rule: FailureRule,
 }
 
+/// Where the attempts of a run write.
+#[derive(Clone, Debug)]
+pub enum Ground {
+    /// Over the project, each in a directory of its own below this one; what a good one wrote is published at once.
+    Overlay(PathBuf),
+    /// In worktrees; what the good ones wrote becomes one commit.
+    Worktrees(Arc<Worktrees>),
+}
+
 /// Runs the attempts of one run.
 #[derive(Debug)]
 pub struct Attempts {
     project: Arc<Project>,
-    units: HashMap<UnitKey, WorkUnit>,
+    /// With their places in the plan.
+    units: HashMap<UnitKey, (usize, WorkUnit)>,
     job: Job,
-    work: PathBuf,
+    ground: Ground,
+    round: Arc<Mutex<Round>>,
     agent: Agent,
     terms: Terms,
     recorder: Arc<dyn Recorder>,
@@ -109,22 +125,23 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// Attempts at `units`, each in a directory of its own below `work`.
+    /// Attempts at `units`, on `ground`.
     #[expect(clippy::too_many_arguments, reason = "the parts of a run, each named once")]
     pub fn new(
         project: Arc<Project>,
         units: &[WorkUnit],
         job: Job,
-        work: &Path,
+        ground: Ground,
         agent: Agent,
         terms: Terms,
         recorder: Arc<dyn Recorder>,
         holds: Arc<Holds>,
         locks: Locks,
     ) -> Self {
-        let units = units.iter().map(|unit| (unit.planned.unit.clone(), unit.clone())).collect();
-        let work = work.to_owned();
-        Self { project, units, job, work, agent, terms, recorder, holds, locks, published: Mutex::default() }
+        let placed = |(index, unit): (usize, &WorkUnit)| (unit.planned.unit.clone(), (index, unit.clone()));
+        let units = units.iter().enumerate().map(placed).collect();
+        let (round, published) = Default::default();
+        Self { project, units, job, ground, round, agent, terms, recorder, holds, locks, published }
     }
 
     async fn attempt(
@@ -134,12 +151,12 @@ impl Attempts {
         amendment: &Amendment,
         stop: mpsc::Receiver<StopHow>,
         ready: oneshot::Sender<()>,
-    ) -> (Verdict, Facts) {
-        let (_session, opened) = match self.prepare(unit, attempt, amendment).await {
-            Ok((lock, opened)) => (lock, Arc::new(opened)),
-            Err(reason) => return (unprepared(reason), Facts::default()),
+    ) -> (Verdict, Facts, Work) {
+        let (_session, opened, content) = match self.prepare(unit, attempt, amendment).await {
+            Ok((lock, (opened, content))) => (lock, Arc::new(opened), content),
+            Err(reason) => return (unprepared(reason), Facts::default(), Work::default()),
         };
-        let launch = self.launch(unit, attempt, amendment, &opened);
+        let launch = UnitLaunch { content, ..self.launch(unit, attempt, amendment, &opened) };
         let (forward, commands) = mpsc::channel(4);
         let forwarding = task::spawn(pass_on(stop, forward));
         let mut facts = unit::run_unit(launch, commands, ready).await;
@@ -148,19 +165,25 @@ impl Attempts {
         let (key, rule) = (unit.clone(), self.terms.rule);
         let closing = Arc::clone(&opened);
         let closed = task::spawn_blocking(move || {
-            let (verdict, published) = close(&closing, &key, &mut facts, rule);
-            (verdict, published, facts)
+            let (verdict, delivered) = close(&closing, &key, &mut facts, rule);
+            (verdict, delivered, facts)
         });
-        let (verdict, published, facts) = match closed.await {
+        let (verdict, delivered, facts) = match closed.await {
             Ok(closed) => closed,
-            Err(error) => {
-                (unprepared(format!("checking what {unit} wrote failed: {error}")), Vec::new(), Facts::default())
-            }
+            Err(error) => (unprepared(format!("checking what {unit} wrote failed: {error}")), None, Facts::default()),
         };
-        if !published.is_empty() {
-            self.note(unit, attempt, &Note::Published { paths: published });
+        match delivered {
+            Some(Delivered::Published(paths)) if !paths.is_empty() => {
+                self.note(unit, attempt, &Note::Published { paths });
+            }
+            Some(Delivered::Patch { base, path, paths }) => {
+                self.round().written(unit, attempt, path.as_ref().map(|path| self.project.root.join(path)));
+                self.note(unit, attempt, &Note::PatchWritten(PatchWritten { base, path, paths }));
+            }
+            Some(Delivered::Published(_)) | None => {}
         }
-        (verdict, facts)
+        let work = work_of(&opened, &verdict, &facts);
+        (verdict, facts, work)
     }
 
     async fn prepare(
@@ -168,7 +191,7 @@ impl Attempts {
         unit: &UnitKey,
         attempt: u32,
         amendment: &Amendment,
-    ) -> Result<(Option<SessionLock>, Attempt), String> {
+    ) -> Result<(Option<SessionLock>, (Attempt, Option<Content>)), String> {
         let lock = self.lock(amendment)?;
         Ok((lock, self.open(unit, attempt, amendment).await?))
     }
@@ -185,20 +208,38 @@ impl Attempts {
         }
     }
 
-    async fn open(&self, unit: &UnitKey, attempt: u32, amendment: &Amendment) -> Result<Attempt, String> {
-        let Some(work_unit) = self.units.get(unit).cloned() else {
+    /// The attempt, and what its unit is made of. Files that cannot be read are the agent's business, not ours.
+    async fn open(
+        &self,
+        unit: &UnitKey,
+        attempt: u32,
+        amendment: &Amendment,
+    ) -> Result<(Attempt, Option<Content>), String> {
+        let Some((index, work_unit)) = self.units.get(unit).cloned() else {
             return Err(format!("unit {unit} is not part of the plan"));
         };
         let (project, job) = (Arc::clone(&self.project), self.job.clone());
-        let dir = self.work.join(format!("{attempt:02}-{}", folder_name(unit)));
+        let place = match &self.ground {
+            Ground::Overlay(work) => Place::Overlay(work.join(format!("{attempt:02}-{}", folder_name(unit)))),
+            Ground::Worktrees(trees) => Place::Worktree { trees: Arc::clone(trees), index },
+        };
         let (amendment, files_kept) = (amendment.clone(), self.published().contains(unit));
+        // What a person wants otherwise of one attempt makes no other unit of it.
+        let model = self.terms.model.clone();
         task::spawn_blocking(move || {
             let amended = amended(&amendment, files_kept);
-            Attempt::open(&project, &work_unit, &job, attempt, amended, &dir)
+            let opened = Attempt::open(&project, &work_unit, &job, attempt, amended, &place)?;
+            let content = opened.content(model.as_deref()).ok();
+            Ok::<_, AttemptError>((opened, content))
         })
         .await
         .map_err(|error| error.to_string())?
         .map_err(|error| error.to_string())
+    }
+
+    /// Patches, and what is being made of them. A thread that panicked left a state that the next round replaces.
+    fn round(&self) -> MutexGuard<'_, Round> {
+        self.round.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Units whose last attempt was moved into the project. A thread that panicked left a set that is still a set.
@@ -223,6 +264,7 @@ impl Attempts {
             recorder: Arc::clone(&self.recorder),
             gate: self.holds.gate(unit, attempt),
             amendment: (!amendment.is_empty()).then(|| amendment.clone()),
+            content: None,
         }
     }
 
@@ -246,8 +288,8 @@ impl Executor for Attempts {
         ready: oneshot::Sender<()>,
     ) -> Verdict {
         let amendment = amendment.as_deref().cloned().unwrap_or_default();
-        let (verdict, facts) = self.attempt(&unit, attempt, &amendment, stop, ready).await;
-        if verdict.outcome == Outcome::Succeeded {
+        let (verdict, facts, work) = self.attempt(&unit, attempt, &amendment, stop, ready).await;
+        if verdict.outcome == Outcome::Succeeded && matches!(self.ground, Ground::Overlay(_)) {
             self.published().insert(unit.clone());
         } else {
             self.published().remove(&unit);
@@ -259,10 +301,19 @@ impl Executor for Attempts {
             signal: facts.signal,
             stderr_tail: facts.stderr_tail,
             wrote: Vec::new(),
+            work,
             more: serde_json::Map::default(),
         };
         self.note(&unit, attempt, &Note::AttemptEnded(Box::new(ended)));
         verdict
+    }
+
+    async fn integrate(&self, units: Vec<(UnitKey, u32)>) -> Vec<Taken> {
+        self.put_together(units).await
+    }
+
+    async fn save(&self, failed: Vec<UnitKey>) -> bool {
+        self.put_on_branch(failed).await
     }
 }
 
@@ -289,10 +340,10 @@ pub async fn pass_on(mut stop: mpsc::Receiver<StopHow>, commands: mpsc::Sender<C
     }
 }
 
-/// Judges; checks and publishes what a good attempt wrote, and throws away what another one did.
-fn close(attempt: &Attempt, unit: &UnitKey, facts: &mut Facts, rule: FailureRule) -> (Verdict, Vec<String>) {
+/// Judges; checks and delivers what a good attempt wrote, and throws away what another one did.
+fn close(attempt: &Attempt, unit: &UnitKey, facts: &mut Facts, rule: FailureRule) -> (Verdict, Option<Delivered>) {
     let mut verdict = verdict::decide(unit, facts, rule);
-    let mut published = Vec::new();
+    let mut delivered = None;
     if verdict.outcome == Outcome::Succeeded {
         let checked = attempt.check();
         facts.dangling = checked.dangling;
@@ -300,8 +351,8 @@ fn close(attempt: &Attempt, unit: &UnitKey, facts: &mut Facts, rule: FailureRule
         verdict = verdict::decide(unit, facts, rule);
     }
     if verdict.outcome == Outcome::Succeeded {
-        match attempt.publish() {
-            Ok(paths) => published = paths,
+        match attempt.deliver() {
+            Ok(done) => delivered = Some(done),
             Err(error) => {
                 facts.publish_error = Some(error.to_string());
                 verdict = verdict::decide(unit, facts, rule);
@@ -311,7 +362,18 @@ fn close(attempt: &Attempt, unit: &UnitKey, facts: &mut Facts, rule: FailureRule
     if verdict.outcome != Outcome::Succeeded {
         attempt.discard();
     }
-    (verdict, published)
+    (verdict, delivered)
+}
+
+/// What the attempt leaves on record. A failed one has saved nothing, whatever it wrote.
+fn work_of(attempt: &Attempt, verdict: &Verdict, facts: &Facts) -> Work {
+    let fatal = facts.tally.count(FailureRule::Recoverable);
+    let done = if verdict.outcome == Outcome::Succeeded { attempt.work() } else { Work::default() };
+    Work {
+        transcript: attempt.transcript().name().map(str::to_owned),
+        fatal_failures: Some(u32::try_from(fatal).unwrap_or(u32::MAX)),
+        ..done
+    }
 }
 
 /// Puts calls that failed before they reached the tools on the transcript, each once.

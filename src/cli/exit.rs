@@ -2,6 +2,8 @@
 
 use std::{fmt, process::ExitCode};
 
+use crate::tape::note::Cause;
+
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -24,6 +26,15 @@ pub enum Exit {
 }
 
 impl Exit {
+    /// How the program ends when `cause` keeps Claude Code from being used at all.
+    pub fn of_cause(cause: &Cause) -> Self {
+        match cause {
+            Cause::UsageLimit { .. } | Cause::RateLimited | Cause::Transient => Self::Limit,
+            Cause::Model => Self::Usage,
+            _ => Self::Setup,
+        }
+    }
+
     /// Its number.
     pub fn code(self) -> u8 {
         match self {

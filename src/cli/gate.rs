@@ -13,11 +13,16 @@ use futures_util::future::BoxFuture;
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 
+use self::until::Until;
+use super::meter::Meter;
 use crate::{
     claude::unit::{Decision, Gate, HeldCall},
     run::{Item, Recorder, source::RecordError},
     tape::{Body, Note, UnitKey, note::CallDecision},
+    tui::breakpoint::Condition,
 };
+
+mod until;
 
 /// What a person says about a call that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,12 +39,17 @@ pub enum Ruling {
 #[derive(Debug)]
 pub struct Holds {
     recorder: Arc<dyn Recorder>,
+    meter: Arc<Meter>,
     units: Mutex<HashMap<UnitKey, Hold>>,
 }
 
 #[derive(Default)]
 struct Hold {
     held: bool,
+    /// Calls pass although the unit is held, until one of them meets this.
+    until: Option<Until>,
+    /// Calls of the attempt that had failed when it last made one.
+    failures: usize,
     /// The attempt that runs or ran last; 0 before the first.
     attempt: u32,
     waiting: Vec<Waiting>,
@@ -49,14 +59,28 @@ struct Hold {
 
 impl fmt::Debug for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hold").field("held", &self.held).field("waiting", &self.waiting.len()).finish_non_exhaustive()
+        let Self { held, until, waiting, .. } = self;
+        let waiting = waiting.len();
+        f.debug_struct("Hold")
+            .field("held", held)
+            .field("until", until)
+            .field("waiting", &waiting)
+            .finish_non_exhaustive()
     }
 }
 
 struct Waiting {
     number: u64,
-    tool_use_id: Option<String>,
+    call: HeldCall,
     answer: oneshot::Sender<Said>,
+}
+
+/// A call that has begun to wait.
+struct Entered {
+    number: u64,
+    /// The condition that it met, if the unit ran until one.
+    reached: Option<String>,
+    said: oneshot::Receiver<Said>,
 }
 
 enum Said {
@@ -65,14 +89,20 @@ enum Said {
 }
 
 impl Holds {
-    /// Nothing is held; notes go to `recorder`.
-    pub fn new(recorder: Arc<dyn Recorder>) -> Self {
-        Self { recorder, units: Mutex::default() }
+    /// Nothing is held; notes go to `recorder`, and `meter` knows what the run has cost.
+    pub fn new(recorder: Arc<dyn Recorder>, meter: Arc<Meter>) -> Self {
+        Self { recorder, meter, units: Mutex::default() }
     }
 
     /// The gate of an attempt.
     pub fn gate(self: &Arc<Self>, unit: &UnitKey, attempt: u32) -> Arc<dyn Gate> {
-        self.units().entry(unit.clone()).or_default().attempt = attempt;
+        let mut units = self.units();
+        let hold = units.entry(unit.clone()).or_default();
+        (hold.attempt, hold.failures) = (attempt, 0);
+        if let Some(until) = &mut hold.until {
+            until.begin_again();
+        }
+        drop(units);
         Arc::new(HeldUnit { holds: Arc::clone(self), unit: unit.clone(), attempt })
     }
 
@@ -80,9 +110,32 @@ impl Holds {
     pub fn hold(&self, unit: &UnitKey) {
         let mut units = self.units();
         let hold = units.entry(unit.clone()).or_default();
-        if !hold.held {
+        if hold.until.take().is_some() || !hold.held {
             hold.held = true;
             self.note_or_log(unit, hold.attempt, &Note::HoldRequested);
+        }
+    }
+
+    /// Lets `unit` run until a call meets one of `conditions`; that one waits. The call `from` is where it stands, and
+    /// passes. What waits beside it passes as well, unless it is such a call: then the unit is there already.
+    pub fn run_until(&self, unit: &UnitKey, from: Option<&str>, conditions: Vec<Condition>) {
+        let mut units = self.units();
+        let hold = units.entry(unit.clone()).or_default();
+        let until = Until::new(conditions, hold.failures);
+        let spent = self.meter.spent();
+        let stays = |waiting: &Waiting| {
+            waiting.call.tool_use_id.as_deref() != from && until.reached(&waiting.call, spent).is_some()
+        };
+        let (there, gone): (Vec<_>, Vec<_>) = hold.waiting.drain(..).partition(stays);
+        hold.waiting = there;
+        hold.held = true;
+        if hold.waiting.is_empty() {
+            self.note_or_log(unit, hold.attempt, &Note::RunUntil { condition: until.words() });
+            hold.until = Some(until);
+        }
+        for waiting in gone {
+            // A closed end means that nobody waits any more.
+            let _ = waiting.answer.send(Said::Ruling(Ruling::Allow));
         }
     }
 
@@ -90,7 +143,7 @@ impl Holds {
     pub fn let_go(&self, unit: &UnitKey) {
         let mut units = self.units();
         let Some(hold) = units.get_mut(unit).filter(|hold| hold.held) else { return };
-        hold.held = false;
+        (hold.held, hold.until) = (false, None);
         self.note_or_log(unit, hold.attempt, &Note::HoldReleased);
         for waiting in hold.waiting.drain(..) {
             // A closed end means that nobody waits any more.
@@ -102,19 +155,28 @@ impl Holds {
     pub fn rule(&self, unit: &UnitKey, tool_use_id: Option<&str>, ruling: Ruling) -> bool {
         let mut units = self.units();
         let Some(hold) = units.get_mut(unit) else { return false };
-        let place = hold.waiting.iter().position(|waiting| waiting.tool_use_id.as_deref() == tool_use_id);
+        let place = hold.waiting.iter().position(|waiting| waiting.call.tool_use_id.as_deref() == tool_use_id);
         place.is_some_and(|place| hold.waiting.remove(place).answer.send(Said::Ruling(ruling)).is_ok())
     }
 
-    /// Queues a call of a held unit. `None` if the unit is not held.
-    fn enter(&self, unit: &UnitKey, tool_use_id: Option<&str>) -> Option<(u64, oneshot::Receiver<Said>)> {
+    /// Queues a call of a held unit. `None` if it may pass.
+    fn enter(&self, unit: &UnitKey, call: &HeldCall) -> Option<Entered> {
         let mut units = self.units();
-        let hold = units.get_mut(unit).filter(|hold| hold.held)?;
+        let hold = units.get_mut(unit)?;
+        hold.failures = call.failures;
+        if !hold.held {
+            return None;
+        }
+        let reached = match &hold.until {
+            Some(until) => Some(until.reached(call, self.meter.spent())?.to_string()),
+            None => None,
+        };
+        hold.until = None;
         let (answer, said) = oneshot::channel();
         let number = hold.next;
         hold.next += 1;
-        hold.waiting.push(Waiting { number, tool_use_id: tool_use_id.map(str::to_owned), answer });
-        Some((number, said))
+        hold.waiting.push(Waiting { number, call: call.clone(), answer });
+        Some(Entered { number, reached, said })
     }
 
     fn leave(&self, unit: &UnitKey, number: u64) {
@@ -157,12 +219,12 @@ impl Gate for HeldUnit {
 
 impl HeldUnit {
     async fn wait(&self, call: HeldCall) -> Decision {
-        let HeldCall { tool, tool_use_id, input } = call;
-        let Some((number, said)) = self.holds.enter(&self.unit, tool_use_id.as_deref()) else {
+        let Some(Entered { number, reached, said }) = self.holds.enter(&self.unit, &call) else {
             return Decision::Allow;
         };
+        let HeldCall { tool, tool_use_id, input, .. } = call;
         let mut wait = Wait { gate: self, number, tool_use_id: tool_use_id.clone(), decided: false };
-        let held = Note::CallHeld { tool, tool_use_id, input };
+        let held = Note::CallHeld { tool, tool_use_id, input, reached };
         if let Err(error) = self.holds.note(&self.unit, self.attempt, &held) {
             wait.decided = true;
             return Decision::Refuse(format!("the call cannot be held: {error}"));
@@ -226,6 +288,8 @@ mod tests {
     use serde_json::json;
     use tokio::time::timeout;
 
+    use crate::tui::breakpoint::Pattern;
+
     use super::*;
 
     #[derive(Debug, Default)]
@@ -251,6 +315,8 @@ mod tests {
             let word = |note: &Note| match note {
                 Note::HoldRequested => "hold".to_owned(),
                 Note::HoldReleased => "let go".to_owned(),
+                Note::RunUntil { condition } => format!("until {condition}"),
+                Note::CallHeld { tool, reached: Some(condition), .. } => format!("held {tool} at {condition}"),
                 Note::CallHeld { tool, .. } => format!("held {tool}"),
                 Note::CallDecided { tool_use_id, decision, .. } => {
                     format!("{decision:?} {}", tool_use_id.as_deref().unwrap_or("?")).to_lowercase()
@@ -263,11 +329,11 @@ mod tests {
 
     fn holds() -> (Arc<Holds>, Arc<Tape>) {
         let tape = Arc::new(Tape::default());
-        (Arc::new(Holds::new(Arc::clone(&tape) as Arc<dyn Recorder>)), tape)
+        (Arc::new(Holds::new(Arc::clone(&tape) as Arc<dyn Recorder>, Arc::default())), tape)
     }
 
     fn call(id: &str) -> HeldCall {
-        HeldCall { tool: "wiki_write".into(), tool_use_id: Some(id.into()), input: json!({"key": "a"}) }
+        HeldCall { tool: "wiki_write".into(), tool_use_id: Some(id.into()), input: json!({"key": "a"}), failures: 0 }
     }
 
     fn unit() -> UnitKey {
@@ -282,6 +348,12 @@ mod tests {
 
     async fn until(tape: &Tape, word: &str) {
         while !tape.words().iter().any(|known| known.ends_with(word)) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn last(tape: &Tape, word: &str) {
+        while !tape.words().last().is_some_and(|known| known.ends_with(word)) {
             tokio::task::yield_now().await;
         }
     }
@@ -312,6 +384,115 @@ mod tests {
         let expected =
             ["u#0 hold", "u#1 held wiki_write", "u#1 allowed a", "u#1 held wiki_write", "u#1 let go", "u#1 released b"];
         assert_eq!(tape.words(), expected);
+    }
+
+    fn tool(name: &str) -> Condition {
+        Condition::Tool(Pattern::new(name).unwrap())
+    }
+
+    fn called(id: &str, tool: &str, input: Value, failures: usize) -> HeldCall {
+        HeldCall { tool: tool.into(), tool_use_id: Some(id.into()), input, failures }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_unit_runs_until_a_call_meets_a_condition() {
+        let (holds, tape) = holds();
+        holds.hold(&unit());
+        let gate = holds.gate(&unit(), 1);
+        let first = ask(&gate, "a");
+        until(&tape, "held wiki_write").await;
+        let path = Condition::Path(Pattern::new("*.sql").unwrap());
+        holds.run_until(&unit(), Some("a"), vec![tool("sl_*"), path]);
+        assert_eq!(first.await.unwrap(), Decision::Allow, "where it stands passes");
+        for passes in [called("b", "wiki_write", json!({}), 0), called("c", "read", json!({"path": "a.yml"}), 3)] {
+            assert_eq!(gate.decide(passes).await, Decision::Allow);
+        }
+        let met = called("d", "read", json!({"path": "models/a.sql"}), 3);
+        let waits = tokio::spawn({
+            let gate = Arc::clone(&gate);
+            async move { gate.decide(met).await }
+        });
+        until(&tape, "held read at path *.sql").await;
+        // From here on it is held at every call again.
+        assert!(holds.rule(&unit(), Some("d"), Ruling::Deny("no".into())));
+        assert_eq!(waits.await.unwrap(), Decision::Deny("no".into()));
+        let next = ask(&gate, "e");
+        last(&tape, "held wiki_write").await;
+        holds.let_go(&unit());
+        assert_eq!(next.await.unwrap(), Decision::Allow);
+        let words = [
+            "u#1 until tool sl_*, path *.sql",
+            "u#1 allowed a",
+            "u#1 held read at path *.sql",
+            "u#1 denied d",
+            "u#1 held wiki_write",
+            "u#1 let go",
+            "u#1 released e",
+        ];
+        assert_eq!(tape.words()[2..], words);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_count_from_the_moment_it_was_let_run_and_a_hold_ends_it() {
+        let (holds, tape) = holds();
+        let gate = holds.gate(&unit(), 1);
+        assert_eq!(gate.decide(called("a", "read", json!({}), 2)).await, Decision::Allow);
+        holds.run_until(&unit(), None, vec![Condition::Failure]);
+        assert_eq!(gate.decide(called("b", "read", json!({}), 2)).await, Decision::Allow);
+        // The next attempt begins without any.
+        let gate = holds.gate(&unit(), 2);
+        assert_eq!(gate.decide(called("c", "read", json!({}), 0)).await, Decision::Allow);
+        let waits = tokio::spawn(async move { gate.decide(called("d", "read", json!({}), 1)).await });
+        until(&tape, "held read at failure").await;
+        holds.let_go(&unit());
+        assert_eq!(waits.await.unwrap(), Decision::Allow);
+        holds.run_until(&unit(), None, vec![Condition::Failure]);
+        holds.hold(&unit());
+        let gate = holds.gate(&unit(), 3);
+        let _waits = ask(&gate, "e");
+        until(&tape, "u#3 held wiki_write").await;
+        let last = ["u#2 let go", "u#2 released d", "u#2 until failure", "u#2 hold", "u#3 held wiki_write"];
+        assert_eq!(tape.words()[2..], last);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_unit_runs_until_the_run_has_cost_so_much() {
+        let (holds, tape) = holds();
+        let gate = holds.gate(&unit(), 1);
+        holds.run_until(&unit(), None, vec![Condition::Cost(0.5)]);
+        assert_eq!(gate.decide(call("a")).await, Decision::Allow);
+        holds.meter.begins((&"other".into(), 1), None);
+        holds.meter.line((&"other".into(), 1), br#"{"type":"result","total_cost_usd":0.5}"#);
+        let _waits = ask(&gate, "b");
+        until(&tape, "held wiki_write at cost $0.5").await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_beside_the_call_passes_unless_it_is_what_is_run_to() {
+        let (holds, tape) = holds();
+        holds.hold(&unit());
+        let gate = holds.gate(&unit(), 1);
+        let (a, b) = (ask(&gate, "a"), ask(&gate, "b"));
+        let c = tokio::spawn({
+            let gate = Arc::clone(&gate);
+            async move { gate.decide(called("c", "sl_edit", json!({}), 0)).await }
+        });
+        while tape.words().len() < 4 {
+            tokio::task::yield_now().await;
+        }
+        holds.run_until(&unit(), Some("a"), vec![tool("sl_edit")]);
+        assert_eq!((a.await.unwrap(), b.await.unwrap()), (Decision::Allow, Decision::Allow));
+        assert!(!tape.words().iter().any(|word| word.contains("until")), "it is there already: {:?}", tape.words());
+        assert!(holds.rule(&unit(), Some("c"), Ruling::Allow), "it still waits");
+        c.await.unwrap();
+        // The call that it stands at passes even if it is of that kind.
+        let d = ask(&gate, "d");
+        until(&tape, "allowed c").await;
+        last(&tape, "held wiki_write").await;
+        holds.run_until(&unit(), Some("d"), vec![tool("wiki_write")]);
+        assert_eq!(d.await.unwrap(), Decision::Allow);
+        let _e = ask(&gate, "e");
+        until(&tape, "held wiki_write at tool wiki_write").await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -48,6 +48,14 @@ impl<W: Write> Json<W> {
                 }
                 self.value(&event);
             }
+            Emitted::Patch { at, unit, attempt, result, reason } => {
+                self.stamp(*at, Some((unit, *attempt)));
+                let mut event = json!({"type": "unit", "state": result.word(), "integration": result});
+                if let Some(reason) = reason {
+                    event["reason"] = Value::from(*reason);
+                }
+                self.value(&event);
+            }
             Emitted::Run { at, change } => {
                 self.stamp(*at, None);
                 self.value(&change_json(change));
@@ -119,15 +127,23 @@ fn change_json(change: &RunChange<'_>) -> Value {
             "skipped": planned.skipped, "concurrency": planned.concurrency, "step_budget": planned.step_budget,
             "failure_mode": planned.failure_mode, "tool_failures": planned.tool_failures,
             "model": planned.model, "scripted": planned.scripted,
+            "continues": planned.continues.as_ref().map(|before| before.run),
         }),
         RunChange::Paused { until, limit } => {
             json!({"type": "run", "state": "paused", "until": until.map(|until| until.0), "limit": limit})
         }
+        RunChange::Integrating(units) => json!({"type": "run", "state": "integrating", "units": units}),
+        RunChange::Saved(saved) => json!({
+            "type": "run", "state": "saved", "commit": saved.commit, "branch": saved.branch, "subject": saved.subject,
+            "paths": saved.paths,
+        }),
+        RunChange::SaveFailed(reason) => json!({"type": "run", "state": "not saved", "reason": reason}),
         RunChange::Resumed => json!({"type": "run", "state": "resumed"}),
         RunChange::Said { level, text } => json!({"type": "run", "state": "remark", "level": level, "text": text}),
         RunChange::Ended(ended) => json!({
             "type": "run", "state": "ended", "outcome": ended.outcome, "succeeded": ended.succeeded,
             "budget": ended.budget, "failed": ended.failed, "stopped": ended.stopped, "not_run": ended.not_run,
+            "reused": ended.reused,
         }),
     }
 }

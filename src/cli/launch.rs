@@ -13,26 +13,37 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::{
     args::{Global, Ui},
     drive::{Drive, Executor},
-    execute::{Agent, Attempts, Terms},
+    execute::{Agent, Attempts, Ground, Terms},
     exit::{Exit, Failure},
     fuse::{self, Fuse},
     gate::Holds,
-    project, replay, runs, screen, show,
+    ground::Prepared,
+    meter::Meter,
+    replay, resume, runs, screen, show,
     show::Plain,
     signals,
-    summary::{Next, Summary},
+    summary::{self, Next, Summary},
     tap::Tap,
 };
 use crate::{
     claude::{lock::Locks, process},
     config::Config,
-    ingest::{attempt::Job, plan::Planned, project::Project, workspace},
+    ingest::{
+        attempt::Job,
+        plan::Planned,
+        project::{Project, RateLimit},
+        worktree::Worktrees,
+    },
     replay::{FileSource, file::Finish},
     run::{Item, Recorder, Timeline, source::RecordError},
     store::{Runs, TapeWriter},
-    tape::{Body, FORMAT, Header, Note, UnitKey, note::RunEnded, note::RunPlanned},
+    tape::{
+        Body, FORMAT, Header, Note, UnitKey,
+        note::{Continues, RunEnded, RunPlanned},
+    },
     tui,
     units::{
+        governor::Pacing,
         retry::RetryPolicy,
         schedule::{FailureMode, Input, Schedule, Settings},
     },
@@ -51,6 +62,8 @@ pub struct Launch {
     pub project: Project,
     /// Its units.
     pub planned: Planned,
+    /// The earlier run that it goes on with.
+    pub continues: Option<Continues>,
     /// Who plays the model.
     pub agent: Agent,
     /// What holds for every attempt.
@@ -63,6 +76,8 @@ pub struct Launch {
     pub fate: Fate,
     /// Units that are held from the beginning.
     pub held: Vec<UnitKey>,
+    /// Where it writes.
+    pub ground: Prepared,
 }
 
 /// How a run ended.
@@ -79,7 +94,7 @@ impl Launch {
         FailureMode::parse(self.project.settings.work_units.failure_mode.as_str()).unwrap_or_default()
     }
 
-    fn schedule(&self) -> Schedule {
+    fn schedule(&self, integrates: bool) -> Schedule {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let retry = &self.config.retry;
         let settings = Settings {
@@ -90,14 +105,16 @@ impl Launch {
                 factor: *retry.factor,
                 max_delay_ms: *retry.max_delay_ms,
             },
-            max_limit_wait_ms: self.project.settings.rate_limit.max_wait_ms.map(u64::from),
+            integrates,
+            pacing: pacing(&self.project.settings.rate_limit),
             ..Settings::new(self.slots, u32::try_from(cores).unwrap_or(u32::MAX))
         };
         Schedule::new(self.planned.units.iter().map(|unit| unit.planned.unit.clone()).collect(), settings)
+            .reusing(resume::reused(self.continues.as_ref()))
     }
 
     fn plan_note(&self, job: &Job) -> Note {
-        Note::RunPlanned(RunPlanned {
+        Note::RunPlanned(Box::new(RunPlanned {
             job: job.id.clone(),
             units: self.planned.units.iter().map(|unit| unit.planned.clone()).collect(),
             skipped: self.planned.skipped.clone(),
@@ -107,7 +124,23 @@ impl Launch {
             tool_failures: self.terms.rule.word().to_owned(),
             model: self.terms.model.clone(),
             scripted: self.agent.is_scripted(),
-        })
+            continues: self.continues.clone(),
+        }))
+    }
+}
+
+/// The jitter differs from run to run; its seed is all that does.
+fn pacing(limits: &RateLimit) -> Pacing {
+    let seed = || Timestamp::now().as_nanosecond().unsigned_abs() as u64;
+    Pacing {
+        enabled: limits.enabled,
+        threshold: limits.throttle_threshold,
+        slots_under_pressure: limits.min_concurrency_under_pressure,
+        max_wait_ms: limits.max_wait_ms.map(u64::from),
+        max_attempts: limits.retry.max_attempts,
+        base_delay_ms: limits.retry.base_delay_ms.into(),
+        max_delay_ms: limits.retry.max_delay_ms.into(),
+        jitter: limits.retry.jitter.then(seed),
     }
 }
 
@@ -116,9 +149,6 @@ impl Launch {
 /// # Errors
 /// When the run cannot be recorded or shown. What runs has been ended by then.
 pub fn launch(global: &Global, launch: Launch) -> Result<Outcome, Failure> {
-    let recovered = workspace::recover(&launch.project.root)
-        .map_err(|error| Failure::internal(format!("cannot undo what a crash left half done: {error}")))?;
-    project::warn(&told(&recovered));
     let stage = Stage {
         global,
         config: &launch.config,
@@ -130,12 +160,18 @@ pub fn launch(global: &Global, launch: Launch) -> Result<Outcome, Failure> {
     };
     let now = Timestamp::now();
     let job = Job::at(now);
-    let (schedule, plan) = (launch.schedule(), launch.plan_note(&job));
+    let (schedule, plan) = (launch.schedule(launch.ground.branch.is_some()), launch.plan_note(&job));
     let project = Arc::new(launch.project);
+    // The lock is held until the run is over.
+    let Prepared { lock: _lock, branch } = launch.ground;
     let (units, agent, terms) = (launch.planned.units, launch.agent, launch.terms);
     let locks = Locks::new(stage.runs.root().join("locks"));
     stage.perform(now, schedule, &plan, |recorder, holds, directory| {
-        Attempts::new(project, &units, job, &directory.join("work"), agent, terms, recorder, holds, locks)
+        let ground = match branch {
+            Some((repository, head)) => Ground::Worktrees(Worktrees::new(repository, &job.id, &head.commit)),
+            None => Ground::Overlay(directory.join("work")),
+        };
+        Attempts::new(project, &units, job, ground, agent, terms, recorder, holds, locks)
     })
 }
 
@@ -227,8 +263,9 @@ impl Stage<'_> {
         let (inputs, received) = mpsc::channel(INPUTS);
         let fuse = Arc::new(Fuse::new(Arc::clone(&tape) as _));
         let recorder: Arc<dyn Recorder> = Arc::clone(&fuse) as _;
-        let tap = Arc::new(Tap::new(Arc::clone(&recorder), inputs.downgrade()));
-        let holds = Arc::new(Holds::new(Arc::clone(&recorder)));
+        let meter = Arc::new(Meter::default());
+        let tap = Arc::new(Tap::new(Arc::clone(&recorder), inputs.downgrade(), Arc::clone(&meter)));
+        let holds = Arc::new(Holds::new(Arc::clone(&recorder), meter));
         self.held.iter().flatten().for_each(|unit| holds.hold(unit));
         let executor = Arc::new(make(tap, Arc::clone(&holds), &directory));
         let drive = Drive::new(schedule, executor, recorder).run(received, options.is_some(), fuse.blown());
@@ -242,6 +279,13 @@ impl Stage<'_> {
             && matches!(ui, Ui::Tui | Ui::Lines)
         {
             self.say_next(&outcome.summary, tape.path(), &id.short().to_string());
+        }
+        if let Ok(Outcome { exit: Exit::Limit, .. }) = outcome
+            && matches!(ui, Ui::Json | Ui::None)
+        {
+            // Whoever reads no text is told as well, where it does not disturb.
+            let flag = self.global.project_dir.as_deref();
+            show::tell(&format!("ingestdeck: stopped by a limit; `{}` goes on", summary::resume(flag, &id.short())));
         }
         // Empty unless something could not be cleared away, which then is worth keeping.
         let _ = std::fs::remove_dir(directory.join("work"));
@@ -364,19 +408,6 @@ async fn plainly(
 fn note(recorder: &TapeWriter, note: &Note) -> Result<(), RecordError> {
     let json = note.to_json();
     recorder.record(&[Item { lane: None, body: Body::Note(&json) }])
-}
-
-fn told(recovered: &workspace::Recovered) -> Vec<String> {
-    let mut sentences = Vec::new();
-    if !recovered.restored.is_empty() {
-        let paths = recovered.restored.join(", ");
-        sentences.push(format!("an earlier run died while it published; put back as they were: {paths}"));
-    }
-    if !recovered.kept.is_empty() {
-        let paths = recovered.kept.join(", ");
-        sentences.push(format!("changed since an earlier run died while it published, so left as they are: {paths}"));
-    }
-    sentences
 }
 
 /// The step that finds the agent of a run.

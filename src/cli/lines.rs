@@ -58,6 +58,11 @@ impl<W: Write> Lines<W> {
                 }
                 self.line(*at, &lane(unit, *attempt), status_glyph(*status), &text);
             }
+            Emitted::Patch { at, unit, attempt, result, reason } => {
+                let glyph = if result.is_taken() { '✓' } else { '✗' };
+                let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+                self.line(*at, &lane(unit, *attempt), glyph, &format!("{}{reason}", result.word()));
+            }
             Emitted::Run { at, change } => self.change(*at, change),
         }
     }
@@ -133,9 +138,18 @@ impl<W: Write> Lines<W> {
                 }
                 let scripted = if planned.scripted { ", scripted agent" } else { "" };
                 let units = counted(planned.units.len(), "unit");
-                ('●', format!("{units} planned, {} at once{scripted}", planned.concurrency))
+                let continues = planned.continues.as_ref();
+                let continues = continues.map(|before| format!(", continues run {}", before.run.short()));
+                let continues = continues.unwrap_or_default();
+                ('●', format!("{units} planned, {} at once{scripted}{continues}", planned.concurrency))
             }
             RunChange::Paused { limit, .. } => ('▲', format!("paused: {limit}")),
+            RunChange::Integrating(units) => ('●', format!("integrating {}", counted(*units, "unit"))),
+            RunChange::Saved(saved) => match saved.short() {
+                Some(commit) => ('●', format!("saved as commit {commit}: {}", saved.subject)),
+                None => ('●', "nothing to save".into()),
+            },
+            RunChange::SaveFailed(reason) => ('✗', format!("not saved: {reason}")),
             RunChange::Resumed => ('●', "resumed".into()),
             RunChange::Said { level, text } => (if *level >= Level::Warning { '▲' } else { '·' }, (*text).to_owned()),
             RunChange::Ended(ended) => ('●', format!("run ended: {}", ended.outcome)),
@@ -183,6 +197,7 @@ fn status_glyph(status: UnitStatus) -> char {
         UnitStatus::Succeeded => '✓',
         UnitStatus::Budget | UnitStatus::Stopped | UnitStatus::Interrupted => '▲',
         UnitStatus::Failed => '✗',
+        UnitStatus::Reused => '≡',
     }
 }
 

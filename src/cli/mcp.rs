@@ -40,8 +40,8 @@ pub fn mcp(global: &Global, args: &McpArgs) -> Result<Exit, Failure> {
 /// The units whose raw files are served.
 fn units(project: &Project, args: &McpArgs) -> Result<Vec<WorkUnit>, Failure> {
     let select = match (&args.unit, &args.connection) {
-        (Some(unit), _) => SelectArgs { connections: Vec::new(), only: vec![globset::escape(unit)] },
-        (None, Some(connection)) => SelectArgs { connections: vec![connection.clone()], only: Vec::new() },
+        (Some(unit), _) => SelectArgs { only: vec![globset::escape(unit)], ..SelectArgs::default() },
+        (None, Some(connection)) => SelectArgs { connections: vec![connection.clone()], ..SelectArgs::default() },
         (None, None) => return Ok(Vec::new()),
     };
     Ok(project::planned(project, &select)?.units)

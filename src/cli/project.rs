@@ -9,7 +9,7 @@ use super::{
 };
 use crate::ingest::{
     plan::{self, PlanError, Planned, Selection},
-    project::{self, Project, ProjectError, Where},
+    project::{self, Project, ProjectError, Role, Where},
 };
 
 /// Where the project is, whether or not there is one.
@@ -34,6 +34,21 @@ pub fn open(global: &Global) -> Result<Project, Failure> {
     Ok(project)
 }
 
+/// The project, unless there is none: being nowhere near one is no fault where none is needed.
+///
+/// # Errors
+/// When its `ktx.yaml` cannot be used.
+pub fn find(global: &Global) -> Result<Option<Project>, Failure> {
+    match Project::open(&directory(global)?) {
+        Ok(project) => {
+            warn(&project.warnings);
+            Ok(Some(project))
+        }
+        Err(ProjectError::Missing(_)) if global.project_dir.is_none() => Ok(None),
+        Err(error) => Err(misconfigured(&error)),
+    }
+}
+
 /// Plans what `select` asks for.
 ///
 /// # Errors
@@ -44,6 +59,43 @@ pub fn planned(project: &Project, select: &SelectArgs) -> Result<Planned, Failur
         let exit = if error.is_not_found() { Exit::NotFound } else { Exit::Usage };
         Failure::new(exit, error.to_string())
     })
+}
+
+/// What is in force of `ktx.yaml`, as lines of `key = value  # origin`. Lines are TOML, as those of the settings are.
+pub fn lines(project: &Project) -> Vec<String> {
+    let settings = &project.settings;
+    let (units, limits, retry) = (&settings.work_units, &settings.rate_limit, &settings.rate_limit.retry);
+    let origin = |key: &str| match settings.lines.get(key) {
+        Some(line) => format!("project {}:{line}", project.root.join(project::FILE).display()),
+        None => "default".to_owned(),
+    };
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let models = Role::ALL.into_iter().map(|role| {
+        let key = format!("llm.models.{}", role.word());
+        match settings.model_of(role) {
+            Some((named, model)) if named == role => format!("{key} = {}  # {}", quoted(model), origin(&key)),
+            Some((_, model)) => format!("{key} = {}  # llm.models.default", quoted(model)),
+            None => format!("# {key} is not set  # Claude Code's own choice"),
+        }
+    });
+    let values = [
+        ("ingest.workUnits.stepBudget", units.step_budget.to_string()),
+        ("ingest.workUnits.maxConcurrency", units.max_concurrency.to_string()),
+        ("ingest.workUnits.failureMode", quoted(units.failure_mode.as_str())),
+        ("ingest.rateLimit.enabled", limits.enabled.to_string()),
+        ("ingest.rateLimit.throttleThreshold", format!("{:?}", limits.throttle_threshold)),
+        ("ingest.rateLimit.minConcurrencyUnderPressure", limits.min_concurrency_under_pressure.to_string()),
+        ("ingest.rateLimit.maxWaitMs", limits.max_wait_ms.map(|wait| wait.to_string()).unwrap_or_default()),
+        ("ingest.rateLimit.retry.maxAttempts", retry.max_attempts.to_string()),
+        ("ingest.rateLimit.retry.baseDelayMs", retry.base_delay_ms.to_string()),
+        ("ingest.rateLimit.retry.maxDelayMs", retry.max_delay_ms.to_string()),
+        ("ingest.rateLimit.retry.jitter", retry.jitter.to_string()),
+    ];
+    let values = values.into_iter().map(|(key, value)| match value.as_str() {
+        "" => format!("# {key} is not set  # {}", origin(key)),
+        value => format!("{key} = {value}  # {}", origin(key)),
+    });
+    models.chain(values).collect()
 }
 
 /// Says each warning on stderr.

@@ -17,20 +17,26 @@ use crate::{
 /// # Errors
 /// When it cannot be found or is nothing that can be replayed.
 pub fn replay(global: &Global, args: &ReplayArgs) -> Result<Exit, Failure> {
-    if let Some(speed) = args.speed
-        && !(speed.is_finite() && speed > 0.0)
-    {
-        return Err(Failure::usage(format!("--speed {speed} is no pace; give a number above 0, such as 4")));
-    }
+    let speed = args.speed.as_deref().map(pace).transpose()?;
     let source = open(global, &args.what)?;
     let ui = show::resolve(global.ui);
     if ui != Ui::Tui && args.paused {
         return Err(Failure::usage("--paused needs the screen; add --ui tui, or leave it out"));
     }
     if ui == Ui::Tui {
-        return super::screen::recorded(global, args, Timeline::new(Box::new(source)));
+        return super::screen::recorded(global, args, speed, Timeline::new(Box::new(source)));
     }
-    plain(global, ui, Timeline::forward(Box::new(source)), args.speed)
+    plain(global, ui, Timeline::forward(Box::new(source)), speed.filter(|speed| speed.is_finite()))
+}
+
+/// Reads a pace: a number above 0, or `max`, which is infinity.
+fn pace(text: &str) -> Result<f64, Failure> {
+    match text.trim_start_matches(['x', '×']) {
+        "max" => Ok(f64::INFINITY),
+        number => number.parse().ok().filter(|speed: &f64| speed.is_finite() && *speed > 0.0).ok_or_else(|| {
+            Failure::usage(format!("--speed {text} is no pace; give a number above 0, such as 4, or max"))
+        }),
+    }
 }
 
 fn plain(global: &Global, ui: Ui, mut timeline: Timeline, speed: Option<f64>) -> Result<Exit, Failure> {
@@ -72,4 +78,18 @@ pub fn failure(error: &OpenError) -> Failure {
         OpenError::Unreadable { .. } => Exit::Internal,
     };
     Failure::new(exit, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pace_is_a_number_or_as_fast_as_possible() {
+        assert_eq!(["0.25", "×4", "x4"].map(|text| pace(text).unwrap()), [0.25, 4.0, 4.0]);
+        assert_eq!(pace("max").unwrap(), f64::INFINITY);
+        for no in ["", "0", "-1", "NaN", "inf", "fast"] {
+            assert!(pace(no).is_err(), "{no}");
+        }
+    }
 }

@@ -5,10 +5,20 @@ use super::{
     doctor,
     execute::{Agent, Terms},
     exit::{Exit, Failure},
+    ground::Prepared,
     launch::{self, Fate, Launch},
-    project, settings,
+    model::Choice,
+    project,
+    resume::{self, Taken},
+    settings,
+    summary::counted,
 };
-use crate::{config::schema::ToolFailures, ingest::project::Role, tape::UnitKey, units::tally::FailureRule};
+use crate::{
+    config::schema::ToolFailures,
+    ingest::project::Role,
+    tape::{UnitKey, note::Continues},
+    units::tally::FailureRule,
+};
 
 /// Runs what was asked for.
 ///
@@ -32,9 +42,9 @@ pub fn start(
     let config = settings::load(global)?;
     let project = project::open(global)?;
     project.runnable().map_err(|error| Failure::usage(error.to_string()))?;
-    let planned = project::planned(&project, select)?;
-    project::warn(&planned.warnings);
-    let model = args.model.clone().or_else(|| project.settings.model(Role::CandidateExtraction).map(str::to_owned));
+    let model = Choice::of(&project, Role::CandidateExtraction, args.model.as_deref()).model;
+    let taken = resume::planned(global, &project, select, model.as_deref())?;
+    project::warn(&taken.planned.warnings);
     let terms = Terms {
         model,
         step_budget: positive("--step-budget", args.step_budget)?.unwrap_or(project.settings.work_units.step_budget),
@@ -52,17 +62,31 @@ pub fn start(
         return Err(Failure::usage(format!("--max-budget-usd {budget} is no budget; give a number above 0")));
     }
     let slots = positive("--concurrency", concurrency)?.unwrap_or(project.settings.work_units.max_concurrency);
-    if planned.units.is_empty() {
+    let is_done = taken.is_done();
+    let Taken { planned, continues } = taken;
+    if is_done {
         project::warn(&planned.skipped.iter().map(|skipped| skipped.why.clone()).collect::<Vec<_>>());
-        project::warn(&["there is nothing to run".into()]);
+        project::warn(&[nothing_to_run(select, planned.units.len(), continues.as_ref())]);
         return Ok(Exit::Ok);
     }
+    let ground = Prepared::new(&project.root)?;
     let claude = launch::find_claude(global)?;
     doctor::preflight(&claude, &terms.pass_env, args.probe, terms.model.as_deref())?;
     let agent = Agent::Claude(claude);
     let fate = Fate::Project { flag: global.project_dir.clone() };
-    let outcome = launch::launch(global, Launch { project, planned, agent, terms, slots, config, fate, held })?;
+    let outcome = launch::launch(
+        global,
+        Launch { project, planned, continues, agent, terms, slots, config, fate, held, ground },
+    )?;
     Ok(outcome.exit)
+}
+
+fn nothing_to_run(select: &SelectArgs, units: usize, continues: Option<&Continues>) -> String {
+    match continues.map(|continues| continues.run.short()) {
+        Some(run) if select.past.failed.is_some() => format!("no unit failed in run {run}: there is nothing to run"),
+        Some(run) => format!("all {} of run {run} stand: there is nothing to run", counted(units, "unit")),
+        None => "there is nothing to run".into(),
+    }
 }
 
 fn positive(flag: &str, value: Option<u32>) -> Result<Option<u32>, Failure> {

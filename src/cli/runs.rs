@@ -18,7 +18,7 @@ use crate::{
     replay::FileSource,
     run::{Progress, Source, Timeline},
     store::{Db, Found, Runs, Standing, refresh::RefreshError, runs::RunsError},
-    tui::text,
+    tui::{text, view::dollars},
 };
 
 /// Widest unit key of a table, in columns.
@@ -91,7 +91,7 @@ fn list(global: &Global, runs: &Runs) -> Result<Exit, Failure> {
         let printed = if global.ui == Ui::Json {
             let known = known.map(|run| {
                 json!({"started_at": run.started_at, "outcome": run.outcome, "units": run.units,
-                    "succeeded": run.succeeded, "budget": run.budget, "failed": run.failed, "cost_usd": run.cost_usd})
+                    "succeeded": run.succeeded, "budget": run.budget, "reused": run.reused, "failed": run.failed, "cost_usd": run.cost_usd})
             });
             writeln!(out, "{}", json!({"run": run.id, "state": standing.word(), "index": known}))
         } else {
@@ -113,12 +113,13 @@ fn line(run: &Found, standing: Standing, known: Option<&crate::store::db::Listed
     let mut line = format!("{}  {:<11}", run.id.short(), standing.word());
     if let Some(known) = known {
         let started = text::safe(known.started_at.split('.').next().unwrap_or_default(), 20).into_owned();
-        let cost = known.cost_usd.map_or_else(|| "cost ?".into(), |cost| format!("${cost:.2}"));
+        let cost = dollars(known.cost_usd);
         let scripted = if known.scripted { "  scripted" } else { "" };
         let plural = if known.units == 1 { " " } else { "s" };
         let budget = if known.budget > 0 { format!("  {} budget", known.budget) } else { String::new() };
+        let reused = if known.reused > 0 { format!("  {} reused", known.reused) } else { String::new() };
         line.push_str(&format!(
-            "  {started}  {:>3} unit{plural}  {:>3} succeeded{budget}  {:>3} failed  {cost}{scripted}",
+            "  {started}  {:>3} unit{plural}  {:>3} succeeded{budget}{reused}  {:>3} failed  {cost}{scripted}",
             known.units, known.succeeded, known.failed
         ));
     }
@@ -184,7 +185,8 @@ fn reindex(runs: &Runs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn unknown(error: &RunsError) -> Failure {
+/// Sorts a refusal into exit codes.
+pub fn unknown(error: &RunsError) -> Failure {
     let exit = match error {
         RunsError::NotFound(_) | RunsError::Empty => Exit::NotFound,
         RunsError::Ambiguous { .. } => Exit::Usage,

@@ -25,11 +25,11 @@ const ORDERS: usize = 64;
 ///
 /// # Errors
 /// When the terminal cannot be used.
-pub fn recorded(global: &Global, args: &ReplayArgs, timeline: Timeline) -> Result<Exit, Failure> {
+pub fn recorded(global: &Global, args: &ReplayArgs, speed: Option<f64>, timeline: Timeline) -> Result<Exit, Failure> {
     let config = settings::load(global)?;
     let mut options = settings::screen(global, &config)?;
     options.paused = args.paused;
-    options.speed = args.speed;
+    options.speed = speed;
     options.until = args.until.map(|until| match until {
         Until::FirstFrame => tui::Until::FirstFrame,
         Until::Indexed => tui::Until::Indexed,
@@ -40,7 +40,11 @@ pub fn recorded(global: &Global, args: &ReplayArgs, timeline: Timeline) -> Resul
     // A reader of a terminal that is gone may never come back.
     runtime.shutdown_background();
     let left = left.map_err(|error| unusable(&error))?;
-    Ok(after(&left.how, Exit::Ok))
+    let exit = after(&left.how, Exit::Ok);
+    if left.how == Left::Quit {
+        leave_words(left.timeline)?;
+    }
+    Ok(exit)
 }
 
 /// Shows a run while it goes on. Returns how the screen was left, and the timeline for a summary.
@@ -65,9 +69,10 @@ pub async fn live(
             }
         }
     });
-    let left = tui::run(timeline, Some(LiveHandle { commands, changed, broken: Some(broken) }), options)
-        .await
-        .map_err(|error| unusable(&error));
+    let left =
+        tui::run(timeline, Some(LiveHandle { commands: Some(commands), changed, broken: Some(broken) }), options)
+            .await
+            .map_err(|error| unusable(&error));
     // The screen's end of the channel is gone, so what it said last is passed on before this returns.
     let _ = translating.await;
     left
@@ -99,6 +104,10 @@ fn passed_on(command: Command, holds: &Holds) -> Vec<Input> {
             holds.let_go(&unit);
             Vec::new()
         }
+        Command::RunUntil { unit, call, conditions } => {
+            holds.run_until(&unit, call.as_deref(), conditions);
+            Vec::new()
+        }
         Command::Step { unit, call } => rule(unit, call, Ruling::Allow),
         Command::Deny { unit, call, reason } => rule(unit, call, Ruling::Deny(reason)),
         Command::Edit { unit, call, input } => rule(unit, call, Ruling::Edit(input)),
@@ -116,10 +125,24 @@ pub fn after(how: &Left, run: Exit) -> Exit {
 }
 
 /// A terminal that hangs up may be noticed by a frame before its signal comes.
-fn unusable(error: &tui::TuiError) -> Failure {
+pub fn unusable(error: &tui::TuiError) -> Failure {
     let tui::TuiError::Terminal(cause) = error;
     let gone = cause.raw_os_error() == Some(Errno::EIO as i32);
     Failure::new(if gone { Exit::Signal(signals::SIGHUP) } else { Exit::Internal }, error.to_string())
+}
+
+/// Leaves a summary of a record that somebody looked at: of all that was read. Nothing more is read for it, as a record may
+/// be larger than anybody wants to wait for.
+fn leave_words(timeline: Timeline) -> Result<(), Failure> {
+    use std::io::Write as _;
+    if timeline.is_read() {
+        return leave_summary(timeline).map(drop);
+    }
+    let state = timeline.present();
+    let mut text = Summary::of(state).to_text(timeline.source().origin(), state);
+    text.push_str(&format!("left before all of it was read; this is about its first {} entries\n", state.entries));
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    Ok(())
 }
 
 /// Leaves a summary of the whole record in the scrollback.

@@ -50,12 +50,12 @@ pub fn session(global: &Global, args: &SessionArgs) -> Result<Exit, Failure> {
         held: None,
         fate: Fate::Path,
     };
-    let plan = Note::RunPlanned(RunPlanned {
+    let plan = Note::RunPlanned(Box::new(RunPlanned {
         units: vec![PlannedUnit { unit: UNIT.into(), why: "asked for".into(), ..PlannedUnit::default() }],
         concurrency: 1,
         model: flags.model.clone(),
         ..RunPlanned::default()
-    });
+    }));
     let launch = SessionLaunch {
         program: Program { exe: launch::find_claude(global)?, prefix: Vec::new(), scripted: false },
         cwd: std::env::current_dir().map_err(Failure::internal)?,
@@ -168,6 +168,7 @@ impl Executor for Sessions {
             signal: end.facts.signal,
             stderr_tail: end.facts.stderr_tail,
             wrote: Vec::new(),
+            work: Default::default(),
             more: serde_json::Map::default(),
         };
         let json = Note::AttemptEnded(Box::new(ended)).to_json();

@@ -158,7 +158,7 @@ fn theme_name(set: &str, variable: impl Fn(&str) -> Option<String>) -> &str {
     }
 }
 
-/// `config show`: every value with its origin.
+/// `config show`: every value with its origin, and what is in force of the project, if there is one.
 ///
 /// # Errors
 /// When the settings cannot be read.
@@ -166,7 +166,8 @@ pub fn show(global: &Global) -> Result<Exit, Failure> {
     use std::io::Write as _;
     let config = load(global)?;
     let mut out = std::io::stdout().lock();
-    for line in config.lines() {
+    let project = project::find(global)?;
+    for line in config.lines().into_iter().chain(project.iter().flat_map(project::lines)) {
         writeln!(out, "{line}").map_err(|error| show::stdout_failed(&error))?;
     }
     Ok(Exit::Ok)

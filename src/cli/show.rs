@@ -26,7 +26,7 @@ const SLICE: usize = 1 << 20;
 const TOGETHER: Duration = Duration::from_millis(50);
 
 /// How long a source that tells nobody when it grows is left alone.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+pub const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Exit number of a program whose reader went away, as shells report it.
 pub const BROKEN_PIPE: u8 = 13;
@@ -80,7 +80,8 @@ impl Plain {
         }
     }
 
-    fn emitted(&mut self, emitted: &Emitted<'_>) {
+    /// Shows what one entry led to.
+    pub(super) fn emitted(&mut self, emitted: &Emitted<'_>) {
         match self {
             Self::Lines(lines) => lines.emitted(emitted),
             Self::Json(json) => json.emitted(emitted),
@@ -88,7 +89,8 @@ impl Plain {
         }
     }
 
-    fn flush(&mut self) {
+    /// Hands everything to the system.
+    pub(super) fn flush(&mut self) {
         match self {
             Self::Lines(lines) => lines.flush(),
             Self::Json(json) => json.flush(),
@@ -96,7 +98,8 @@ impl Plain {
         }
     }
 
-    fn is_closed(&self) -> bool {
+    /// True once nobody reads any more.
+    pub(super) fn is_closed(&self) -> bool {
         match self {
             Self::Lines(lines) => lines.is_closed(),
             Self::Json(json) => json.is_closed(),
@@ -203,7 +206,9 @@ pub async fn follow(
 
 fn at_of(emitted: &Emitted<'_>) -> Millis {
     match emitted {
-        Emitted::Event { at, .. } | Emitted::Unit { at, .. } | Emitted::Run { at, .. } => *at,
+        Emitted::Event { at, .. } | Emitted::Unit { at, .. } | Emitted::Patch { at, .. } | Emitted::Run { at, .. } => {
+            *at
+        }
     }
 }
 

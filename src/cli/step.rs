@@ -18,6 +18,6 @@ pub fn step(global: &Global, args: &StepArgs) -> Result<Exit, Failure> {
             "stepping needs the screen, so that you can decide; use a terminal, without --ui or with `--ui tui`",
         ));
     }
-    let select = SelectArgs { connections: Vec::new(), only: vec![globset::escape(&args.unit)] };
+    let select = SelectArgs { only: vec![globset::escape(&args.unit)], ..SelectArgs::default() };
     run::start(global, &select, &args.terms, None, vec![args.unit.as_str().into()])
 }

@@ -5,19 +5,17 @@ use std::{fmt::Write as _, path::Path};
 use serde_json::{Value, json};
 
 use crate::{
-    cli::{exit::Exit, signals},
+    cli::{exit::Exit, resume::is_left, signals},
     run::{
         Origin, RunState,
         state::{Unit, UnitStatus},
     },
-    tui::text,
+    tape::note::Cause,
+    tui::{text, view::dollars},
 };
 
 /// Longest sentence about a unit, in columns. The tape has the rest.
 const SENTENCE: usize = 300;
-
-/// Most units that the command for another try names; with more it would be no line to copy.
-const NAMED: usize = 12;
 
 /// `1 unit`, `2 units`.
 pub fn counted(count: usize, noun: &str) -> String {
@@ -64,6 +62,8 @@ pub struct Summary {
     outcome: Option<String>,
     lost: [u64; 4],
     limited: bool,
+    /// What kept every unit from running.
+    in_the_way: Option<Cause>,
 }
 
 impl Summary {
@@ -88,12 +88,13 @@ impl Summary {
             unfinished: state
                 .units
                 .iter()
-                .filter(|unit| !matches!(unit.status, UnitStatus::Succeeded | UnitStatus::Budget))
+                .filter(|unit| is_left(unit.status))
                 .map(|unit| unit.key.to_string())
                 .collect(),
             outcome: state.ended.as_ref().map(|ended| ended.outcome.clone()),
             lost: [state.lost.malformed, state.lost.unknown, state.lost.unknown_notes, state.lost.torn],
             limited: state.ended.as_ref().is_some_and(|ended| ended.outcome == "limit"),
+            in_the_way: in_the_way(state),
         }
     }
 
@@ -104,7 +105,7 @@ impl Summary {
     /// The exit code of a run that ended so after somebody `interrupted` it, or did not. An interrupt that came when
     /// everything was on its way, and let it end, changed nothing.
     pub fn exit_after(&self, interrupted: bool) -> Exit {
-        let over = [UnitStatus::Succeeded, UnitStatus::Budget, UnitStatus::Failed];
+        let over = [UnitStatus::Succeeded, UnitStatus::Budget, UnitStatus::Failed, UnitStatus::Reused];
         let cut_short = self.counts.iter().any(|(status, count)| *count > 0 && !over.contains(status));
         if interrupted && cut_short { Exit::Signal(signals::SIGINT) } else { self.exit() }
     }
@@ -113,6 +114,8 @@ impl Summary {
     pub fn exit(&self) -> Exit {
         if self.limited {
             Exit::Limit
+        } else if let Some(cause) = &self.in_the_way {
+            Exit::of_cause(cause)
         } else if self.count(UnitStatus::Failed) + self.count(UnitStatus::Stopped) > 0 {
             Exit::UnitFailed
         } else if !self.unfinished.is_empty() {
@@ -154,7 +157,7 @@ impl Summary {
         let units = counted(state.units.len(), "unit");
         let colon = if counts.is_empty() { "" } else { ": " };
         let _ = writeln!(text, "{name} · {outcome} after {} · {units}{colon}{}", state.now, counts.join(", "));
-        let cost = self.cost_usd.map_or_else(|| "cost ?".into(), |cost| format!("${cost:.2}"));
+        let cost = dollars(self.cost_usd);
         let scripted = if state.units.iter().any(|unit| unit.attempts.iter().any(|attempt| attempt.scripted)) {
             " (scripted agent: invented numbers)"
         } else {
@@ -191,15 +194,10 @@ impl Summary {
                 format!("recorded in {path}\n  ingestdeck replay {}\n", word(&path))
             }
             Next::Project { tape, flag, run, retry } => {
-                let flag = flag.map(|flag| format!(" --project-dir {}", word(&flag.display().to_string())));
-                let flag = flag.unwrap_or_default();
-                let mut text = format!("recorded in {}\n  ingestdeck replay {run}{flag}\n", tape.display());
-                if retry && (1..=NAMED).contains(&self.unfinished.len()) {
-                    let only: Vec<String> =
-                        self.unfinished.iter().map(|unit| format!(" --only {}", word(unit))).collect();
-                    let _ = writeln!(text, "  ingestdeck run{flag}{}", only.concat());
-                } else if retry && !self.unfinished.is_empty() {
-                    let _ = writeln!(text, "  ingestdeck run{flag} --only UNIT");
+                let replay = format!("ingestdeck replay {run}{}", at(flag));
+                let mut text = format!("recorded in {}\n  {replay}\n", tape.display());
+                if retry && !self.unfinished.is_empty() {
+                    let _ = writeln!(text, "  {}", resume(flag, run));
                 }
                 text
             }
@@ -218,6 +216,15 @@ impl Summary {
     }
 }
 
+/// The command that goes on with `run`.
+pub fn resume(project: Option<&Path>, run: &str) -> String {
+    format!("ingestdeck run{} --resume-run {run}", at(project))
+}
+
+fn at(project: Option<&Path>) -> String {
+    project.map(|project| format!(" --project-dir {}", word(&project.display().to_string()))).unwrap_or_default()
+}
+
 /// `text` as one word of a shell.
 fn word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./@%+=:,".contains(c);
@@ -226,6 +233,15 @@ fn word(text: &str) -> String {
     } else {
         format!("'{}'", text.replace('\'', "'\\''"))
     }
+}
+
+/// What kept every unit of `state` from running, if its run ended so.
+fn in_the_way(state: &RunState) -> Option<Cause> {
+    state.ended.as_ref().filter(|ended| ended.outcome == "unusable")?;
+    let causes = state.units.iter().filter_map(|unit| Some(&unit.latest()?.verdict.as_ref()?.cause));
+    let mut causes =
+        causes.filter(|cause| matches!(cause, Cause::Auth | Cause::Credit | Cause::Model | Cause::Network));
+    causes.next().cloned()
 }
 
 fn failure_of(unit: &Unit) -> (String, String, Option<String>) {
@@ -241,6 +257,15 @@ fn failure_of(unit: &Unit) -> (String, String, Option<String>) {
 mod tests {
     use super::*;
 
+    #[test]
+    fn what_keeps_every_unit_from_running_has_its_own_code() {
+        let ended = |cause| Summary { in_the_way: Some(cause), ..left(&["a"]) }.exit();
+        assert_eq!(ended(Cause::Auth), Exit::Setup);
+        assert_eq!(ended(Cause::Credit), Exit::Setup);
+        assert_eq!(ended(Cause::Network), Exit::Setup);
+        assert_eq!(ended(Cause::Model), Exit::Usage);
+    }
+
     fn project(flag: Option<&Path>, retry: bool) -> Next<'_> {
         Next::Project { tape: Path::new("/p/tape.jsonl"), flag, run: "a1b2c3", retry }
     }
@@ -251,12 +276,13 @@ mod tests {
 
     #[test]
     fn the_next_commands_can_be_copied_into_a_shell() {
-        let steps = left(&["docs-a", "docs-*;rm 'b'"]).next_steps(project(Some(Path::new("/my project")), true));
-        let expected = r"recorded in /p/tape.jsonl
+        let steps = left(&["docs-a", "docs-b"]).next_steps(project(Some(Path::new("/my project")), true));
+        let expected = "recorded in /p/tape.jsonl
   ingestdeck replay a1b2c3 --project-dir '/my project'
-  ingestdeck run --project-dir '/my project' --only docs-a --only 'docs-*;rm '\''b'\'''
+  ingestdeck run --project-dir '/my project' --resume-run a1b2c3
 ";
         assert_eq!(steps, expected);
+        assert_eq!(word("a 'b'; c"), r"'a '\''b'\''; c'");
     }
 
     #[test]
@@ -264,8 +290,6 @@ mod tests {
         let replay = "recorded in /p/tape.jsonl\n  ingestdeck replay a1b2c3\n";
         assert_eq!(left(&[]).next_steps(project(None, true)), replay);
         assert_eq!(left(&["a"]).next_steps(project(None, false)), replay);
-        let many = left(&["u"; NAMED + 1]).next_steps(project(None, true));
-        assert_eq!(many, format!("{replay}  ingestdeck run --only UNIT\n"));
     }
 
     #[test]

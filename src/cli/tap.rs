@@ -11,11 +11,13 @@ use jiff::Timestamp;
 use memchr::memmem;
 use tokio::sync::mpsc;
 
+use super::meter::Meter;
 use crate::{
     decode,
     run::{Item, Recorder, source::RecordError},
     tape::{Body, Millis, Note, UnitKey, note::Level},
     units::{
+        governor::REQUESTS,
         limits::{LimitStatus, Observed, TurnEvent, TurnLimiter, resets_in_ms},
         schedule::Input,
     },
@@ -34,12 +36,13 @@ pub struct Tap {
     heard: mpsc::WeakSender<Input>,
     began: Instant,
     turns: Mutex<HashMap<(UnitKey, u32), TurnLimiter>>,
+    meter: Arc<Meter>,
 }
 
 impl Tap {
     /// Listens to what goes to `inner`. Hearing does not keep a run open: only people do.
-    pub fn new(inner: Arc<dyn Recorder>, heard: mpsc::WeakSender<Input>) -> Self {
-        Self { inner, heard, began: Instant::now(), turns: Mutex::default() }
+    pub fn new(inner: Arc<dyn Recorder>, heard: mpsc::WeakSender<Input>, meter: Arc<Meter>) -> Self {
+        Self { inner, heard, began: Instant::now(), turns: Mutex::default(), meter }
     }
 
     /// Learns how many turns an attempt has, which a person may have changed.
@@ -50,6 +53,7 @@ impl Tap {
         if let Note::AttemptStarted(started) = Note::parse(note) {
             let limiter = TurnLimiter::new(started.step_budget);
             self.limiters().insert((lane.0.clone(), lane.1), limiter);
+            self.meter.begins(lane, started.amendment.and_then(|amendment| amendment.resume));
         }
     }
 
@@ -77,16 +81,32 @@ impl Tap {
     }
 
     fn observed(&self, line: &[u8]) -> Option<Observed> {
-        // Most lines are long and none of these: the search is far cheaper than the decoder.
-        memmem::find(line, b"\"rate_limit_event\"")?;
-        let decode::Body::RateLimit(limit) = decode::line(line).body else { return None };
-        Some(Observed {
-            at: Millis(u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)),
-            name: limit.limit.as_deref().unwrap_or("usage").to_owned(),
-            status: LimitStatus::parse(&limit.status)?,
-            utilization: limit.utilization,
-            resets_in_ms: limit.resets_at.map(|at| resets_in_ms(at, Timestamp::now().as_millisecond())),
-        })
+        // Most lines are long and none of these: the searches are far cheaper than the decoder.
+        if memmem::find(line, b"\"rate_limit_event\"").is_none() && memmem::find(line, b"\"api_retry\"").is_none() {
+            return None;
+        }
+        let at = Millis(u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX));
+        match decode::line(line).body {
+            decode::Body::RateLimit(limit) => Some(Observed {
+                at,
+                name: limit.limit.as_deref().unwrap_or("usage").to_owned(),
+                status: LimitStatus::parse(&limit.status)?,
+                utilization: limit.utilization,
+                resets_in_ms: limit.resets_at.map(|at| resets_in_ms(at, Timestamp::now().as_millisecond())),
+            }),
+            decode::Body::System(decode::line::System::ApiRetry { status, error, .. }) => {
+                let crowded =
+                    matches!(status, Some(429 | 529)) || matches!(error.as_deref(), Some("rate_limit" | "overloaded"));
+                crowded.then(|| Observed {
+                    at,
+                    name: REQUESTS.to_owned(),
+                    status: LimitStatus::Warning,
+                    utilization: None,
+                    resets_in_ms: None,
+                })
+            }
+            _ => None,
+        }
     }
 }
 
@@ -140,7 +160,7 @@ mod tests {
     fn four_fifths_of_the_turns_are_warned_about_once() {
         let kept = Arc::new(Kept::default());
         let (inputs, _received) = mpsc::channel(1);
-        let tap = Tap::new(Arc::clone(&kept) as _, inputs.downgrade());
+        let tap = Tap::new(Arc::clone(&kept) as _, inputs.downgrade(), Arc::default());
         let unit = UnitKey::from("u");
         let started = Note::AttemptStarted(Box::new(AttemptStarted { step_budget: 5, ..AttemptStarted::default() }));
         tap.record(&[Item { lane: Some((&unit, 1)), body: Body::Note(&started.to_json()) }]).unwrap();
@@ -155,11 +175,26 @@ mod tests {
     #[test]
     fn a_usage_window_reaches_the_schedule() {
         let (inputs, mut received) = mpsc::channel(1);
-        let tap = Tap::new(Arc::new(Kept::default()), inputs.downgrade());
+        let tap = Tap::new(Arc::new(Kept::default()), inputs.downgrade(), Arc::default());
         let line =
             br#"{"type":"rate_limit_event","rate_limit_info":{"status":"rejected","rateLimitType":"five_hour"}}"#;
         tap.record(&[Item { lane: None, body: Body::Out(line) }]).unwrap();
         let Ok(Input::LimitObserved(observed)) = received.try_recv() else { panic!("nothing was heard") };
         assert_eq!((observed.name.as_str(), observed.status), ("five_hour", LimitStatus::Rejected));
+    }
+
+    #[test]
+    fn requests_that_are_turned_away_press_and_a_broken_connection_does_not() {
+        let (inputs, mut received) = mpsc::channel(4);
+        let tap = Tap::new(Arc::new(Kept::default()), inputs.downgrade(), Arc::default());
+        for (status, error) in [("429", "rate_limit"), ("null", "unknown"), ("401", "authentication_failed")] {
+            let line = format!(
+                r#"{{"type":"system","subtype":"api_retry","attempt":1,"max_retries":3,"retry_delay_ms":500,"error_status":{status},"error":"{error}"}}"#
+            );
+            tap.record(&[Item { lane: None, body: Body::Out(line.as_bytes()) }]).unwrap();
+        }
+        let Ok(Input::LimitObserved(observed)) = received.try_recv() else { panic!("nothing was heard") };
+        assert_eq!((observed.name.as_str(), observed.status), (REQUESTS, LimitStatus::Warning));
+        assert!(received.try_recv().is_err());
     }
 }

@@ -2,24 +2,32 @@
 //!
 //! It must not know how the agent runs, nor decide whether the attempt was good.
 
-use std::{io, path::Path, sync::Arc};
+use std::{io, path::PathBuf, sync::Arc};
 
 use jiff::{Timestamp, tz::TimeZone};
 
 use super::{
+    beneath::{Folder, PRIVATE},
     check::{self, Checked},
+    content,
+    git::GitError,
     layer::Layer,
     plan::WorkUnit,
     project::Project,
     prompt::{self, Amended, Prompt, Surroundings},
     reach::Reach,
+    repository::PATCHES,
     skill, source,
-    tool::{Bench, Kept, Tools},
+    tool::{Bench, Fallback, Kept, Tools},
     transcript::Transcript,
     wiki::{Page, Wiki},
     workspace::{PublishError, Workspace},
+    worktree::{WorktreeError, Worktrees, safe_name},
 };
-use crate::units::Toolset;
+use crate::{
+    tape::note::{Content, Work},
+    units::Toolset,
+};
 
 /// Names of a run in KTX's places.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,13 +47,65 @@ impl Job {
     }
 }
 
-/// One try at a unit. Dropped without [`publish`](Self::publish) it leaves nothing behind but its transcript.
+/// Where an attempt works.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// Over the project, in a directory that lies below it and must not exist yet. What it writes is published.
+    Overlay(PathBuf),
+    /// In a worktree. What it writes becomes a patch.
+    Worktree {
+        /// Those of the run.
+        trees: Arc<Worktrees>,
+        /// The unit's place in the plan, from 0.
+        index: usize,
+    },
+}
+
+/// What became of the files of a successful attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Delivered {
+    /// They are in the project: project-relative paths, sorted.
+    Published(Vec<String>),
+    /// They are in a patch.
+    Patch {
+        /// The commit that it applies to.
+        base: String,
+        /// Its file, relative to the project; `None` if nothing was changed.
+        path: Option<String>,
+        /// Changed paths, project-relative and sorted.
+        paths: Vec<String>,
+    },
+}
+
+/// The files of a successful attempt could not be kept.
+#[derive(Debug, thiserror::Error)]
+pub enum DeliverError {
+    /// They did not reach the project.
+    #[error(transparent)]
+    Publish(#[from] PublishError),
+    /// git cannot make a patch of them.
+    #[error(transparent)]
+    Git(#[from] GitError),
+    /// The patch cannot be written.
+    #[error("cannot write the patch {path}: {cause}")]
+    Patch {
+        /// Relative to the project.
+        path: String,
+        /// Why.
+        cause: io::Error,
+    },
+}
+
+/// One try at a unit. Dropped without [`deliver`](Self::deliver) it leaves nothing behind but its transcript.
 #[derive(Debug)]
 pub struct Attempt {
     prompt: Prompt,
     bench: Arc<Bench>,
     tools: Arc<Tools>,
     transcript: Arc<Transcript>,
+    root: PathBuf,
+    /// The patch file that it may leave, relative to the project.
+    patch: Option<String>,
 }
 
 /// An attempt cannot start.
@@ -57,21 +117,20 @@ pub struct AttemptError {
 }
 
 impl Attempt {
-    /// Prepares try number `attempt` (from 1) at `unit`, with what a person adds to its prompt. It works in `dir`, which
-    /// lies below the project and must not exist yet.
+    /// Prepares try number `attempt` (from 1) at `unit`, with what a person adds to its prompt.
     pub fn open(
         project: &Project,
         unit: &WorkUnit,
         job: &Job,
         attempt: u32,
         amended: Amended<'_>,
-        dir: &Path,
+        place: &Place,
     ) -> Result<Self, AttemptError> {
         let failed = |what: &str| {
             let what = format!("{what} of {}", unit.planned.unit);
             move |cause| AttemptError { what, cause }
         };
-        let workspace = Workspace::create(&project.root, dir).map_err(failed("the workspace"))?;
+        let workspace = workspace(project, unit, place).map_err(failed("the workspace"))?;
         let transcript = Transcript::open(&project.root, &job.id, &unit.planned.unit, attempt);
         let transcript = Arc::new(transcript.map_err(failed("the transcript"))?);
         let extra = source::adapter(&unit.planned.adapter).map_or(&[][..], |adapter| adapter.skills());
@@ -81,7 +140,11 @@ impl Attempt {
         let reach = Reach::of(project, Some(&unit.planned.connection));
         let bench = Arc::new(Bench { unit: unit.clone(), workspace, reach, skills, kept: Default::default() });
         let tools = Arc::new(Tools::new(Arc::clone(&bench), Some(Arc::clone(&transcript))));
-        Ok(Self { prompt, bench, tools, transcript })
+        let patch = match place {
+            Place::Overlay(_) => None,
+            Place::Worktree { index, .. } => Some(patch_path(&job.id, *index, &unit.planned.unit, attempt)),
+        };
+        Ok(Self { prompt, bench, tools, transcript, root: project.root.clone(), patch })
     }
 
     /// What the agent is told.
@@ -92,6 +155,14 @@ impl Attempt {
     /// What the agent may call.
     pub fn tools(&self) -> Arc<dyn Toolset> {
         Arc::clone(&self.tools) as _
+    }
+
+    /// What the unit is made of, with `model` planned for it. Reads its files.
+    ///
+    /// # Errors
+    /// When one of its files cannot be read.
+    pub fn content(&self, model: Option<&str>) -> io::Result<Content> {
+        content::made_of(&self.bench.unit, &self.bench.skills, &self.tools.specs(), model)
     }
 
     /// The transcript, for calls that failed before they reached the tools.
@@ -114,10 +185,28 @@ impl Attempt {
         self.bench.kept().clone()
     }
 
-    /// Moves what was written into the project, whole or not at all. Sorted project-relative paths. Blocks while
-    /// another attempt publishes. Late tool calls find the workspace closed.
-    pub fn publish(&self) -> Result<Vec<String>, PublishError> {
-        self.bench.workspace.publish()
+    /// What the agent changed and could not map so far.
+    pub fn work(&self) -> Work {
+        let kept = self.bench.kept();
+        let unmapped = kept.fallbacks.iter().map(Fallback::on_record).collect();
+        Work { actions: kept.actions.clone(), unmapped, ..Work::default() }
+    }
+
+    /// Moves what was written into the project or into a patch, whole or not at all. Blocks while another attempt
+    /// publishes. Late tool calls find the workspace closed.
+    pub fn deliver(&self) -> Result<Delivered, DeliverError> {
+        let workspace = &self.bench.workspace;
+        let (Some(path), Some((base, patch, paths))) = (&self.patch, workspace.patch()?) else {
+            return Ok(Delivered::Published(workspace.publish()?));
+        };
+        workspace.discard();
+        if patch.is_empty() {
+            return Ok(Delivered::Patch { base, path: None, paths: Vec::new() });
+        }
+        let root = Folder::open(&self.root);
+        root.and_then(|root| root.write(path, &patch, PRIVATE, 0o600))
+            .map_err(|cause| DeliverError::Patch { path: path.clone(), cause })?;
+        Ok(Delivered::Patch { base, path: Some(path.clone()), paths })
     }
 
     /// Throws away what was written.
@@ -131,6 +220,24 @@ impl Drop for Attempt {
     fn drop(&mut self) {
         self.discard();
     }
+}
+
+fn workspace(project: &Project, unit: &WorkUnit, place: &Place) -> io::Result<Workspace> {
+    match place {
+        Place::Overlay(dir) => Workspace::create(&project.root, dir),
+        Place::Worktree { trees, .. } => {
+            let base = trees.base();
+            let worktree = trees.open(Some(&unit.planned.unit), &base);
+            let worktree = worktree.map_err(|error: WorktreeError| io::Error::other(error.to_string()))?;
+            Ok(Workspace::tree(worktree, base))
+        }
+    }
+}
+
+/// KTX's name for the patch of a unit. Later attempts have files of their own, so that none is lost.
+fn patch_path(job: &str, index: usize, unit: &str, attempt: u32) -> String {
+    let again = if attempt > 1 { format!(".try{attempt}") } else { String::new() };
+    format!("{PATCHES}/{}/{index:04}-{}{again}.patch", safe_name(job), safe_name(unit))
 }
 
 fn surroundings(project: &Project, workspace: &Workspace) -> io::Result<Surroundings> {
@@ -167,6 +274,14 @@ fn base36(mut number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn patches_are_named_by_place_and_unit() {
+        assert_eq!(patch_path("local-x", 0, "dbt-all", 1), ".ktx/ingest-patches/local-x/0000-dbt-all.patch");
+        let again = patch_path("local-x", 12, "../up", 2);
+        assert!(again.starts_with(".ktx/ingest-patches/local-x/0012-___up."), "{again}");
+        assert!(again.ends_with(".try2.patch"), "{again}");
+    }
 
     #[test]
     fn jobs_are_named_by_their_time() {

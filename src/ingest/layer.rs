@@ -210,7 +210,7 @@ pub(crate) fn path_of(connection: &str, name: &str) -> String {
 
 /// Reads the text of a source.
 pub(crate) fn parse(text: &str) -> Result<Doc, String> {
-    match yaml::words_from_str::<Value>(text) {
+    match yaml::from_str::<Value>(text) {
         Ok(Value::Object(doc)) => Ok(doc),
         Ok(_) => Err("it holds no map of keys".into()),
         Err(error) => Err(error.to_string()),

@@ -11,10 +11,11 @@ use std::{
 
 use super::yaml;
 
+mod keys;
 mod reader;
 pub mod settings;
 
-pub(crate) use reader::nearest;
+pub(crate) use reader::{nearest, without_login};
 pub use settings::{Backend, Connection, FailureMode, RateLimit, Retry, Role, Settings, SourceAt, WorkUnits};
 
 /// Name of the file that makes a directory a project.

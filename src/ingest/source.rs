@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use super::project::{Connection, SourceAt};
+use super::project::{Connection, SourceAt, without_login};
 
 pub(crate) mod dbt;
 pub(crate) mod docs;
@@ -108,7 +108,9 @@ pub enum SourceError {
 pub fn directory(project: &Path, connection: &Connection) -> Result<PathBuf, SourceError> {
     let mut path = match connection.source.as_ref().ok_or(SourceError::Nowhere)? {
         SourceAt::Dir(dir) => project.join(dir),
-        SourceAt::Url(url) => project.join(local_path(url).ok_or_else(|| SourceError::Remote(url.clone()))?),
+        SourceAt::Url(url) => {
+            project.join(local_path(url).ok_or_else(|| SourceError::Remote(without_login(url).into_owned()))?)
+        }
     };
     if let Some(subdir) = &connection.subdir {
         path.push(subdir);

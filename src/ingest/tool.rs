@@ -19,13 +19,17 @@ use super::{
     schema::{self, shown},
     skill::Skill,
     transcript::Transcript,
-    workspace::Workspace,
+    workspace::{Workspace, WriteError},
 };
-use crate::units::{ToolCall, ToolReply, ToolSpec, Toolset};
+use crate::{
+    tape::note::work::MemoryAction,
+    units::{ToolCall, ToolReply, ToolSpec, Toolset},
+};
 
 mod discover;
 mod fallback;
 mod ledger;
+mod memory;
 mod page;
 mod raw;
 mod semantic;
@@ -62,6 +66,8 @@ pub struct Kept {
     pub ledger: Vec<LedgerEntry>,
     /// Raw files that could not be mapped.
     pub fallbacks: Vec<Fallback>,
+    /// What its writes come to.
+    pub actions: Vec<MemoryAction>,
 }
 
 impl Bench {
@@ -212,6 +218,7 @@ impl Toolset for Tools {
     fn call(&self, call: &ToolCall) -> ToolReply {
         let (began, clock) = (Timestamp::now(), Instant::now());
         let reply = self.answer(call);
+        memory::note(&mut self.bench.kept().actions, call, &reply);
         if let Some(transcript) = &self.transcript {
             transcript.record(call, began, clock.elapsed(), &reply);
         }
@@ -229,6 +236,17 @@ fn refusal(tool: &str, text: String, mut detail: Value) -> ToolReply {
     }
     let counts = matches!(tool, "wiki_write" | "wiki_remove" | "sl_write_source") && detail["reason"] != CHANGED;
     ToolReply { markdown: text, structured: Some(detail), is_error: counts }
+}
+
+/// The word that a refusal gives as its reason.
+fn word(error: &WriteError) -> &'static str {
+    match error {
+        WriteError::Forbidden(_) => "path_not_allowed",
+        WriteError::Stale(_) => CHANGED,
+        WriteError::Sealed => "attempt_over",
+        WriteError::ReadOnly => "read_only",
+        WriteError::Io { .. } => "write_failed",
+    }
 }
 
 /// What a read tool answers when there is nothing to read: a text, not a failed call, as KTX has it.

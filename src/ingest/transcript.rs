@@ -25,6 +25,8 @@ use crate::{
 #[derive(Debug)]
 pub struct Transcript {
     path: PathBuf,
+    /// The path below the project.
+    name: Option<String>,
     unit: UnitKey,
     attempt: u32,
     state: Mutex<State>,
@@ -98,12 +100,18 @@ impl Transcript {
             .custom_flags(nix::fcntl::OFlag::O_NOFOLLOW.bits())
             .open(&path)?;
         let state = Mutex::new(State { file, failures: BTreeSet::new(), lost: 0 });
-        Ok(Self { path, unit: unit.clone(), attempt, state })
+        let name = path.strip_prefix(project).ok().and_then(Path::to_str).map(str::to_owned);
+        Ok(Self { path, name, unit: unit.clone(), attempt, state })
     }
 
     /// The file.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The file, relative to the project. `None` if its name is no text.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 
     /// Lines that could not be written (a full disk, for one).

@@ -1,6 +1,7 @@
 //! What one attempt writes, kept apart from the project until it is published.
 //!
-//! Reads fall through to the project; writes land in the attempt's own directory. Only `wiki/` and `semantic-layer/`
+//! Where a worktree is to be had, the attempt reads and writes that, and every write is a commit. Else reads fall
+//! through to the project, and writes land in a directory of the attempt's own. Only `wiki/` and `semantic-layer/`
 //! can be written, and no symbolic link is followed on the way. It must not know what the files mean.
 
 use std::{
@@ -14,7 +15,11 @@ use std::{
 
 use sha2::{Digest as _, Sha256};
 
-use super::beneath::{self, Folder, PRIVATE};
+use super::{
+    beneath::{self, Folder, PRIVATE},
+    git::GitError,
+    worktree::Worktree,
+};
 
 mod lasting;
 pub(crate) mod publish;
@@ -37,7 +42,7 @@ pub(crate) type Print = Option<[u8; 32]>;
 #[derive(Debug)]
 pub(crate) struct Workspace {
     project: PathBuf,
-    /// Mirrors the project, as far as something was written.
+    /// Mirrors the project, as far as something was written. A worktree is both.
     tree: PathBuf,
     fate: Fate,
     state: Mutex<State>,
@@ -53,6 +58,12 @@ enum Fate {
         /// Released when it is closed.
         _lock: File,
     },
+    /// It is a worktree, which goes with the attempt.
+    Tree {
+        worktree: Worktree,
+        /// The commit that it started from.
+        base: String,
+    },
     /// There is none.
     ReadOnly,
 }
@@ -64,7 +75,12 @@ struct State {
     changes: BTreeMap<String, Change>,
     /// What the project held when the attempt last looked.
     seen: BTreeMap<String, Print>,
+    /// What changed files of a worktree held before.
+    originals: Originals,
 }
+
+/// What files held, by path; nothing for those that were not there.
+pub(crate) type Originals = BTreeMap<String, Option<Vec<u8>>>;
 
 /// One changed file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +144,25 @@ impl Workspace {
         Ok(Self { project: project.to_path_buf(), tree, fate: Fate::Stays { _lock: lock }, state })
     }
 
+    /// A worktree that starts from the commit `base`.
+    pub(crate) fn tree(worktree: Worktree, base: String) -> Self {
+        let dir = worktree.dir().to_path_buf();
+        Self { project: dir.clone(), tree: dir, fate: Fate::Tree { worktree, base }, state: Mutex::default() }
+    }
+
+    /// A look at the tree in `dir`, in which the files of `originals` are changed and held that before.
+    pub(crate) fn changed(dir: &Path, originals: Originals) -> io::Result<Self> {
+        let mut changes = BTreeMap::new();
+        for (path, before) in &originals {
+            let change = Change { base: before.as_deref().map(print_of), now: print_at(dir, path)? };
+            if change.base != change.now {
+                changes.insert(path.clone(), change);
+            }
+        }
+        let state = Mutex::new(State { changes, originals, ..State::default() });
+        Ok(Self { project: dir.to_path_buf(), tree: dir.to_path_buf(), fate: Fate::ReadOnly, state })
+    }
+
     /// A look at `project` that writes nothing.
     pub(crate) fn read_only(project: &Path) -> Self {
         let project = project.to_path_buf();
@@ -165,9 +200,11 @@ impl Workspace {
     /// Writes `path` for this attempt.
     pub(crate) fn write(&self, path: &str, bytes: &[u8]) -> Result<(), WriteError> {
         let mut state = self.state();
-        let base = self.base(&state, path)?;
+        let base = self.base(&mut state, path)?;
         let tree = Folder::open(&self.tree).map_err(|cause| io_error(path, cause))?;
+        let before = self.look(&state, path).map_err(|cause| io_error(path, cause))?;
         tree.write(path, bytes, PRIVATE, 0o600).map_err(|cause| io_error(path, cause))?;
+        self.commit(&tree, path, "Write", before)?;
         let was_removed = state
             .changes
             .insert(path.to_owned(), Change { base, now: Some(print_of(bytes)) })
@@ -178,10 +215,14 @@ impl Workspace {
     /// Removes `path` for this attempt. False if there was no such file.
     pub(crate) fn remove(&self, path: &str) -> Result<bool, WriteError> {
         let mut state = self.state();
-        let base = self.base(&state, path)?;
+        let base = self.base(&mut state, path)?;
         let is_there = state.changes.get(path).map_or(base.is_some(), |change| change.now.is_some());
         let tree = Folder::open(&self.tree).map_err(|cause| io_error(path, cause))?;
+        let before = self.look(&state, path).map_err(|cause| io_error(path, cause))?;
         tree.remove(path).map_err(|cause| io_error(path, cause))?;
+        if is_there {
+            self.commit(&tree, path, "Remove", before)?;
+        }
         match base {
             // Made and removed by the same attempt: nothing happened.
             None => state.changes.remove(path),
@@ -192,7 +233,7 @@ impl Workspace {
     }
 
     /// Checks that `path` may be changed, and tells what the project holds there.
-    fn base(&self, state: &State, path: &str) -> Result<Print, WriteError> {
+    fn base(&self, state: &mut State, path: &str) -> Result<Print, WriteError> {
         if matches!(self.fate, Fate::ReadOnly) {
             return Err(WriteError::ReadOnly);
         }
@@ -205,24 +246,58 @@ impl Workspace {
         if let Some(change) = state.changes.get(path) {
             return Ok(change.base);
         }
-        let held = print_at(&self.project, path).map_err(|cause| io_error(path, cause))?;
+        let bytes = Folder::open(&self.project).and_then(|project| project.read_if_there(path, LARGEST));
+        let bytes = bytes.map_err(|cause| io_error(path, cause))?;
+        let held = bytes.as_deref().map(print_of);
         // What it never read it takes to be absent: nothing is overwritten unseen.
-        if state.seen.get(path).copied().flatten() == held { Ok(held) } else { Err(WriteError::Stale(path.to_owned())) }
+        if state.seen.get(path).copied().flatten() != held {
+            return Err(WriteError::Stale(path.to_owned()));
+        }
+        if matches!(self.fate, Fate::Tree { .. }) {
+            state.originals.insert(path.to_owned(), bytes);
+        }
+        Ok(held)
+    }
+
+    /// Commits a change of `path`, or takes it back.
+    fn commit(&self, tree: &Folder, path: &str, verb: &str, before: Option<Vec<u8>>) -> Result<(), WriteError> {
+        let Fate::Tree { worktree, .. } = &self.fate else { return Ok(()) };
+        let Err(error) = worktree.commit(path, &format!("{verb} {path}")) else { return Ok(()) };
+        let undone = match before {
+            Some(bytes) => tree.write(path, &bytes, PRIVATE, 0o600),
+            None => tree.remove(path).map(drop),
+        };
+        let cause = match undone {
+            Ok(()) => io::Error::other(error.to_string()),
+            Err(undo) => io::Error::other(format!("{error}, and it could not be put back: {undo}")),
+        };
+        Err(io_error(path, cause))
     }
 
     /// What `path` holds in the attempt and in the project, as far as it is there.
     pub(crate) fn versions(&self, path: &str) -> io::Result<Vec<Vec<u8>>> {
         let own = self.peek(path)?;
-        let theirs = Folder::open(&self.project)?.read_if_there(path, LARGEST)?;
-        Ok(own.into_iter().chain(theirs).collect())
+        let before = match self.state().originals.get(path) {
+            Some(bytes) => bytes.clone(),
+            None => Folder::open(&self.project)?.read_if_there(path, LARGEST)?,
+        };
+        Ok(own.into_iter().chain(before).collect())
     }
 
     /// Forgets what the attempt did to `path`.
     pub(crate) fn revert(&self, path: &str) -> Result<Reverted, WriteError> {
         let mut state = self.state();
-        let base = self.base(&state, path)?;
+        let base = self.base(&mut state, path)?;
         let tree = Folder::open(&self.tree).map_err(|cause| io_error(path, cause))?;
-        tree.remove(path).map_err(|cause| io_error(path, cause))?;
+        let before = self.look(&state, path).map_err(|cause| io_error(path, cause))?;
+        match state.originals.get(path) {
+            Some(Some(bytes)) => tree.write(path, bytes, PRIVATE, 0o600),
+            Some(None) | None => tree.remove(path).map(drop),
+        }
+        .map_err(|cause| io_error(path, cause))?;
+        if state.changes.contains_key(path) {
+            self.commit(&tree, path, "Roll back", before)?;
+        }
         state.changes.remove(path);
         self.note_removals(&state, path)?;
         Ok(if base.is_some() { Reverted::Restored } else { Reverted::Removed })
@@ -266,11 +341,27 @@ impl Workspace {
         Ok(changes.into_keys().collect())
     }
 
+    /// Closes the worktree, and tells what the attempt changed in it: its base, the patch and the changed paths. `None`
+    /// where there is no worktree.
+    pub(crate) fn patch(&self) -> Result<Option<(String, Vec<u8>, Vec<String>)>, GitError> {
+        let Fate::Tree { worktree, base } = &self.fate else { return Ok(None) };
+        let mut state = self.state();
+        state.sealed = true;
+        let paths = state.changes.iter().filter(|(_, change)| change.base != change.now);
+        let paths: Vec<String> = paths.map(|(path, _)| path.clone()).collect();
+        let patch = if paths.is_empty() { Vec::new() } else { worktree.patch(base)? };
+        Ok(Some((base.clone(), patch, paths)))
+    }
+
     /// Closes the workspace, and removes it with what is in it unless it is to stay.
     pub(crate) fn discard(&self) {
         let mut state = self.state();
         state.sealed = true;
-        let Fate::Swept(dir) = &self.fate else { return };
+        let dir = match &self.fate {
+            Fate::Swept(dir) => dir,
+            Fate::Tree { worktree, .. } => return worktree.remove(),
+            Fate::Stays { .. } | Fate::ReadOnly => return,
+        };
         state.changes.clear();
         if let Err(error) = std::fs::remove_dir_all(dir)
             && error.kind() != io::ErrorKind::NotFound
@@ -283,7 +374,7 @@ impl Workspace {
     fn note_removals(&self, state: &State, path: &str) -> Result<(), WriteError> {
         match &self.fate {
             Fate::Stays { .. } => lasting::note(&self.tree, &state.changes).map_err(|cause| io_error(path, cause)),
-            Fate::Swept(_) | Fate::ReadOnly => Ok(()),
+            Fate::Swept(_) | Fate::Tree { .. } | Fate::ReadOnly => Ok(()),
         }
     }
 }

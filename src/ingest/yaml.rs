@@ -71,26 +71,17 @@ pub(crate) fn tree(text: &str) -> Result<Node, YamlError> {
 
 /// Reads one document into `T`, with the same limits.
 pub(crate) fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
-    with(text, limits())
-}
-
-/// As [`from_str`], for documents in which `on`, `no` and `y` are words, as YAML 1.2 and KTX have it.
-pub(crate) fn words_from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
-    let mut options = limits();
-    options.strict_booleans = true;
-    with(text, options)
-}
-
-fn with<T: DeserializeOwned>(text: &str, options: serde_saphyr::Options) -> Result<T, YamlError> {
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| YamlError {
+    serde_saphyr::from_str_with_options(text, options()).map_err(|error| YamlError {
         line: error.location().map(|location| location.line()),
         message: sentence(&error.without_snippet().to_string()),
     })
 }
 
 /// Far above any honest configuration, far below what hurts: aliases may not multiply a document.
-fn limits() -> serde_saphyr::Options {
+/// `on`, `no` and `y` are words, as YAML 1.2 and KTX have it.
+fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
+        strict_booleans: true,
         budget: serde_saphyr::budget! {
             max_depth: 40,
             max_nodes: 50_000,
@@ -227,6 +218,14 @@ mod tests {
         assert!(tree(&text).is_err());
         assert!(tree(&"[".repeat(5_000)).is_err());
         assert!(tree("a: &a [*a]").is_err());
+    }
+
+    #[test]
+    fn only_true_and_false_are_true_and_false() {
+        for word in ["on", "no", "y", "Yes", "off"] {
+            assert_eq!(tree(word).unwrap().value, Value::Text(word.into()));
+        }
+        assert_eq!(tree("true").unwrap().value, Value::Bool(true));
     }
 
     #[test]

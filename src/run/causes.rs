@@ -91,7 +91,14 @@ mod tests {
         });
         let status = if verdict.is_some() { UnitStatus::Failed } else { UnitStatus::Interrupted };
         let attempt = Attempt { verdict, first_failure: failure.map(Into::into), ..Attempt::default() };
-        Unit { key: key.into(), planned: None, status, attempts: vec![attempt], retry_at: None, holding: false }
+        Unit {
+            key: key.into(),
+            planned: None,
+            status,
+            attempts: vec![attempt],
+            retry_at: None,
+            holding: Default::default(),
+        }
     }
 
     #[test]

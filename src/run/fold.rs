@@ -5,6 +5,7 @@
 
 mod attempt;
 mod notes;
+mod patches;
 mod usage;
 
 use std::{collections::HashMap, sync::Arc};
@@ -12,14 +13,14 @@ use std::{collections::HashMap, sync::Arc};
 use self::attempt::LaneFold;
 use super::{
     Arrived, Lane as Address,
-    state::{Attempt, Lane, LaneId, Remark, Story, Touch, Unit, UnitStatus},
+    state::{Attempt, Holding, Lane, LaneId, Remark, Story, Touch, Unit, UnitStatus},
 };
 use crate::{
     actions::{Ended, Event},
     decode::{self, Line},
     tape::{
         Body, Millis, Note, Seq, UnitKey,
-        note::{Level, RunEnded, RunPlanned},
+        note::{Integration, Level, RunEnded, RunPlanned, Saved},
     },
 };
 
@@ -66,6 +67,19 @@ pub enum Emitted<'a> {
         /// The verdict's sentence, or the reason of a wait.
         reason: Option<&'a str>,
     },
+    /// The patch of an attempt was taken, or not.
+    Patch {
+        /// When.
+        at: Millis,
+        /// Whose.
+        unit: &'a str,
+        /// Which attempt.
+        attempt: u32,
+        /// What became of it.
+        result: Integration,
+        /// Why it was not taken.
+        reason: Option<&'a str>,
+    },
     /// The run changed its state.
     Run {
         /// When.
@@ -89,6 +103,12 @@ pub enum RunChange<'a> {
     },
     /// The wait is over.
     Resumed,
+    /// The patches of that many units are being put together.
+    Integrating(usize),
+    /// What was taken is on the project's branch.
+    Saved(&'a Saved),
+    /// What was taken is not on the branch, and why.
+    SaveFailed(&'a str),
     /// A remark.
     Said {
         /// Severity.
@@ -317,7 +337,7 @@ impl Fold {
             status: UnitStatus::Queued,
             attempts: Vec::new(),
             retry_at: None,
-            holding: false,
+            holding: Holding::No,
         });
         self.units.insert(key.clone(), units.len() - 1);
         units.len() - 1

@@ -135,7 +135,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        run::state::{Attempt, LaneId, Paused},
+        run::state::{Attempt, Holding, LaneId, Paused},
         tape::note::{PlannedUnit, RunPlanned},
     };
 
@@ -150,7 +150,7 @@ mod tests {
         };
         let attempts = if status == UnitStatus::Queued { Vec::new() } else { vec![attempt] };
         let key = format!("u{lane}").as_str().into();
-        Unit { key, planned: Some(Arc::new(planned)), status, attempts, retry_at: None, holding: false }
+        Unit { key, planned: Some(Arc::new(planned)), status, attempts, retry_at: None, holding: Holding::No }
     }
 
     fn state(units: Vec<Unit>) -> RunState {

@@ -41,10 +41,18 @@ pub fn ran(unit: &Unit, attempt: &Attempt, now: Millis) -> Millis {
     end.since(attempt.started_at)
 }
 
+/// True for releases whose total of a resumed session begins with what it had cost before.
+pub fn bills_again(version: &str) -> bool {
+    const SINCE: [u32; 3] = [2, 1, 277];
+    let number = version.split_whitespace().next().unwrap_or_default();
+    let parts: Vec<u32> = number.split('.').map_while(|part| part.parse().ok()).collect();
+    parts.len() == SINCE.len() && parts[..] >= SINCE[..]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::state::{LaneId, UnitStatus};
+    use crate::run::state::{Holding, LaneId, UnitStatus};
 
     fn attempt(lane: u32, started: u64, ended: Option<u64>, cost: Option<f64>) -> Attempt {
         Attempt {
@@ -65,7 +73,7 @@ mod tests {
             status: UnitStatus::Running,
             attempts: Vec::new(),
             retry_at: None,
-            holding: false,
+            holding: Holding::No,
         };
         assert_eq!(Spent::of(&unit, Millis(9)), Spent::default());
         unit.attempts = vec![attempt(0, 0, Some(100), Some(0.5)), attempt(1, 200, None, None)];

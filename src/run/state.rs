@@ -9,7 +9,10 @@ use std::sync::Arc;
 use super::chronicle::{Mark, Marks};
 use crate::tape::{
     Millis, Seq, UnitKey,
-    note::{Amendment, Level, PlannedUnit, RunEnded, RunPlanned, Verdict},
+    note::{
+        Amendment, Content, Earlier, Integration, Level, PatchWritten, PlannedUnit, RunEnded, RunPlanned, Saved,
+        Verdict, Work,
+    },
 };
 
 /// A moment of a run.
@@ -31,10 +34,25 @@ pub struct RunState {
     pub limit: Option<Limit>,
     /// Set while the whole run waits for a limit.
     pub paused: Option<Paused>,
+    /// Slots that the run does without, because a limit is near.
+    pub throttled: Option<Throttled>,
     /// Set once somebody asked to drain or stop the run.
     pub stopping: bool,
+    /// Set while the patches of the units are put together and on the branch.
+    pub integrating: bool,
+    /// What was put on the project's branch last.
+    pub saved: Option<Arc<Saved>>,
+    /// Why what was taken last is not on the branch.
+    pub unsaved: Option<Arc<str>>,
     /// The end, if it is on the tape.
     pub ended: Option<RunEnded>,
+}
+
+impl RunState {
+    /// What earlier runs did about a unit.
+    pub fn earlier(&self, unit: &UnitKey) -> Option<&Earlier> {
+        self.planned.as_ref()?.continues.as_ref()?.units.get(unit)
+    }
 }
 
 /// What a run lost or could not read. All zero in a healthy run.
@@ -72,6 +90,15 @@ pub struct Paused {
     pub limit: String,
 }
 
+/// Fewer units at once than were asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Throttled {
+    /// Units at once.
+    pub slots: u32,
+    /// Why, in the service's words.
+    pub limit: String,
+}
+
 /// A unit at that moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unit {
@@ -85,14 +112,31 @@ pub struct Unit {
     pub attempts: Vec<Attempt>,
     /// When the next attempt starts by itself.
     pub retry_at: Option<Millis>,
-    /// True while a person wants its tool calls to wait.
-    pub holding: bool,
+    /// What a person wants of its tool calls.
+    pub holding: Holding,
+}
+
+/// What a person wants of the tool calls of a unit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Holding {
+    /// They pass.
+    #[default]
+    No,
+    /// Each waits.
+    Each,
+    /// They pass until one meets this condition.
+    Until(Arc<str>),
 }
 
 impl Unit {
     /// The newest attempt.
     pub fn latest(&self) -> Option<&Attempt> {
         self.attempts.last()
+    }
+
+    /// True when each of its tool calls waits for a person.
+    pub fn is_held(&self) -> bool {
+        self.holding == Holding::Each
     }
 
     /// The call that has waited longest for a person.
@@ -122,6 +166,8 @@ pub enum UnitStatus {
     Stopped,
     /// Its attempt was running when the record breaks off.
     Interrupted,
+    /// An earlier run did it, and nothing that it is made of has changed.
+    Reused,
 }
 
 impl UnitStatus {
@@ -137,6 +183,7 @@ impl UnitStatus {
             Self::Failed => "failed",
             Self::Stopped => "stopped",
             Self::Interrupted => "interrupted",
+            Self::Reused => "reused",
         }
     }
 
@@ -167,6 +214,8 @@ pub struct Attempt {
     pub asked_model: Option<Arc<str>>,
     /// What a person wanted otherwise than planned.
     pub amendment: Option<Arc<Amendment>>,
+    /// What the unit was made of, if that is on record.
+    pub content: Option<Arc<Content>>,
     /// Turns allowed.
     pub step_budget: Option<u32>,
     /// API messages of the main loop, by distinct id.
@@ -205,11 +254,24 @@ pub struct Attempt {
     pub live_thinking: String,
     /// What it wrote and got into the project.
     pub published: Vec<String>,
+    /// The patch that it left, where attempts leave patches.
+    pub patch: Option<Arc<PatchWritten>>,
+    /// What became of the patch.
+    pub integration: Option<Integration>,
+    /// True once everything in the patch is in the project.
+    pub saved: bool,
+    /// What it left on record with its verdict.
+    pub work: Option<Arc<Work>>,
     /// Calls that wait for a person, oldest first.
     pub held: Vec<HeldCall>,
 }
 
 impl Attempt {
+    /// True when it left a patch that nobody has put into the project.
+    pub fn is_unsaved(&self) -> bool {
+        !self.saved && self.patch.as_ref().is_some_and(|patch| patch.path.is_some())
+    }
+
     /// What was being written is complete, or never will be.
     pub(super) fn forget_live(&mut self) {
         self.live_text.clear();
@@ -228,6 +290,8 @@ pub struct HeldCall {
     pub tool_use_id: Option<Arc<str>>,
     /// Its arguments as JSON on one line.
     pub input: Arc<str>,
+    /// The condition that it met, if the unit ran until one.
+    pub reached: Option<Arc<str>>,
 }
 
 /// Tokens of an attempt: highest value per message while it runs, the result's totals afterwards.
@@ -244,6 +308,16 @@ pub struct Tokens {
 }
 
 impl Tokens {
+    /// Both together.
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            input: self.input.saturating_add(other.input),
+            output: self.output.saturating_add(other.output),
+            cache_read: self.cache_read.saturating_add(other.cache_read),
+            cache_write: self.cache_write.saturating_add(other.cache_write),
+        }
+    }
+
     /// All of them.
     pub fn all(&self) -> u64 {
         [self.output, self.cache_read, self.cache_write].into_iter().fold(self.input, u64::saturating_add)

@@ -172,6 +172,11 @@ impl Timeline {
         self.source.look_ahead(max_bytes)
     }
 
+    /// True when all of the source has been read, wherever the cursor stands.
+    pub fn is_read(&self) -> bool {
+        self.ended
+    }
+
     /// True when the source has ended and the cursor stands at its end.
     pub fn at_end(&self) -> bool {
         self.finished
@@ -364,6 +369,15 @@ impl Timeline {
             self.finish(&mut |_| {});
         }
         Ok(())
+    }
+
+    /// Moves the cursor back to the last moment that is kept at which `is_early` holds: from there on, later ones are found
+    /// by going forward, a slice at a time. Folds nothing.
+    pub fn fall_back(&mut self, is_early: impl Fn(&RunState) -> bool) -> Result<(), SourceError> {
+        let here = self.story.state.entries;
+        let early = |kept: &Checkpoint| kept.state.entries <= here && is_early(&kept.state);
+        let to = self.checkpoints.iter().rev().find(|kept| early(kept)).map_or(0, |kept| kept.state.entries);
+        self.seek(to)
     }
 
     /// Reads one entry again.

@@ -80,6 +80,8 @@ pub struct Listed {
     pub succeeded: u64,
     /// Units whose budget was spent.
     pub budget: u64,
+    /// Units that an earlier run had done.
+    pub reused: u64,
     /// Units that failed.
     pub failed: u64,
     /// Cost, if known.
@@ -155,7 +157,9 @@ impl Db {
         let read = || -> Result<Vec<Listed>, rusqlite::Error> {
             let mut statement = self.connection.prepare_cached(
                 "SELECT run, started_at, project, scripted, outcome, duration_ms, units, succeeded, failed, cost_usd,
-                        tape_bytes, budget FROM runs ORDER BY run DESC",
+                        tape_bytes, budget,
+                        (SELECT count(*) FROM units WHERE units.run = runs.run AND units.status = 'reused')
+                 FROM runs ORDER BY run DESC",
             )?;
             statement.query_map([], listed)?.filter_map(Result::transpose).collect()
         };
@@ -250,6 +254,7 @@ fn listed(row: &Row<'_>) -> Result<Option<Listed>, rusqlite::Error> {
         cost_usd: row.get(9)?,
         tape_bytes: unsigned(row.get(10)?),
         budget: unsigned(row.get(11)?),
+        reused: unsigned(row.get(12)?),
     }))
 }
 

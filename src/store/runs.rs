@@ -221,12 +221,19 @@ impl Runs {
         let failed = |cause| RunsError::Io { path: path.clone(), cause };
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
         file.lock().map_err(failed)?;
+        // For the message of whoever finds it locked; the lock holds without it.
+        let _ = io::Write::write_all(&mut &file, std::process::id().to_string().as_bytes());
         Ok(RunLock { path, _file: file })
     }
 
-    /// The lock dies with its process, however that ends. Asking takes a shared lock, so that two who ask do not
+    /// The process that `run` lives in, if it says so.
+    pub fn holder(&self, run: RunId) -> Option<u32> {
+        fs::read_to_string(self.lock_path(run)).ok()?.trim().parse().ok()
+    }
+
+    /// True while the process lives that writes the tape of `run`. The lock dies with its process, however that ends. Asking takes a shared lock, so that two who ask do not
     /// take each other for the owner.
-    fn is_alive(&self, id: RunId) -> Result<bool, RunsError> {
+    pub fn is_alive(&self, id: RunId) -> Result<bool, RunsError> {
         let path = self.lock_path(id);
         let file = match File::open(&path) {
             Ok(file) => file,

@@ -3,19 +3,30 @@
 //! A kind that this program does not know is kept as [`Note::Unknown`], so that a newer tape of the same major
 //! version still replays.
 
+mod earlier;
+pub mod work;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use self::{
+    earlier::{Content, Continues, Earlier, Reused},
+    work::Work,
+};
 use super::{Millis, UnitKey};
+
+pub mod integrate;
+
+pub use integrate::{Integrating, Integration, PatchIntegrated, PatchWritten, SaveFailed, Saved};
 
 /// A decision or fact of ours.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Note {
     /// What the run set out to do. First note of every run.
-    RunPlanned(RunPlanned),
+    RunPlanned(Box<RunPlanned>),
     /// An agent process was started.
     AttemptStarted(Box<AttemptStarted>),
     /// The agent said what it offers, and we compared it with what it may.
@@ -48,6 +59,11 @@ pub enum Note {
     HoldRequested,
     /// A person no longer holds this unit.
     HoldReleased,
+    /// A person lets this unit run until its next tool call that meets a condition; that one waits.
+    RunUntil {
+        /// What it runs to, as a person types it: `tool wiki_*`. Several are parted by `, `.
+        condition: String,
+    },
     /// A tool call of a held unit waits for a person.
     CallHeld {
         /// Tool without its server prefix.
@@ -56,6 +72,9 @@ pub enum Note {
         tool_use_id: Option<String>,
         /// Its arguments, as the model wrote them.
         input: Value,
+        /// The condition that it met, if the unit ran until one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reached: Option<String>,
     },
     /// A tool call waits no longer.
     CallDecided {
@@ -76,9 +95,19 @@ pub enum Note {
         until: Option<Millis>,
         /// What it is, in the service's words.
         limit: String,
+        /// How long, in milliseconds from the note on. Absent on tapes of older programs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        wait_ms: Option<u64>,
     },
     /// The wait for a limit is over.
     LimitLifted,
+    /// A limit is near, so fewer units run at once; or it is no longer.
+    Throttled {
+        /// Slots from now on; `None` when all are back.
+        slots: Option<u32>,
+        /// What it is, in the service's words.
+        limit: String,
+    },
     /// Slots were changed while running.
     ConcurrencyChanged {
         /// Slots from now on.
@@ -89,6 +118,16 @@ pub enum Note {
         /// Project-relative paths, sorted.
         paths: Vec<String>,
     },
+    /// What a successful attempt wrote is in a patch.
+    PatchWritten(PatchWritten),
+    /// The patches of the run are being put together.
+    Integrating(Integrating),
+    /// What became of the patch of an attempt.
+    PatchIntegrated(Box<PatchIntegrated>),
+    /// Everything that was taken is on the project's branch.
+    Saved(Saved),
+    /// What was taken could not be put on the branch.
+    SaveFailed(SaveFailed),
     /// A tool call failed, as our own side saw it. Counted once per `tool_use_id`.
     ToolFailed {
         /// Tool without its server prefix.
@@ -155,6 +194,9 @@ pub struct RunPlanned {
     pub model: Option<String>,
     /// True when a scripted agent plays the model.
     pub scripted: bool,
+    /// The run that this one continues.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub continues: Option<Continues>,
 }
 
 /// One unit of a plan.
@@ -235,6 +277,9 @@ pub struct AttemptStarted {
     /// What a person wanted otherwise than planned. Model, budget and prompt above have it already.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub amendment: Option<Amendment>,
+    /// What the unit is made of. `None` on tapes of older programs, and where it could not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<Content>,
 }
 
 /// What a person wants of an attempt beyond the plan, or otherwise.
@@ -305,6 +350,9 @@ pub struct AttemptEnded {
     /// What the attempt wrote, relative to the project.
     #[serde(default)]
     pub wrote: Vec<String>,
+    /// What it did, and where that is on file.
+    #[serde(default, skip_serializing_if = "Work::is_empty")]
+    pub work: Work,
     /// Anything a later program adds.
     #[serde(flatten)]
     pub more: serde_json::Map<String, Value>,
@@ -371,7 +419,9 @@ pub enum Cause {
         /// Reset time, if the service said so.
         resets_at: Option<i64>,
     },
-    /// Too many requests, overload or a server error: worth a retry.
+    /// Too many requests in a short time: the run waits, and tries again.
+    RateLimited,
+    /// Overload or a server error: worth a retry.
     Transient,
     /// Connection refused, dropped or timed out.
     Network,
@@ -389,6 +439,10 @@ pub enum Cause {
     DanglingReferences,
     /// What it wrote does not hold.
     Validation,
+    /// What it wrote does not go with what other units wrote.
+    Conflict,
+    /// It wrote what it may not.
+    Policy,
     /// The agent loop failed otherwise.
     LoopError,
     /// The program itself could not go on (disk, permissions).
@@ -409,6 +463,7 @@ impl Cause {
             Self::Cancelled => "cancelled",
             Self::ContextOverflow => "context overflow",
             Self::UsageLimit { .. } => "usage limit",
+            Self::RateLimited => "rate limit",
             Self::Transient => "service busy",
             Self::Network => "network",
             Self::Auth => "login",
@@ -418,6 +473,8 @@ impl Cause {
             Self::ToolFailures => "tool failures",
             Self::DanglingReferences => "dangling references",
             Self::Validation => "validation",
+            Self::Conflict => "conflict",
+            Self::Policy => "patch policy",
             Self::LoopError => "agent loop",
             Self::Internal => "internal",
             Self::Other(other) => other,
@@ -471,7 +528,8 @@ pub enum Level {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunEnded {
-    /// `done`, `partial`, `error`, `limit` or `stopped`.
+    /// `done`, `partial`, `error`, `limit`, `stopped`, or `unusable` where nothing but Claude Code itself (login, credit,
+    /// model, network) was in the way.
     pub outcome: String,
     /// Units whose last attempt succeeded.
     pub succeeded: u32,
@@ -483,6 +541,16 @@ pub struct RunEnded {
     pub stopped: u32,
     /// Units that never ran.
     pub not_run: u32,
+    /// Units whose writes count but are not on the project's branch.
+    #[serde(skip_serializing_if = "is_none")]
+    pub unsaved: u32,
+    /// Units that were not run because an earlier run did.
+    pub reused: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
+fn is_none(number: &u32) -> bool {
+    *number == 0
 }
 
 #[cfg(test)]
@@ -511,6 +579,7 @@ mod tests {
             signal: None,
             stderr_tail: vec!["x".into()],
             wrote: vec![],
+            work: Work { fatal_failures: Some(1), ..Work::default() },
             more: serde_json::Map::default(),
         }));
         assert_eq!(Note::parse(&note.to_json()), note);

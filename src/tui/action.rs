@@ -124,6 +124,7 @@ actions! {
     Fewer "fewer-at-once" Units View "fewer" "one unit fewer at once; none is stopped";
     Hold "hold" Units Live "hold" "hold a running unit at its next call";
     LetGo "let-go" Units Held "let go" "let a held unit go on by itself";
+    RunOn "run-on" Units Held "run on" "let it run to a failure or a breakpoint";
     AllowOnce "allow-once" Units Held "allow once" "let the held call pass; the next waits";
     EditCall "edit" Units Held "edit" "edit the arguments of the held call";
     DenyCall "deny" Units Held "deny" "refuse the held call; asks for a reason";

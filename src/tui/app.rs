@@ -2,46 +2,41 @@
 //!
 //! Executes effects, folds in slices, fills the cache, and says when to wake up. It must not wait for anything.
 
+mod frame;
+mod perform;
 mod time;
+mod work;
 
 use std::time::Duration;
 
-use ratatui::buffer::Buffer;
 use tokio::sync::mpsc;
 
 use super::{
     Exit, Left, Options,
     breakpoint::Watch,
-    cache::{self, Cache},
-    effect::{Command, Effect, Step},
+    cache::Cache,
+    effect::{Command, Step},
     frame::{Dirty, Limiter},
-    handout::{self, Handout},
-    load,
-    model::{Model, Pace, View},
+    handout::Handout,
+    model::{Model, Pace},
     msg::Msg,
     outside::{Herald, Outside},
     play::Player,
     seek,
     theme::Theme,
     update::update,
-    view::{self, Scene, Shown},
+    view::Shown,
     world::Moment as Now,
 };
 use crate::{
     run::{Moment, Progress, Timeline, state::UnitStatus},
-    tape::{Millis, Seq},
+    tape::Millis,
 };
 
 /// Bytes folded before the first frame.
 pub const FIRST_WINDOW: usize = 256 * 1024;
-/// Bytes of a slice of folding: small enough that a key never waits long.
-const SLICES: (usize, usize) = (64 * 1024, 4 * 1024 * 1024);
-/// How long a slice may take.
-const SLICE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(3));
 /// How often a record that may grow is looked at, when nobody tells that it grew.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
-/// Most bytes that a terminal takes for its clipboard.
-const CLIPBOARD: usize = 74_000;
 
 /// Something that only the world can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +53,17 @@ pub enum Act {
     Mouse(bool),
     /// Paint everything again.
     Clear,
+}
+
+/// What the screen is to the run.
+#[derive(Debug)]
+pub enum Part {
+    /// It shows a record.
+    Replays,
+    /// It shows the run of another process, which takes no orders from here.
+    Watches,
+    /// It shows the run of this process, which takes orders.
+    Runs(mpsc::Sender<Command>),
 }
 
 /// A timeline on a screen.
@@ -93,12 +99,17 @@ pub struct App {
 }
 
 impl App {
-    /// A screen over `timeline`; orders go to `commands`.
-    pub fn new(timeline: Timeline, commands: Option<mpsc::Sender<Command>>, options: Options, moment: Now) -> Self {
-        let live = commands.is_some();
+    /// A screen over `timeline`, playing that part.
+    pub fn new(timeline: Timeline, part: Part, options: Options, moment: Now) -> Self {
+        let (live, watching, commands) = match part {
+            Part::Replays => (false, false, None),
+            Part::Watches => (true, true, None),
+            Part::Runs(commands) => (true, false, Some(commands)),
+        };
         let mut model = Model::new(options.keymap, live);
+        model.watching = watching;
         model.mouse = options.manners.mouse;
-        model.can_hold = live && options.can_hold;
+        model.can_hold = live && !watching && options.can_hold;
         model.pace = match (options.paused, options.speed) {
             (true, _) => Pace::Hold,
             (false, Some(speed)) if speed.is_infinite() => Pace::Full,
@@ -116,7 +127,6 @@ impl App {
             ended: false,
             passed: options.passed,
             broken: None,
-            cut: None,
             origin,
         };
         let mut app = Self {
@@ -204,172 +214,16 @@ impl App {
         effects.into_iter().filter_map(|effect| self.perform(effect)).collect()
     }
 
-    fn perform(&mut self, effect: Effect) -> Option<Act> {
-        match effect {
-            Effect::Quit => return Some(Act::Quit),
-            Effect::Suspend => return Some(Act::Suspend),
-            Effect::Mouse(ours) => return Some(Act::Mouse(ours)),
-            Effect::Redraw => return Some(Act::Clear),
-            Effect::Copy { text, what } => return self.copy(text, &what),
-            Effect::CopyEntries { seqs, what } => return self.copy_entries(&seqs, &what),
-            Effect::CopySection { line } => {
-                let section = self.cache.document().and_then(|document| document.section(line));
-                match section.and_then(|section| Some((section.what, section.text.clone()?))) {
-                    Some((what, text)) => return self.copy(text.to_string(), what),
-                    None => self.model.say("there is nothing to copy here"),
-                }
-            }
-            Effect::CopyName { row, text, what } => {
-                let named = row.and_then(|(seq, block)| load::named(&mut self.timeline, seq, block));
-                return match named {
-                    Some((what, text)) => self.copy(text, what),
-                    None => self.copy(text, what),
-                };
-            }
-            Effect::HandOut(wish) => match handout::collect(&mut self.timeline, &wish, self.cache.document()) {
-                Ok(handout) => {
-                    if handout.cut {
-                        self.model.say(format!("{} was too long; only its beginning was handed out", wish.what));
-                    }
-                    return Some(Act::HandOut(handout));
-                }
-                Err(error) => self.model.say(error),
-            },
-            Effect::Command(command) => self.command(command),
-            Effect::Go(moment) => self.go(moment),
-            Effect::Scrub(moment) => self.scrub = Some(moment),
-            Effect::Step(step) => self.step(&step),
-            Effect::Until(condition) => self.until(condition),
-            Effect::SetPace(pace) => self.set_pace(pace),
-            Effect::Find(find) => self.search = Some(seek::Search::new(find)),
-        }
-        None
-    }
-
-    fn copy_entries(&mut self, seqs: &[Seq], what: &str) -> Option<Act> {
-        let (mut lines, mut all) = (Vec::new(), 0);
-        for seq in seqs {
-            let line = load::read_head(&mut self.timeline, *seq, CLIPBOARD, |arrived, size| {
-                all += size;
-                // Of what is too large nothing is kept.
-                (all <= CLIPBOARD as u64).then(|| String::from_utf8_lossy(arrived.body.bytes()).into_owned())
-            });
-            match line {
-                Ok(line) => lines.extend(line),
-                Err(error) => {
-                    self.model.say(error);
-                    return None;
-                }
-            }
-        }
-        if all > CLIPBOARD as u64 { self.refuse(what, all) } else { self.copy(lines.join("\n"), what) }
-    }
-
-    fn refuse(&mut self, what: &str, size: u64) -> Option<Act> {
-        let size = super::text::size(size);
-        self.model.say(format!("{what} is too large for the clipboard: {size}"));
-        None
-    }
-
-    fn copy(&mut self, text: String, what: &str) -> Option<Act> {
-        let size = super::text::size(text.len() as u64);
-        if text.len() > CLIPBOARD {
-            return self.refuse(what, text.len() as u64);
-        }
-        self.model.say(format!("copied {what}, {size}"));
-        Some(Act::Copy(text))
-    }
-
-    fn command(&mut self, command: Command) {
-        let Some(commands) = &self.commands else { return };
-        match commands.try_send(command) {
-            Ok(()) => {}
-            Err(mpsc::error::TrySendError::Full(_)) => self.model.say("the run is busy; try again"),
-            Err(mpsc::error::TrySendError::Closed(_)) => self.model.say("the run is over; it takes no more orders"),
-        }
-    }
-
-    /// True when there is work that needs no event.
-    pub fn is_busy(&self) -> bool {
-        if self.scrub.is_some() || self.search.is_some() || self.walk.is_some() || !self.indexed || self.unread {
-            return true;
-        }
-        match self.model.pace {
-            Pace::Follow | Pace::Hold => self.progress == Progress::More,
-            Pace::Scaled(_) => self.is_next_due() || self.progress == Progress::More,
-            Pace::Full => true,
-        }
-    }
-
-    /// One slice of work.
-    pub fn work(&mut self) {
-        if self.scrub.is_some() {
-            self.settle_scrub();
-            return;
-        }
-        if let Some(search) = &mut self.search {
-            if let Some(place) = search.slice(&mut self.timeline, &self.cache) {
-                self.search = None;
-                self.input(Msg::Found(place));
-            }
-            return;
-        }
-        if self.unread {
-            self.read_on();
-            return;
-        }
-        let begun = std::time::Instant::now();
-        match self.model.pace {
-            _ if self.walk.is_some() => self.walk(self.slice),
-            Pace::Scaled(_) if self.is_next_due() => self.play(),
-            _ if !self.indexed => self.index(),
-            Pace::Follow => self.fold(self.slice),
-            Pace::Full => self.play(),
-            Pace::Scaled(_) | Pace::Hold => self.scout(),
-        }
-        let took = begun.elapsed();
-        if took < SLICE.0 {
-            self.slice = (self.slice * 2).min(SLICES.1);
-        } else if took > SLICE.1 {
-            self.slice = (self.slice / 2).max(SLICES.0);
-        }
-    }
-
-    /// Finds where entries begin, many times faster than they are folded: how much there is, is soon told.
-    fn index(&mut self) {
-        match self.timeline.look_ahead(self.slice) {
-            Ok(Progress::More) => {}
-            Ok(Progress::Waiting | Progress::End) => self.indexed = true,
-            Err(error) => {
-                self.indexed = true;
-                self.model.say(error.to_string());
-            }
-        }
-        self.facts();
-        self.limiter.mark(Dirty::Soon);
-    }
-
-    fn fold(&mut self, bytes: usize) {
-        let before = self.timeline.story().state.entries;
-        match self.timeline.advance(bytes, &mut |_| {}) {
-            Ok(progress) => self.progress = progress,
-            Err(error) => {
-                self.progress = Progress::End;
-                self.shown.broken = Some(error.to_string());
-            }
-        }
-        if self.timeline.story().state.entries != before || self.progress != Progress::More {
-            self.changed = self.moment.now;
-            self.facts();
-            self.limiter.mark(Dirty::Soon);
-        }
-    }
-
     /// The run broke off: what is on the record is all there will be, and nobody takes orders any more.
     pub fn broke(&mut self, why: String) {
         self.model.say(why.clone());
-        self.shown.cut = Some(why);
-        self.model.live = false;
+        self.model.broken = Some(why);
+        self.over();
+    }
+
+    /// The record will not grow any more, and nobody takes orders.
+    pub fn over(&mut self) {
+        (self.model.live, self.model.watching) = (false, false);
         self.commands = None;
         self.grew();
         self.redraw();
@@ -438,53 +292,6 @@ impl App {
     pub fn redraw(&mut self) {
         self.herald.forget();
         self.limiter.mark(Dirty::Now);
-    }
-
-    /// Paints a frame: brings everything into range, reads what will be visible, draws.
-    pub fn paint(&mut self, buf: &mut Buffer) {
-        self.model.size = (buf.area.width, buf.area.height);
-        self.model.settle(self.timeline.story());
-        let wants = cache::wants(&self.model, self.timeline.story(), &self.cache);
-        load::load(&mut self.timeline, &mut self.cache, &wants);
-        self.unread = load::is_unread(&self.timeline, &self.cache, &wants);
-        self.lay(&wants);
-        if let Some(View::Compare(_)) = self.model.views.last() {
-            // What there is to show is known only now.
-            let wants = cache::wants(&self.model, self.timeline.story(), &self.cache);
-            load::load(&mut self.timeline, &mut self.cache, &wants);
-        }
-        let scene = Scene {
-            model: &self.model,
-            story: self.timeline.story(),
-            chronicle: self.timeline.chronicle(),
-            cache: &self.cache,
-            theme: &self.theme,
-            source: &self.shown,
-        };
-        view::draw(&scene, buf);
-    }
-
-    /// Tells the views how much of their documents there is.
-    fn lay(&mut self, wants: &cache::Wants) {
-        let document = self.cache.document().filter(|_| wants.document.is_some());
-        match self.model.views.last_mut() {
-            Some(View::Entry(view)) => view.lines = document.map_or(0, |document| document.lines.len()),
-            Some(View::Inspect(view)) => view.lay(document, self.cache.is_complete()),
-            Some(View::Compare(view)) => {
-                let sides = wants.comparison.filter(|sides| self.cache.has_comparison(sides));
-                view.lay(sides.and_then(|_| self.cache.comparison()));
-            }
-            _ => {}
-        }
-        self.model.settle(self.timeline.story());
-    }
-
-    /// Reads a little more of what the views ask for and the first frame did not wait for.
-    fn read_on(&mut self) {
-        let wants = cache::wants(&self.model, self.timeline.story(), &self.cache);
-        self.unread = load::more(&mut self.timeline, &mut self.cache, &wants);
-        // Whoever waits for the whole of it waits no longer than that.
-        self.limiter.mark(if self.unread { Dirty::Soon } else { Dirty::Now });
     }
 
     /// A frame is on the screen.

@@ -75,19 +75,26 @@ impl fmt::Display for Condition {
 }
 
 impl Condition {
+    /// True if a call of `tool` with these arguments is what this waits for: of a tool or a path, that is.
+    pub fn calls(&self, tool: &str, input: &Value) -> bool {
+        match self {
+            Self::Tool(pattern) => pattern.fits(label::short_name(tool)) || pattern.fits(tool),
+            Self::Path(pattern) => names_a_file(input, false, pattern),
+            Self::Failure | Self::Cost(_) | Self::Silence(_) => false,
+        }
+    }
+
     /// What a call does that this waits for.
     fn sees(&self, call: &ToolDetail<'_>) -> Option<String> {
         let name = call.tool_name.as_deref().unwrap_or_default();
         let input = call.tool_input.as_ref().map(|input| input.raw());
         let says = || format!("calls {}", label::call(name, input, None).text);
         match self {
-            Self::Tool(pattern) => {
-                let fits = pattern.fits(label::short_name(name)) || pattern.fits(name);
-                fits.then(says)
-            }
-            Self::Path(pattern) => {
+            // The arguments are of no interest, and may be long.
+            Self::Tool(_) => self.calls(name, &Value::Null).then(says),
+            Self::Path(_) => {
                 let input: Value = serde_json::from_str(input?.0).ok()?;
-                names_a_file(&input, false, pattern).then(says)
+                self.calls(name, &input).then(says)
             }
             Self::Failure | Self::Cost(_) | Self::Silence(_) => None,
         }
@@ -145,6 +152,15 @@ pub enum Goal {
     Row(usize),
     /// More turns of a unit than so many.
     Turn(usize, u64),
+    /// Where a turn of a unit began, on the way back from a moment.
+    TurnBack {
+        /// Whose; an index into the units.
+        unit: usize,
+        /// Its number, from 1.
+        turn: u64,
+        /// Entries at the moment to get away from.
+        here: u64,
+    },
     /// A moment; breakpoints do not count.
     Moment(Moment),
 }
@@ -204,6 +220,7 @@ impl Watch {
                 unit(place).is_some_and(|unit| unit.attempts.iter().any(|attempt| Some(attempt.lane) == lane))
             }
             Goal::Turn(place, before) => unit(place).is_some_and(|unit| turns(unit) > before),
+            Goal::TurnBack { unit: place, turn, .. } => unit(place).is_some_and(|unit| turns(unit) >= turn),
             Goal::Nothing | Goal::Condition(_) | Goal::Moment(_) => false,
         }
     }

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// An order of a person to the run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     /// A new attempt at a unit.
     Retry {
@@ -50,6 +50,15 @@ pub enum Command {
     LetGo {
         /// Unit.
         unit: UnitKey,
+    },
+    /// Let a unit run until one of its calls meets a condition; that one waits.
+    RunUntil {
+        /// Unit.
+        unit: UnitKey,
+        /// Id of the call that it stands at, where known.
+        call: Option<Arc<str>>,
+        /// Conditions of which one is to be met.
+        conditions: Vec<Condition>,
     },
     /// Let one call pass.
     Step {

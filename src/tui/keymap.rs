@@ -208,7 +208,8 @@ impl Keymap {
 }
 
 /// True for actions that one key press could mean. Some share a key by design: a unit that can be held is held, whatever
-/// else is shown plays; and a call that waits is edited, while a unit that is over is retried.
+/// else is shown plays; a call that waits is edited, while a unit that is over is retried; and what is held runs to the
+/// next failure, as time does.
 fn compete(one: Action, other: Action) -> bool {
     let on_view = |scope: Scope| matches!(scope, Scope::View | Scope::Live | Scope::Held);
     match (one.scope(), other.scope()) {
@@ -218,7 +219,9 @@ fn compete(one: Action, other: Action) -> bool {
             let share = |view: Action, own: &[Action]| {
                 [one, other].contains(&view) && [one, other].iter().any(|action| own.contains(action))
             };
-            !share(Action::Play, &[Action::Hold, Action::LetGo]) && !share(Action::RetryWith, &[Action::EditCall])
+            !share(Action::Play, &[Action::Hold, Action::LetGo])
+                && !share(Action::RetryWith, &[Action::EditCall])
+                && !share(Action::RunToFailure, &[Action::RunOn])
         }
         (Scope::Form, Scope::Editing) | (Scope::Editing, Scope::Form) => true,
         _ => false,

@@ -40,7 +40,7 @@ use super::{
 use crate::{
     run::{
         outlook::Outlook,
-        state::{Attempt, LaneId, RunState, Story, Unit, UnitStatus},
+        state::{Attempt, Holding, LaneId, RunState, Story, Unit, UnitStatus},
     },
     tape::{Millis, UnitKey},
 };
@@ -57,6 +57,10 @@ pub struct Model {
     pub keymap: Keymap,
     /// True when orders reach a run.
     pub live: bool,
+    /// The run belongs to another process: it can be looked at, and takes no orders from here.
+    pub watching: bool,
+    /// Why the run broke off without an end on its record, if it did and we saw it.
+    pub broken: Option<String>,
     /// True when tool calls of the run can be held.
     pub can_hold: bool,
     /// True when the mouse is ours.
@@ -192,7 +196,7 @@ pub struct Totals {
     /// Moment of the counts: entries and units.
     moment: Option<(u64, usize)>,
     /// Units by status, in the order of the header.
-    pub statuses: [usize; 9],
+    pub statuses: [usize; 10],
     /// Turns of all attempts.
     pub turns: u64,
     /// Tokens of all attempts, those of the cache included.
@@ -205,11 +209,15 @@ pub struct Totals {
     pub attempts: usize,
     /// Attempts that ran without proof of isolation, or with a breach.
     pub breaches: usize,
+    /// Units that run until a call of theirs meets a condition.
+    pub until: usize,
+    /// The first of them, by index.
+    pub first_until: Option<usize>,
 }
 
 impl Totals {
     /// Statuses in the order of the header.
-    pub const ORDER: [UnitStatus; 9] = [
+    pub const ORDER: [UnitStatus; 10] = [
         UnitStatus::Held,
         UnitStatus::Failed,
         UnitStatus::Interrupted,
@@ -217,6 +225,7 @@ impl Totals {
         UnitStatus::Waiting,
         UnitStatus::Succeeded,
         UnitStatus::Budget,
+        UnitStatus::Reused,
         UnitStatus::Stopped,
         UnitStatus::Queued,
     ];
@@ -228,7 +237,11 @@ impl Totals {
 
     fn of(state: &RunState) -> Self {
         let mut totals = Self { moment: Some((state.entries, state.units.len())), ..Self::default() };
-        for unit in &state.units {
+        for (place, unit) in state.units.iter().enumerate() {
+            if matches!(unit.holding, Holding::Until(_)) && !unit.status.is_over() {
+                totals.until += 1;
+                totals.first_until.get_or_insert(place);
+            }
             if let Some(place) = Self::ORDER.iter().position(|status| *status == unit.status) {
                 totals.statuses[place] += 1;
             }
@@ -267,7 +280,9 @@ impl Model {
             size: (0, 0),
             keymap,
             live,
+            broken: None,
             can_hold: false,
+            watching: false,
             mouse: true,
             pointing: false,
             deck: Deck { auto: true, stream: List::following(), ..Deck::default() },
@@ -307,6 +322,11 @@ impl Model {
     /// True when a run goes on beyond the moment that is shown.
     pub fn looks_back(&self) -> bool {
         self.live && self.pace != Pace::Follow
+    }
+
+    /// True when the run takes orders from here.
+    pub fn takes_orders(&self) -> bool {
+        self.live && !self.watching
     }
 
     /// Tells something for a while.
@@ -402,7 +422,10 @@ impl Model {
             Some(View::Entry(view)) => view.settle(story, body),
             Some(View::Compare(view)) => view.settle(plan.body),
             Some(View::Inspect(view)) => view.settle(story, plan.body),
-            Some(View::Log(list)) => list.settle(story.remarks().len(), body),
+            Some(View::Log(list)) => {
+                let above = super::view::log::head(self.broken.as_deref(), layout::inner(plan.body));
+                list.settle(story.remarks().len(), body.saturating_sub(usize::from(above)));
+            }
             Some(View::Grid) => {}
             Some(View::Breakpoints(list)) => list.settle(self.breakpoints.len(), body),
             Some(View::Causes(view)) => {

@@ -1,7 +1,6 @@
 //! Looking for text, and for moments, in what has to be read: in slices, so that keys never wait.
 
 use super::{
-    breakpoint::turns,
     cache::Cache,
     effect::{Find, Over},
     load,
@@ -108,44 +107,6 @@ fn find_any_case(bytes: &[u8], needle: &[u8]) -> bool {
     let Some(last) = bytes.len().checked_sub(needle.len()) else { return false };
     memchr::memchr2_iter(lower, upper, &bytes[..=last])
         .any(|at| bytes[at..at + needle.len()].eq_ignore_ascii_case(needle))
-}
-
-/// Moves back to where the unit's last turn began.
-pub fn turn_back(timeline: &mut Timeline, unit: usize) -> Result<(), String> {
-    let turns = |timeline: &Timeline| timeline.story().state.units.get(unit).map_or(0, turns);
-    let entries = |timeline: &Timeline| timeline.story().state.entries;
-    let go = |timeline: &mut Timeline, to: u64| timeline.seek(to).map_err(|error| error.to_string());
-    let (here, now) = (entries(timeline), turns(timeline));
-    if now == 0 {
-        return go(timeline, 0);
-    }
-    // The beginning of this turn; from there, of the one before.
-    first_with(timeline, 0, here, now, turns, go)?;
-    if entries(timeline) == here {
-        return if now == 1 { go(timeline, 0) } else { first_with(timeline, 0, here, now - 1, turns, go) };
-    }
-    Ok(())
-}
-
-/// Seeks the first moment in `low..=high` at which `turns` is at least `least`; it grows with the entries.
-fn first_with(
-    timeline: &mut Timeline,
-    mut low: u64,
-    mut high: u64,
-    least: u64,
-    turns: impl Fn(&Timeline) -> u64,
-    mut go: impl FnMut(&mut Timeline, u64) -> Result<(), String>,
-) -> Result<(), String> {
-    while low < high {
-        let middle = low + (high - low) / 2;
-        go(timeline, middle)?;
-        if turns(timeline) >= least {
-            high = middle;
-        } else {
-            low = middle + 1;
-        }
-    }
-    go(timeline, high)
 }
 
 #[cfg(test)]

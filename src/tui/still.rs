@@ -52,7 +52,6 @@ impl Still {
             ended: true,
             passed: options.passed,
             broken: None,
-            cut: None,
         };
         Self {
             model: Model::new(options.keymap, false),
@@ -91,7 +90,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        run::state::{Attempt, Lane, LaneId, RowEnd, RowKind, RunState, Unit, UnitStatus},
+        run::state::{Attempt, Holding, Lane, LaneId, RowEnd, RowKind, RunState, Unit, UnitStatus},
         tape::Seq,
         tui::{Look, key},
     };
@@ -110,7 +109,7 @@ mod tests {
             status: UnitStatus::Running,
             attempts: vec![attempt],
             retry_at: None,
-            holding: false,
+            holding: Holding::No,
         };
         let state = RunState { units: vec![unit], entries: rows, ..RunState::default() };
         let story = Story::new(state, vec![lane], Vec::new());

@@ -122,7 +122,8 @@ fn wrap_line(line: &str, width: usize, rows: &mut Vec<String>) {
             if cells(part) > width {
                 continue;
             }
-            if row.used + cells(part) > width {
+            // The word that goes on may leave too little room again.
+            while row.used > 0 && row.used + cells(part) > width {
                 rows.push(row.end(width));
             }
             row.push(part);
@@ -355,6 +356,7 @@ mod tests {
         assert_eq!(wrap("漢字漢", 4), ["漢字", "漢"]);
         assert_eq!(wrap("\u{202e}", 4), ["\\u{2", "02e}"]);
         assert_eq!(wrap("one two three", 8), ["one two", "three"]);
+        assert_eq!(wrap("漢漢 a\u{e0080}", 9), ["漢漢", "a", "\\u{e0080}"]);
     }
 
     proptest! {

@@ -243,7 +243,7 @@ fn reduced(style: Style, color: ColorLevel) -> Style {
 /// The signs that stand beside words.
 #[derive(Debug)]
 pub struct Glyphs {
-    statuses: [&'static str; 9],
+    statuses: [&'static str; 10],
     ends: [&'static str; 4],
     kinds: [&'static str; 9],
     /// Mark of a cut text.
@@ -293,6 +293,7 @@ impl Glyphs {
             UnitStatus::Stopped => 6,
             UnitStatus::Interrupted => 7,
             UnitStatus::Held => 8,
+            UnitStatus::Reused => 9,
         }]
     }
 
@@ -326,7 +327,7 @@ impl Glyphs {
 }
 
 static UNICODE: Glyphs = Glyphs {
-    statuses: ["○", "▶", "◐", "✓", "◆", "✗", "■", "◌", "‖"],
+    statuses: ["○", "▶", "◐", "✓", "◆", "✗", "■", "◌", "‖", "≡"],
     ends: ["▸", "✓", "✗", "▲"],
     kinds: ["·", "»", "∴", "▲", "!", "·", "●", "■", "◇"],
     cut: "…",
@@ -346,7 +347,7 @@ static UNICODE: Glyphs = Glyphs {
 };
 
 static ASCII: Glyphs = Glyphs {
-    statuses: ["o", ">", "~", "+", "$", "x", "#", "?", "="],
+    statuses: ["o", ">", "~", "+", "$", "x", "#", "?", "=", "^"],
     ends: [">", "+", "x", "!"],
     kinds: ["-", "\"", ":", "!", "!", "-", "*", "=", "@"],
     cut: "~",
@@ -377,6 +378,7 @@ pub fn status_role(status: UnitStatus) -> Role {
         UnitStatus::Stopped => Role::Stopped,
         UnitStatus::Interrupted => Role::Interrupted,
         UnitStatus::Held => Role::Paused,
+        UnitStatus::Reused => Role::Succeeded,
     }
 }
 

@@ -72,8 +72,6 @@ pub struct Shown {
     pub passed: Vec<String>,
     /// Why reading stopped, if it did.
     pub broken: Option<String>,
-    /// Why the run broke off without an end on its record, if it did and we saw it.
-    pub cut: Option<String>,
 }
 
 /// Paints the whole screen.

@@ -43,7 +43,7 @@ impl RetryPolicy {
             return Next::Stand;
         }
         match verdict.cause {
-            Cause::UsageLimit { .. } => Next::AwaitLimit,
+            Cause::UsageLimit { .. } | Cause::RateLimited => Next::AwaitLimit,
             Cause::Transient | Cause::Network if used < self.max_retries => {
                 Next::Retry { delay_ms: self.delay_ms(used) }
             }
@@ -60,6 +60,17 @@ impl RetryPolicy {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and is not negative")]
         let grown = grown as u64;
         grown.min(self.max_delay_ms)
+    }
+}
+
+/// Whether the other units of the run would fail in the same way: it is the account, the model of all of them, or the
+/// network where nothing ever got through.
+pub fn is_everybodys(cause: &Cause, own_model: bool, got_through: bool) -> bool {
+    match cause {
+        Cause::Auth | Cause::Credit => true,
+        Cause::Model => !own_model,
+        Cause::Network => !got_through,
+        _ => false,
     }
 }
 
@@ -87,7 +98,9 @@ mod tests {
             assert_eq!(policy.next(&failed(cause.clone()), 2), Next::Retry { delay_ms: 4_000 });
             assert_eq!(policy.next(&failed(cause), 3), Next::Stand);
         }
-        assert_eq!(policy.next(&failed(Cause::UsageLimit { resets_at: None }), 99), Next::AwaitLimit);
+        for cause in [Cause::UsageLimit { resets_at: None }, Cause::RateLimited] {
+            assert_eq!(policy.next(&failed(cause), 99), Next::AwaitLimit);
+        }
         for cause in [Cause::Auth, Cause::ToolFailures, Cause::Crashed, Cause::Isolation, Cause::LoopError] {
             assert_eq!(policy.next(&failed(cause), 0), Next::Stand);
         }

@@ -5,6 +5,7 @@
 //! [`Order::Start`] with one [`Input::Ended`], and every [`Order::SetTimer`] with at most one [`Input::TimerFired`].
 
 mod board;
+mod settle;
 
 use std::sync::Arc;
 
@@ -15,8 +16,9 @@ use crate::tape::{
 
 use self::board::{Board, Phase, Timer};
 use super::{
-    limits::{Change, Governor, Observed},
-    retry::{Next, RetryPolicy},
+    governor::{self, Change, Governor, Pacing},
+    limits::Observed,
+    retry::{self, Next, RetryPolicy},
 };
 
 /// What a failed unit means for the others.
@@ -59,8 +61,10 @@ pub struct Settings {
     pub failure_mode: FailureMode,
     /// Retries that nobody asks for.
     pub retry: RetryPolicy,
-    /// Longest wait for a usage window; a longer one ends the run as `limit`. `None` waits for any.
-    pub max_limit_wait_ms: Option<u64>,
+    /// What units wrote is in patches, which have to be put together once all of them have settled.
+    pub integrates: bool,
+    /// How limits of the service are met.
+    pub pacing: Pacing,
 }
 
 impl Settings {
@@ -71,7 +75,8 @@ impl Settings {
             starting_at_once: cores,
             failure_mode: FailureMode::default(),
             retry: RetryPolicy::default(),
-            max_limit_wait_ms: None,
+            integrates: false,
+            pacing: Pacing::default(),
         }
     }
 }
@@ -103,6 +108,16 @@ pub enum Input {
         attempt: u32,
         /// How.
         verdict: Verdict,
+    },
+    /// The patches that [`Order::Integrate`] named have been put together, as far as they go together.
+    Integrated {
+        /// What became of each unit.
+        results: Vec<Taken>,
+    },
+    /// What [`Order::Save`] asked for has been done.
+    Saved {
+        /// False if what was taken is not on the project's branch; the patches are still there.
+        ok: bool,
     },
     /// A timer ran out.
     TimerFired(TimerId),
@@ -138,6 +153,17 @@ pub enum Input {
     },
 }
 
+/// What became of the patch of a unit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Taken {
+    /// Unit.
+    pub unit: UnitKey,
+    /// The attempt that left the patch.
+    pub attempt: u32,
+    /// The verdict that holds from now on, where the patch was not taken.
+    pub verdict: Option<Verdict>,
+}
+
 /// What to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Order {
@@ -158,6 +184,16 @@ pub enum Order {
         attempt: u32,
         /// How firmly.
         how: StopHow,
+    },
+    /// Put the patches of these attempts together, in this order, and say [`Input::Integrated`].
+    Integrate {
+        /// Units and attempts, in plan order.
+        units: Vec<(UnitKey, u32)>,
+    },
+    /// Put what was taken on the project's branch as one commit, and say [`Input::Saved`].
+    Save {
+        /// Units whose writes do not count, in plan order, for the commit's message.
+        failed: Vec<UnitKey>,
     },
     /// Say [`Input::TimerFired`] later.
     SetTimer {
@@ -184,14 +220,20 @@ enum Halt {
     Asked,
     /// A unit failed and the run aborts.
     Aborted,
-    /// A limit resets too late.
+    /// A limit resets too late, or never seems to.
     Limited,
+    /// Login, credit, model or network are in the way of every unit.
+    Unusable,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Planned,
     Open,
+    /// All units have settled; their patches are being put together.
+    Integrating,
+    /// What was taken is being put on the branch.
+    Saving,
     Ended,
 }
 
@@ -203,6 +245,10 @@ pub struct Schedule {
     governor: Governor,
     stage: Stage,
     halt: Option<Halt>,
+    /// Somebody wants out now: what is in patches stays there.
+    killed: bool,
+    /// Some attempt succeeded.
+    got_through: bool,
 }
 
 impl Schedule {
@@ -210,7 +256,26 @@ impl Schedule {
     pub fn new(units: Vec<UnitKey>, settings: Settings) -> Self {
         let settings =
             Settings { slots: settings.slots.max(1), starting_at_once: settings.starting_at_once.max(1), ..settings };
-        Self { settings, board: Board::new(units), governor: Governor::default(), stage: Stage::Planned, halt: None }
+        let governor = Governor::new(settings.pacing);
+        Self {
+            settings,
+            board: Board::new(units),
+            governor,
+            stage: Stage::Planned,
+            halt: None,
+            killed: false,
+            got_through: false,
+        }
+    }
+
+    /// The same run without `units`, which an earlier run did: they run only when a person asks for it.
+    pub fn reusing<'a>(mut self, units: impl IntoIterator<Item = &'a UnitKey>) -> Self {
+        for unit in units {
+            if let Some(at) = self.board.find(unit) {
+                self.board.reuse(at);
+            }
+        }
+        self
     }
 
     /// Takes an input and answers with orders, to be carried out in their order. Inputs about units, attempts and
@@ -225,6 +290,8 @@ impl Schedule {
             }
             Input::Ready { unit, attempt } => self.board.ready(&unit, attempt),
             Input::Ended { unit, attempt, verdict } => self.ended(&unit, attempt, &verdict, &mut orders),
+            Input::Integrated { results } => self.integrated(&results, &mut orders),
+            Input::Saved { ok } => self.saved(ok, &mut orders),
             Input::TimerFired(id) => self.timer_fired(id, &mut orders),
             Input::RetryRequested { unit, amendment } => self.retry_requested(&unit, amendment, &mut orders),
             Input::RetryFailed => self.retry_failed(&mut orders),
@@ -240,7 +307,7 @@ impl Schedule {
             Input::SlotsChanged { by } => self.slots_changed(by, &mut orders),
         }
         self.launch(&mut orders);
-        self.end_if_idle(&mut orders);
+        self.settle_if_idle(&mut orders);
         orders
     }
 
@@ -258,18 +325,29 @@ impl Schedule {
         let Some((at, asked_to_stop)) = self.board.in_flight(key, attempt) else { return };
         self.board.judge(at, verdict.outcome, verdict.stop);
         if verdict.outcome == Outcome::Succeeded {
-            self.governor.passed();
+            self.got_through = true;
+            let change = self.governor.passed();
+            self.limit_changed(change, governor::REQUESTS, orders);
         }
-        let next = self.settings.retry.next(verdict, self.board.units()[at].retries);
-        if next == Next::AwaitLimit {
-            let change = self.governor.hit_unseen();
-            self.limit_changed(change, &verdict.reason, orders);
+        let next = match self.settings.retry.next(verdict, self.board.units()[at].retries) {
+            Next::AwaitLimit if !self.settings.pacing.enabled => Next::Stand,
+            next => next,
+        };
+        let given_up = next == Next::AwaitLimit && self.board.meet_limit(at) >= self.settings.pacing.max_attempts;
+        if next == Next::AwaitLimit && !given_up {
+            let change = self.governor.hit();
+            self.limit_changed(change, verdict.cause.word(), orders);
         }
         match next {
             // Whoever asked to stop did not ask for another try.
             _ if asked_to_stop || self.halt.is_some() => self.board.set(at, Phase::Over),
+            Next::AwaitLimit if given_up => {
+                self.board.set(at, Phase::Over);
+                self.give_up_on_limit(at, orders);
+            }
             Next::Stand => {
                 self.board.set(at, Phase::Over);
+                self.give_up_if_unusable(at, verdict, orders);
                 self.abort_after(key, verdict.outcome, orders);
             }
             Next::Retry { delay_ms } => {
@@ -281,7 +359,7 @@ impl Schedule {
             }
             Next::AwaitLimit => {
                 self.board.set(at, Phase::Queued);
-                self.retry_scheduled(at, self.governor.remaining_ms(), &verdict.cause, orders);
+                self.retry_scheduled(at, self.governor.wait_ms(), &verdict.cause, orders);
             }
         }
     }
@@ -293,6 +371,28 @@ impl Schedule {
         say(Level::Error, format!("{key} failed, and the failure mode is abort: the run stops"), orders);
         self.halt(Halt::Aborted, orders);
         self.stop_in_flight(StopHow::Stop, orders);
+    }
+
+    /// The limit would turn the others away as well.
+    fn give_up_on_limit(&mut self, at: usize, orders: &mut Vec<Order>) {
+        let (key, tries) = (&self.board.units()[at].key, self.settings.pacing.max_attempts);
+        say(Level::Error, format!("{key} met the limit {tries} times: the run ends and can be resumed"), orders);
+        self.halt(Halt::Limited, orders);
+    }
+
+    /// Told once, instead of by every unit. What runs may end by itself: it may have got through before.
+    fn give_up_if_unusable(&mut self, at: usize, verdict: &Verdict, orders: &mut Vec<Order>) {
+        let unit = &self.board.units()[at];
+        let own_model = unit.amendment.as_ref().is_some_and(|amendment| amendment.model.is_some());
+        if verdict.outcome != Outcome::Failed || !retry::is_everybodys(&verdict.cause, own_model, self.got_through) {
+            return;
+        }
+        if !self.board.is_idle() {
+            let (word, remedy) = (verdict.cause.word(), verdict.remedy.as_deref().unwrap_or("mend it, then retry"));
+            let text = format!("no unit can run ({word}), so none is started any more: {remedy}");
+            say(Level::Error, text, orders);
+        }
+        self.halt(Halt::Unusable, orders);
     }
 
     fn timer_fired(&mut self, id: TimerId, orders: &mut Vec<Order>) {
@@ -318,9 +418,17 @@ impl Schedule {
     }
 
     fn retry_failed(&mut self, orders: &mut Vec<Order>) {
-        let failed = self.board.failed();
+        let mut failed = self.board.failed();
+        // Units that had no part in what cut the run short were to be run all the same.
+        if matches!(self.halt, Some(Halt::Limited | Halt::Unusable)) && !failed.is_empty() {
+            failed.extend(self.board.untried());
+            failed.sort_unstable();
+        }
         if self.is_ending() && !failed.is_empty() {
             return say_ending(orders);
+        }
+        if failed.is_empty() {
+            self.save_again();
         }
         for at in failed {
             self.reopen_for(at, None, orders);
@@ -328,10 +436,7 @@ impl Schedule {
     }
 
     fn reopen_for(&mut self, at: usize, amendment: Option<Amendment>, orders: &mut Vec<Order>) {
-        if self.stage == Stage::Ended {
-            self.stage = Stage::Open;
-            self.halt = None;
-        }
+        self.reopen();
         self.board.request(at, amendment);
         let unit = &self.board.units()[at];
         let amendment = unit.amendment.as_deref().cloned();
@@ -365,6 +470,7 @@ impl Schedule {
         }
         orders.push(Order::Note { lane: None, note: Note::StopRequested { how } });
         self.halt(Halt::Asked, orders);
+        self.killed |= how == StopHow::Kill;
         if how != StopHow::Drain {
             self.stop_in_flight(how, orders);
         }
@@ -388,20 +494,20 @@ impl Schedule {
     fn limit_changed(&mut self, change: Change, limit: &str, orders: &mut Vec<Order>) {
         match change {
             Change::Same => {}
-            Change::Throttled => {
-                say(Level::Warning, format!("{limit} is nearly spent: one unit at a time"), orders);
-            }
-            Change::Restored => say(Level::Info, format!("{limit} is well again: full speed"), orders),
+            Change::Throttled(slots) => throttled(Some(slots), limit, orders),
+            Change::Restored => throttled(None, limit, orders),
             // Nothing starts anyway, and a later request of a person is worth a try.
             Change::Paused { .. } if self.halt.is_some() => self.governor.lift(),
+            Change::TooLate if self.halt.is_some() => {}
+            Change::TooLate => {
+                let text = format!("{limit} resets too late to wait for: the run ends and can be resumed");
+                say(Level::Error, text, orders);
+                self.halt(Halt::Limited, orders);
+            }
             Change::Paused { wait_ms, until } => {
-                if self.settings.max_limit_wait_ms.is_some_and(|longest| wait_ms > longest) {
-                    let text = format!("{limit} resets too late to wait for: the run ends and can be resumed");
-                    say(Level::Error, text, orders);
-                    return self.halt(Halt::Limited, orders);
-                }
                 let id = self.board.new_limit_timer();
-                orders.push(Order::Note { lane: None, note: Note::LimitPaused { until, limit: limit.to_owned() } });
+                let note = Note::LimitPaused { until, limit: limit.to_owned(), wait_ms: Some(wait_ms) };
+                orders.push(Order::Note { lane: None, note });
                 orders.push(Order::SetTimer { id, after_ms: wait_ms });
             }
         }
@@ -437,35 +543,15 @@ impl Schedule {
         }
     }
 
-    fn end_if_idle(&mut self, orders: &mut Vec<Order>) {
-        if self.stage == Stage::Open && self.board.is_idle() {
-            self.stage = Stage::Ended;
-            orders.push(Order::End(self.summary()));
-        }
-    }
-
-    fn summary(&self) -> RunEnded {
-        let mut ended = self.board.count();
-        let all = ended.failed + ended.stopped + ended.not_run == 0;
-        let cut_short = ended.stopped + ended.not_run > 0;
-        let outcome = match self.halt {
-            _ if all => "done",
-            Some(Halt::Limited) => "limit",
-            Some(Halt::Aborted) => "error",
-            Some(Halt::Asked) if cut_short => "stopped",
-            Some(Halt::Asked) | None if ended.succeeded + ended.budget > 0 => "partial",
-            Some(Halt::Asked) | None if ended.failed > 0 => "error",
-            Some(Halt::Asked) | None => "stopped",
-        };
-        ended.outcome = outcome.to_owned();
-        ended
-    }
-
     fn retry_scheduled(&self, at: usize, delay_ms: u64, cause: &Cause, orders: &mut Vec<Order>) {
         let unit = &self.board.units()[at];
         let note = Note::RetryScheduled { next: unit.attempts + 1, delay_ms, cause: cause.clone() };
         orders.push(unit.note(note));
     }
+}
+
+fn throttled(slots: Option<u32>, limit: &str, orders: &mut Vec<Order>) {
+    orders.push(Order::Note { lane: None, note: Note::Throttled { slots, limit: limit.to_owned() } });
 }
 
 fn say_ending(orders: &mut Vec<Order>) {

@@ -8,6 +8,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::effect::{Effect, Subject};
+
 /// Prefix under which the agent sees our tools.
 pub const SERVER_PREFIX: &str = "mcp__ktx__";
 
@@ -57,6 +59,8 @@ pub struct Tally {
     refused: Vec<FailedCall>,
     /// Ids of `refused`. An id alone is enough: a person decides over one call, whatever its reporters call its tool.
     refused_ids: HashSet<String>,
+    /// Ids of calls that our own side has told about: it knows more of them than the stream.
+    told: HashSet<String>,
 }
 
 /// One failed call.
@@ -64,14 +68,25 @@ pub struct Tally {
 pub struct FailedCall {
     /// Tool without its server prefix.
     pub tool: String,
-    /// What the call was about (a wiki key, a source), where the reporter knows.
-    pub subject: Option<String>,
+    /// What makes it good.
+    pub cure: Cure,
     /// Id of the call, where known.
     pub tool_use_id: Option<String>,
     /// Error text, cut to 4 KiB.
     pub message: String,
-    /// A later call of the same kind on the same subject succeeded.
+    /// A later call made it good.
     pub recovered: bool,
+}
+
+/// Which later call makes a failed one good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cure {
+    /// Any success of the same tool: a rejected call was about nothing yet.
+    SameTool,
+    /// A write of the same subject by any tool.
+    Subject(Subject),
+    /// None.
+    Never,
 }
 
 impl Tally {
@@ -83,63 +98,46 @@ impl Tally {
         {
             return;
         }
-        self.refused.push(FailedCall {
-            tool: bare_name(tool).to_owned(),
-            subject: None,
-            tool_use_id: tool_use_id.map(str::to_owned),
-            message: cut(reason).to_owned(),
-            recovered: false,
-        });
+        self.refused.push(call(tool, Cure::Never, tool_use_id, reason));
     }
 
     /// Reports a failure (also a rejected call, or one that a rule denied) of a tool with or without its server prefix.
     /// True if it was not counted yet; without an id it always counts.
     pub fn failed(&mut self, tool: &str, tool_use_id: Option<&str>, message: &str) -> bool {
-        self.failed_on(tool, None, tool_use_id, message)
+        self.fail(tool, Cure::SameTool, tool_use_id, message)
     }
 
-    /// As [`failed`](Self::failed), with the subject of the call. A report that knows more than an earlier one of the
-    /// same call completes it.
-    pub fn failed_on(&mut self, tool: &str, subject: Option<&str>, tool_use_id: Option<&str>, message: &str) -> bool {
-        let tool = bare_name(tool);
-        let tool_use_id = tool_use_id.filter(|id| !id.is_empty());
-        if let Some(id) = tool_use_id {
-            if self.refused_ids.contains(id) {
-                return false;
-            }
-            let key = (tool.to_owned(), id.to_owned());
-            if let Some(known) = self.by_id.get(&key).and_then(|at| self.failed.get_mut(*at)) {
-                known.learn(subject, message);
-                return false;
-            }
-            self.by_id.insert(key, self.failed.len());
-        }
-        self.failed.push(FailedCall {
-            tool: tool.to_owned(),
-            subject: subject.map(str::to_owned),
-            tool_use_id: tool_use_id.map(str::to_owned),
-            message: cut(message).to_owned(),
-            recovered: false,
-        });
-        true
-    }
-
-    /// Reports a success, which recovers earlier failures of the same tool that name no subject.
+    /// Reports a success that the stream tells of. Of our own tools it knows less than [`answered`](Self::answered).
     pub fn succeeded(&mut self, tool: &str, tool_use_id: Option<&str>) {
-        self.succeeded_on(tool, None, tool_use_id);
+        if !tool_use_id.is_some_and(|id| self.told.contains(id)) {
+            self.cure_same_tool(bare_name(tool), tool_use_id);
+        }
     }
 
-    /// Reports a success on a subject, which recovers earlier failures of the same tool on that subject, and those
-    /// that name none (a call with broken arguments has no subject). A call never recovers itself.
-    pub fn succeeded_on(&mut self, tool: &str, subject: Option<&str>, tool_use_id: Option<&str>) {
-        let tool = bare_name(tool);
-        for call in &mut self.failed {
-            let same_call = tool_use_id.is_some() && call.tool_use_id.as_deref() == tool_use_id;
-            let same_subject = call.subject.is_none() || call.subject.as_deref() == subject;
-            if call.tool == tool && same_subject && !same_call {
-                call.recovered = true;
-            }
+    /// Reports how one of our own tools answered, with the error text if the call failed. True for a failure that was
+    /// not counted yet.
+    pub fn answered(&mut self, tool: &str, tool_use_id: Option<&str>, effect: &Effect, failure: Option<&str>) -> bool {
+        let tool_use_id = tool_use_id.filter(|id| !id.is_empty());
+        self.told.extend(tool_use_id.map(str::to_owned));
+        match effect {
+            Effect::Wrote(subject) => self.cure(|call| call.cure == Cure::Subject(subject.clone())),
+            Effect::GaveUp(table) => self.give_up(table.as_deref()),
+            Effect::Plain | Effect::Rejected | Effect::Broken | Effect::Declined(_) => {}
         }
+        let Some(message) = failure else {
+            if !matches!(effect, Effect::Declined(_)) {
+                self.cure_same_tool(bare_name(tool), tool_use_id);
+            }
+            return false;
+        };
+        let cure = match effect {
+            Effect::Declined(Some(subject)) => Cure::Subject(subject.clone()),
+            Effect::Rejected => Cure::SameTool,
+            Effect::Plain | Effect::Broken | Effect::Declined(None) | Effect::Wrote(_) | Effect::GaveUp(_) => {
+                Cure::Never
+            }
+        };
+        self.fail(tool, cure, tool_use_id, message)
     }
 
     /// Every failed call, in order of its first report.
@@ -164,16 +162,78 @@ impl Tally {
     pub fn all_recovered(&self) -> bool {
         !self.failed.is_empty() && self.count(FailureRule::Recoverable) == 0
     }
+
+    fn fail(&mut self, tool: &str, cure: Cure, tool_use_id: Option<&str>, message: &str) -> bool {
+        let tool_use_id = tool_use_id.filter(|id| !id.is_empty());
+        if let Some(id) = tool_use_id {
+            if self.refused_ids.contains(id) {
+                return false;
+            }
+            let key = (bare_name(tool).to_owned(), id.to_owned());
+            if let Some(known) = self.by_id.get(&key).and_then(|at| self.failed.get_mut(*at)) {
+                known.learn(cure, message);
+                return false;
+            }
+            self.by_id.insert(key, self.failed.len());
+        }
+        self.failed.push(call(tool, cure, tool_use_id, message));
+        true
+    }
+
+    fn cure(&mut self, is_cured: impl Fn(&FailedCall) -> bool) {
+        for call in &mut self.failed {
+            call.recovered |= is_cured(call);
+        }
+    }
+
+    /// A call never makes itself good: some reporter says that it failed, and failures win.
+    fn cure_same_tool(&mut self, tool: &str, tool_use_id: Option<&str>) {
+        self.cure(|call| {
+            let same_call = tool_use_id.is_some() && call.tool_use_id.as_deref() == tool_use_id;
+            call.cure == Cure::SameTool && call.tool == tool && !same_call
+        });
+    }
+
+    /// Writes of the table's source need not succeed any more. Without a table, the only one that failed is meant.
+    fn give_up(&mut self, table: Option<&str>) {
+        let pending = |call: &FailedCall| match &call.cure {
+            Cure::Subject(subject @ Subject::Source { .. }) if !call.recovered => Some(subject.clone()),
+            _ => None,
+        };
+        let meant = |subject: &Subject| match (subject, table) {
+            (Subject::Source { name, .. }, Some(table)) => {
+                let last = table.rsplit('.').next().unwrap_or(table);
+                name.to_lowercase() == last.to_lowercase()
+            }
+            (Subject::Source { .. }, None) => true,
+            (Subject::Page(_), _) => false,
+        };
+        let given_up: HashSet<Subject> = self.failed.iter().filter_map(pending).filter(meant).collect();
+        if table.is_some() || given_up.len() == 1 {
+            self.cure(|call| matches!(&call.cure, Cure::Subject(subject) if given_up.contains(subject)));
+        }
+    }
 }
 
 impl FailedCall {
-    fn learn(&mut self, subject: Option<&str>, message: &str) {
-        if self.subject.is_none() && !self.recovered {
-            self.subject = subject.map(str::to_owned);
+    /// A report that knows more than an earlier one of the same call completes it.
+    fn learn(&mut self, cure: Cure, message: &str) {
+        if self.cure == Cure::SameTool && !self.recovered {
+            self.cure = cure;
         }
         if self.message.is_empty() {
             self.message = cut(message).to_owned();
         }
+    }
+}
+
+fn call(tool: &str, cure: Cure, tool_use_id: Option<&str>, message: &str) -> FailedCall {
+    FailedCall {
+        tool: bare_name(tool).to_owned(),
+        cure,
+        tool_use_id: tool_use_id.map(str::to_owned),
+        message: cut(message).to_owned(),
+        recovered: false,
     }
 }
 
@@ -188,14 +248,31 @@ mod tests {
 
     use super::*;
 
+    fn page(key: &str) -> Subject {
+        Subject::Page(key.into())
+    }
+
+    fn source(name: &str) -> Subject {
+        Subject::Source { connection: "warehouse".into(), name: name.into() }
+    }
+
+    /// A write that our tool declined.
+    fn declined(tally: &mut Tally, tool: &str, subject: Subject, id: &str) -> bool {
+        tally.answered(tool, Some(id), &Effect::Declined(Some(subject)), Some("no"))
+    }
+
+    fn wrote(tally: &mut Tally, tool: &str, subject: Subject, id: &str) {
+        assert!(!tally.answered(tool, Some(id), &Effect::Wrote(subject), None));
+    }
+
     #[test]
     fn hook_stream_and_handler_count_one_call_once() {
         let mut tally = Tally::default();
         assert!(tally.failed("mcp__ktx__wiki_write", Some("t1"), ""));
         assert!(!tally.failed("wiki_write", Some("t1"), "no such page"));
-        assert!(!tally.failed_on("wiki_write", Some("orders"), Some("t1"), "later words"));
+        assert!(!declined(&mut tally, "wiki_write", page("orders"), "t1"));
         let [call] = tally.calls() else { unreachable!("one call: {tally:?}") };
-        assert_eq!((call.subject.as_deref(), call.message.as_str()), (Some("orders"), "no such page"));
+        assert_eq!((&call.cure, call.message.as_str()), (&Cure::Subject(page("orders")), "no such page"));
     }
 
     #[test]
@@ -229,26 +306,71 @@ mod tests {
     }
 
     #[test]
-    fn only_a_later_success_on_the_same_subject_recovers() {
+    fn only_a_later_write_of_the_same_subject_makes_it_good() {
         let mut tally = Tally::default();
-        tally.succeeded_on("wiki_write", Some("orders"), Some("t0"));
-        tally.failed_on("wiki_write", Some("orders"), Some("t1"), "x");
+        wrote(&mut tally, "wiki_write", page("orders"), "t0");
+        assert!(declined(&mut tally, "wiki_write", page("orders"), "t1"));
         assert_eq!(tally.count(FailureRule::Recoverable), 1, "an earlier success is no cure");
-        tally.succeeded_on("wiki_write", Some("refunds"), Some("t2"));
+        wrote(&mut tally, "wiki_write", page("refunds"), "t2");
         tally.succeeded("wiki_write", Some("t3"));
-        tally.succeeded_on("wiki_read", Some("orders"), Some("t4"));
-        tally.succeeded_on("wiki_write", Some("orders"), Some("t1"));
+        tally.answered("wiki_read", Some("t4"), &Effect::Plain, None);
+        tally.succeeded("wiki_write", Some("t1"));
         assert_eq!(tally.count(FailureRule::Recoverable), 1);
-        tally.succeeded_on("mcp__ktx__wiki_write", Some("orders"), Some("t5"));
+        wrote(&mut tally, "mcp__ktx__wiki_remove", page("orders"), "t5");
         assert_eq!((tally.count(FailureRule::Recoverable), tally.count(FailureRule::Strict)), (0, 1));
         assert!(tally.all_recovered());
     }
 
     #[test]
-    fn broken_arguments_are_made_good_by_any_success_of_the_tool() {
+    fn a_source_is_made_good_by_writing_or_editing_it_in_its_connection() {
+        let mut tally = Tally::default();
+        declined(&mut tally, "sl_write_source", source("orders"), "t1");
+        declined(&mut tally, "sl_write_source", source("orders"), "t2");
+        let elsewhere = Subject::Source { connection: "lake".into(), name: "orders".into() };
+        wrote(&mut tally, "sl_edit_source", elsewhere, "t3");
+        assert_eq!(tally.count(FailureRule::Recoverable), 2);
+        wrote(&mut tally, "sl_edit_source", source("orders"), "t4");
+        assert!(tally.all_recovered());
+        declined(&mut tally, "sl_write_source", source("orders"), "t5");
+        assert_eq!(tally.count(FailureRule::Recoverable), 1, "what failed after that counts again");
+    }
+
+    #[test]
+    fn giving_up_on_a_table_makes_its_source_good() {
+        let pending = |table: Option<&str>, names: &[&str]| {
+            let mut tally = Tally::default();
+            declined(&mut tally, "wiki_write", page("orders"), "page");
+            for name in names {
+                declined(&mut tally, "sl_write_source", source(name), name);
+            }
+            tally.answered("emit_unmapped_fallback", Some("e"), &Effect::GaveUp(table.map(str::to_owned)), None);
+            tally.count(FailureRule::Recoverable) - 1
+        };
+        assert_eq!(pending(Some("db.public.ORDERS"), &["orders", "refunds"]), 1);
+        assert_eq!(pending(Some("db.public.plans"), &["orders", "refunds"]), 2);
+        assert_eq!(pending(None, &["orders"]), 0, "it can only mean that one");
+        assert_eq!(pending(None, &["orders", "refunds"]), 2, "it could mean either");
+        assert_eq!(pending(None, &[]), 0);
+    }
+
+    #[test]
+    fn nothing_makes_a_broken_tool_good() {
+        let mut tally = Tally::default();
+        assert!(tally.answered("wiki_write", Some("t1"), &Effect::Broken, Some("it broke down")));
+        wrote(&mut tally, "wiki_write", page("orders"), "t2");
+        assert_eq!(tally.count(FailureRule::Recoverable), 1);
+    }
+
+    #[test]
+    fn rejected_calls_are_made_good_by_any_success_of_the_tool() {
         let mut tally = Tally::default();
         tally.failed("wiki_write", Some("t1"), "invalid arguments");
-        tally.succeeded_on("wiki_write", Some("orders"), Some("t2"));
+        assert!(tally.answered("wiki_write", Some("t2"), &Effect::Rejected, Some("invalid arguments")));
+        // Declined without being a failure, as when the page was changed by others: no success either.
+        tally.answered("wiki_write", Some("t3"), &Effect::Declined(Some(page("orders"))), None);
+        tally.succeeded("wiki_write", Some("t3"));
+        assert_eq!(tally.count(FailureRule::Recoverable), 2);
+        wrote(&mut tally, "wiki_write", page("orders"), "t4");
         assert!(tally.all_recovered());
         assert!(!Tally::default().all_recovered());
     }

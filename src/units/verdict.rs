@@ -169,6 +169,11 @@ fn of_work(unit: &UnitKey, facts: &Facts, rule: FailureRule, stop: StopReason) -
     Some(failure(stop, Cause::Internal, reason))
 }
 
+/// The verdict of an attempt that was good in itself, but whose patch was not taken.
+pub fn not_taken(cause: Cause, reason: String) -> Verdict {
+    failure(StopReason::Natural, cause, reason)
+}
+
 fn success(stop: StopReason, refused: usize) -> Verdict {
     let (cause, reason) = match stop {
         StopReason::Budget => (Cause::Budget, "the turn or cost budget was spent before the model was done"),
@@ -176,7 +181,8 @@ fn success(stop: StopReason, refused: usize) -> Verdict {
     };
     let reason = match refused {
         0 => reason.to_owned(),
-        refused => format!("{reason}; {refused} call(s) denied by a person"),
+        1 => format!("{reason}; a person denied 1 call"),
+        refused => format!("{reason}; a person denied {refused} calls"),
     };
     let remedy = remedy::of(&cause);
     Verdict { outcome: Outcome::Succeeded, stop, cause, reason, remedy }

@@ -56,7 +56,7 @@ impl Screen {
             status: UnitStatus::Running,
             attempts: vec![attempt],
             retry_at: None,
-            holding: false,
+            holding: Default::default(),
         };
         let state = RunState { units: vec![unit], entries: rows, ..RunState::default() };
         let story = Story::new(state, vec![lane], Vec::new());

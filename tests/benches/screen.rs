@@ -5,7 +5,6 @@ use std::{
     fs::{self, File},
     io::{Read as _, Write as _},
     num::NonZero,
-    os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Child, Command},
     sync::{Arc, Condvar, Mutex, PoisonError},
@@ -18,6 +17,7 @@ use nix::pty::{Winsize, openpty};
 use crate::{
     harness::{Bar, Limit, Outcome, Report, Sample},
     probe::{argument, ingestdeck},
+    project,
 };
 
 const ROWS: NonZero<u16> = NonZero::new(60).unwrap();
@@ -29,6 +29,8 @@ const KEYS: usize = 400;
 const TYPING: Duration = Duration::from_millis(40);
 /// For how long the screen is watched at rest.
 const REST: Duration = Duration::from_secs(5);
+/// Without a byte for this long, whatever was to happen at the start has happened.
+const QUIET: Duration = Duration::from_secs(2);
 /// Until something that must come is given up.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -50,7 +52,8 @@ const AT_REST: Bar = Bar { hard: Limit::AtMost(0.0), aim: Limit::AtMost(0.0) };
 /// Milliseconds from each key to the frame that shows what it did, while 64 units stream text.
 fn keys() -> Outcome<Sample> {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
-    let agent = project(folder.path())?;
+    project::of_documents(folder.path(), UNITS)?;
+    let agent = project::agent(folder.path(), &script())?;
     let many = UNITS.to_string();
     let arguments = [
         "run",
@@ -67,7 +70,7 @@ fn keys() -> Outcome<Sample> {
     screen.until(|text| text.contains("64 running") || text.contains("64▶"))?;
     let mut times = Vec::with_capacity(KEYS);
     for number in 0..KEYS {
-        thread::sleep(TYPING);
+        screen.watch_for(TYPING);
         let opens = number % 2 == 0;
         let pressed = Instant::now();
         screen.press(b"?")?;
@@ -77,22 +80,10 @@ fn keys() -> Outcome<Sample> {
     Ok(Sample::new(times))
 }
 
-/// A project of 64 documents and a scripted agent that talks for minutes about each. Gives the agent's program.
-fn project(folder: &Path) -> Outcome<String> {
-    fs::create_dir(folder.join("docs"))?;
-    for number in 0..UNITS {
-        fs::write(folder.join(format!("docs/page-{number:02}.md")), format!("# Page {number}\n"))?;
-    }
-    fs::write(folder.join("ktx.yaml"), "connections:\n  handbook: {driver: docs, source_dir: docs}\n")?;
+/// Talks for minutes about anything.
+fn script() -> String {
     let speech = "The quick brown fox jumps over the lazy dog. ".repeat(2000);
-    let script = format!("[pace]\nchunk_chars = 12\nchunk_ms = 20\n[[part]]\nsteps = [{{ say = \"{speech}\" }}]\n");
-    let (script_file, agent) = (folder.join("script.toml"), folder.join("agent"));
-    fs::write(&script_file, script)?;
-    let words =
-        format!("#!/bin/sh\nexec '{}' scripted-agent --script '{}' -- \"$@\"\n", ingestdeck(), argument(&script_file)?);
-    fs::write(&agent, words)?;
-    fs::set_permissions(&agent, fs::Permissions::from_mode(0o700))?;
-    Ok(argument(&agent)?.to_owned())
+    format!("[pace]\nchunk_chars = 12\nchunk_ms = 20\n[[part]]\nsteps = [{{ say = \"{speech}\" }}]\n")
 }
 
 /// What a screen costs that shows a record to its end.
@@ -106,11 +97,10 @@ fn rest() -> Outcome<Rest> {
     let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures/success_tools.jsonl");
     let screen = Screen::open(&["replay", argument(&capture)?, "--ui", "tui"])?;
     screen.until(|text| text.contains("unit"))?;
-    // Whatever was to happen at the start has happened by then.
-    thread::sleep(Duration::from_secs(2));
+    screen.until_quiet_for(QUIET)?;
     let (bytes, cpu, wakes) = (screen.bytes(), screen.cpu()?, screen.wakes()?);
     let watched = Instant::now();
-    thread::sleep(REST);
+    screen.watch_for(REST);
     Ok(Rest {
         bytes: (screen.bytes() - bytes) as f64,
         cpu_percent: (screen.cpu()? - cpu) / watched.elapsed().as_secs_f64() * 100.0,
@@ -119,7 +109,7 @@ fn rest() -> Outcome<Rest> {
 }
 
 /// The program on a terminal of 200×60. Killed when it is dropped.
-struct Screen {
+pub(crate) struct Screen {
     child: Child,
     master: File,
     shown: Arc<(Mutex<Seen>, Condvar)>,
@@ -132,11 +122,15 @@ struct Seen {
 
 impl Screen {
     fn open(arguments: &[&str]) -> Outcome<Self> {
+        Self::start(Command::new(ingestdeck()).args(arguments))
+    }
+
+    /// Starts a program on it.
+    pub(crate) fn start(command: &mut Command) -> Outcome<Self> {
         let size = Winsize { ws_row: ROWS.get(), ws_col: COLUMNS.get(), ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(&size, None)?;
         let slave = File::from(pty.slave);
-        let child = Command::new(ingestdeck())
-            .args(arguments)
+        let child = command
             .env("TERM", "xterm-256color")
             .env("LANG", "C.UTF-8")
             .stdin(slave.try_clone()?)
@@ -159,12 +153,17 @@ impl Screen {
         Ok(Self { child, master, shown })
     }
 
-    fn press(&mut self, keys: &[u8]) -> Outcome<()> {
+    pub(crate) fn press(&mut self, keys: &[u8]) -> Outcome<()> {
         Ok(self.master.write_all(keys)?)
     }
 
+    /// The program.
+    pub(crate) fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
     /// Waits until the text on the screen is as wanted.
-    fn until(&self, wanted: impl Fn(&str) -> bool) -> Outcome<()> {
+    pub(crate) fn until(&self, wanted: impl Fn(&str) -> bool) -> Outcome<()> {
         let deadline = Instant::now() + PATIENCE;
         let mut seen = self.shown.0.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -178,6 +177,28 @@ impl Screen {
             }
             (seen, _) = self.shown.1.wait_timeout(seen, left).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Follows what is drawn for as long as given: the pace of a person, or the span of a measurement.
+    fn watch_for(&self, span: Duration) {
+        let deadline = Instant::now() + span;
+        let mut seen = self.shown.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(left) = deadline.checked_duration_since(Instant::now()) {
+            (seen, _) = self.shown.1.wait_timeout(seen, left).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits until nothing was drawn for `span`.
+    fn until_quiet_for(&self, span: Duration) -> Outcome<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            let before = self.bytes();
+            self.watch_for(span);
+            if self.bytes() == before {
+                return Ok(());
+            }
+        }
+        Err("the screen never came to rest".into())
     }
 
     fn bytes(&self) -> u64 {

@@ -55,10 +55,6 @@ const WALL: usize = 800;
 /// Files between the two, each with its reason.
 const LARGE_FOR_A_REASON: &[(&str, &str)] = &[];
 
-/// Files whose tests may wait by sleeping, each with its reason.
-const MAY_SLEEP: &[(&str, &str)] =
-    &[("tests/benches/screen.rs", "a measurement types at a pace, and watches a screen at rest for a while")];
-
 /// Names that say nothing.
 const EMPTY_NAMES: &[&str] = &["mod", "util", "utils", "helper", "helpers", "common", "manager", "misc", "imp"];
 
@@ -322,7 +318,7 @@ fn tests_wait_for_something_not_for_a_while() {
     let naps = |source: &Source| {
         let paused = ["start_paused = true", ".start_paused(true)"].iter().any(|mark| source.tests.contains(mark));
         let tests = if paused { source.tests.replace(&paused_nap, "") } else { source.tests.clone() };
-        tests.contains(nap) && !MAY_SLEEP.iter().any(|(path, _)| *path == source.path)
+        tests.contains(nap)
     };
     let found: Vec<String> = sources.filter(naps).map(|source| source.path).collect();
     report("tests that sleep instead of waiting for something", &found);

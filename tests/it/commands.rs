@@ -9,14 +9,32 @@ pub(crate) mod place;
 mod agents;
 mod broken;
 mod records;
+mod reports;
+mod resume;
 mod tools;
+mod watch;
 
 use self::place::Place;
 
 #[test]
 fn help_says_what_can_be_done() {
     let place = Place::new();
-    for command in ["", "demo", "plan", "run", "replay", "session", "mcp", "runs", "runs show", "doctor", "config"] {
+    for command in [
+        "",
+        "demo",
+        "init",
+        "plan",
+        "run",
+        "watch",
+        "replay",
+        "session",
+        "mcp",
+        "report",
+        "runs",
+        "runs show",
+        "doctor",
+        "config",
+    ] {
         let mut words: Vec<&str> = command.split_whitespace().collect();
         words.push("-h");
         let help = place.run(&words);
@@ -25,11 +43,90 @@ fn help_says_what_can_be_done() {
 }
 
 #[test]
+fn what_a_package_puts_beside_the_program_knows_every_command() {
+    let place = Place::new();
+    let commands = ["demo", "plan", "run", "step", "replay", "session", "mcp", "runs", "doctor", "config"];
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = place.run(&["completions", shell]);
+        let script = script.done();
+        assert!(commands.iter().all(|command| script.contains(command)), "{shell}");
+    }
+    let page = place.run(&["man"]);
+    let page = page.done();
+    assert!(page.contains(".TH ingestdeck 1") && commands.iter().all(|command| page.contains(command)), "{page}");
+    place.run(&["man", "--out", "pages"]).done();
+    let show = fs::read_to_string(place.path("pages/ingestdeck-runs-show.1")).unwrap();
+    assert!(show.contains("ingestdeck runs show"), "{show}");
+    let shown = |name: &str| place.path("pages").join(name).exists();
+    assert!(shown("ingestdeck.1") && !shown("ingestdeck-screenshot.1") && !shown("ingestdeck-help.1"));
+    fs::write(place.path("file"), "").unwrap();
+    let refused = place.run(&["man", "--out", "file/pages"]);
+    assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""), "{refused:?}");
+}
+
+#[test]
+fn a_project_begins_with_what_lies_in_its_directory() {
+    let place = Place::new();
+    let refused = place.run(&["init", "."]);
+    assert!(refused.refused(96).contains("holds no dbt project"), "{refused:?}");
+    place.write("warehouse/dbt_project.yml", "name: w\n");
+    place.write("warehouse/models/schema.yml", "version: 2\n");
+    for name in ["one", "two: \"#"] {
+        place.write(&format!("notes: \"/{name}.md"), "# A page\n");
+    }
+    let made = place.run(&["init"]);
+    insta::assert_snapshot!(made.done().replace(&*place.path("").to_string_lossy(), "HERE/"), @r#"
+    wrote HERE/ktx.yaml
+      warehouse  dbt     warehouse
+      notes      docs    notes: "
+    3 units; `ingestdeck plan` lists them, `ingestdeck run` runs them
+    "#);
+    insta::assert_snapshot!(fs::read_to_string(place.path("ktx.yaml")).unwrap(), @r#"
+    connections:
+      warehouse:
+        driver: dbt
+        source_dir: "warehouse"
+      notes:
+        driver: docs
+        source_dir: "notes: \""
+    llm:
+      provider:
+        backend: claude-code
+      models:
+        default: sonnet
+    ingest:
+      workUnits:
+        stepBudget: 40
+        maxConcurrency: 2
+        failureMode: continue
+    "#);
+    let plan = place.run(&["plan", "--ui", "json"]);
+    assert_eq!(plan.done().lines().count(), 3, "{plan:?}");
+    let again = place.run(&["init"]);
+    assert!(again.refused(2).contains("is there already"), "{again:?}");
+    let nowhere = place.run(&["init", "no-such-directory"]);
+    assert!(nowhere.refused(2).contains("cannot look into no-such-directory"), "{nowhere:?}");
+}
+
+#[test]
 fn every_setting_has_a_default_and_says_so() {
     let place = Place::new();
     let shown = place.run(&["config", "show"]);
     insta::assert_snapshot!(shown.done());
     assert_eq!(shown.stderr, "");
+}
+
+#[test]
+fn the_settings_of_a_project_are_shown_with_their_lines() {
+    let place = Place::new();
+    place.write(
+        "ktx.yaml",
+        "llm:\n  models:\n    default: haiku\n    reconcile: opus\ningest: {rateLimit: {maxWaitMs: 5}}\n",
+    );
+    let shown = place.run(&["config", "show"]);
+    let root = place.path("").canonicalize().unwrap();
+    let lines: Vec<_> = shown.done().lines().filter(|line| line.contains("llm.") || line.contains("Limit")).collect();
+    insta::assert_snapshot!(lines.join("\n").replace(root.to_str().unwrap().trim_end_matches('/'), "PROJECT"));
 }
 
 #[test]
@@ -44,7 +141,7 @@ fn nonsense_is_answered_with_the_usage() {
     for (words, sentence) in [
         (&["demo", "--speed", "0"][..], "--speed 0 is no pace; give a number above 0, such as 2"),
         (&["demo", "--speed", "NaN"], "--speed NaN is no pace; give a number above 0, such as 2"),
-        (&["replay", "x.jsonl", "--speed", "inf"], "--speed inf is no pace; give a number above 0, such as 4"),
+        (&["replay", "x.jsonl", "--speed", "inf"], "--speed inf is no pace; give a number above 0, such as 4, or max"),
     ] {
         assert_eq!(place.run(words).refused(2), sentence);
     }
@@ -58,6 +155,7 @@ fn a_plan_is_a_table_for_people_and_objects_for_programs() {
     insta::assert_snapshot!(table.done(), @r"
     docs-one    1 file   every run takes all files of its sources
     docs-two    1 file   every run takes all files of its sources
+    no model is set (Claude Code's own choice)
     2 units planned
     ");
     let objects = place.run(&["plan", "--ui", "json", "--only", "*-two"]);
@@ -65,7 +163,7 @@ fn a_plan_is_a_table_for_people_and_objects_for_programs() {
     assert_eq!(object["unit"], "docs-two");
     assert_eq!(object["rawFiles"], serde_json::json!(["two.md"]));
     let keys: Vec<&String> = object.as_object().unwrap().keys().collect();
-    assert_eq!(keys, ["unit", "connection", "adapter", "rawFiles", "dependencyPaths", "why"]);
+    assert_eq!(keys, ["unit", "connection", "adapter", "rawFiles", "dependencyPaths", "why", "model"]);
     assert_eq!(place.run(&["plan", "--ui", "none"]).done(), "");
 }
 

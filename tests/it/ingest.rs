@@ -7,7 +7,9 @@ use std::{
 
 use ingestdeck::{
     ingest::{
-        Attempt, Job, PlanError, Planned, Project, PublishError, RejectedCall, Selection, WorkUnit, plan,
+        Attempt, Delivered, Job, Place, PlanError, Planned, Project, PublishError, RejectedCall, Selection, WorkUnit,
+        attempt::DeliverError,
+        plan,
         project::{FailureMode, Role},
         prompt::Amended,
         recover,
@@ -44,8 +46,12 @@ impl Harbour {
     }
 
     fn amended(&self, key: &str, number: u32, amended: Amended<'_>) -> Attempt {
-        let dir = self.work().join(format!("{key}-{number}"));
+        let dir = Place::Overlay(self.work().join(format!("{key}-{number}")));
         Attempt::open(&self.project, &self.unit(key), &job(), number, amended, &dir).unwrap()
+    }
+
+    fn place(&self) -> Place {
+        Place::Overlay(self.work().join("x"))
     }
 
     fn work(&self) -> PathBuf {
@@ -59,6 +65,13 @@ impl Harbour {
             .collect();
         names.sort();
         names
+    }
+}
+
+fn published(attempt: &Attempt) -> Vec<String> {
+    match attempt.deliver().unwrap() {
+        Delivered::Published(paths) => paths,
+        patch @ Delivered::Patch { .. } => panic!("{patch:?} in a project without a repository"),
     }
 }
 
@@ -195,7 +208,7 @@ fn long_peer_lists_are_cut_and_hostile_pages_open_no_section() {
     .unwrap();
     let mut unit = harbour.unit("docs-berth-hours");
     unit.peer_file_index = (0..130).map(|n| format!("peer{n}.md").into()).collect();
-    let attempt = Attempt::open(&harbour.project, &unit, &job(), 1, Amended::No, &harbour.work().join("x")).unwrap();
+    let attempt = Attempt::open(&harbour.project, &unit, &job(), 1, Amended::No, &harbour.place()).unwrap();
     let user = &attempt.prompt().user;
     assert!(user.contains("- peer99.md\n30 more peer files omitted\n"));
     assert!(!user.contains("peer100.md"));
@@ -225,7 +238,7 @@ fn a_good_attempt_reaches_the_project_whole() {
     call(&attempt, "wiki_write", json!({"key": "demurrage", "summary": "Late fee", "content": "# Demurrage"}));
     assert_eq!(attempt.check(), Default::default());
     assert_eq!(harbour.wiki(), ["teu.md"]);
-    assert_eq!(attempt.publish().unwrap(), ["wiki/global/berth-hours.md", "wiki/global/demurrage.md"]);
+    assert_eq!(published(&attempt), ["wiki/global/berth-hours.md", "wiki/global/demurrage.md"]);
     assert_eq!(harbour.wiki(), ["berth-hours.md", "demurrage.md", "teu.md"]);
     assert_eq!(fs::read_dir(harbour.work()).unwrap().count(), 0);
     assert!(recover(&harbour.project.root).unwrap().restored.is_empty());
@@ -249,7 +262,7 @@ fn a_failed_attempt_leaves_its_transcript_and_nothing_else() {
     assert_eq!(fs::read_dir(harbour.work()).unwrap().count(), 0);
     let second = harbour.attempt("dbt-all", 2);
     work(&second, "voyages", &[]);
-    assert_eq!(second.publish().unwrap(), ["wiki/global/voyages.md"]);
+    assert_eq!(published(&second), ["wiki/global/voyages.md"]);
     let transcript = harbour.dir.path().join(".ktx/ingest-transcripts").join(job().id).join("dbt-all.jsonl");
     let text = fs::read_to_string(transcript).unwrap();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -268,14 +281,17 @@ fn units_that_run_together_publish_one_after_the_other_and_never_over_each_other
     for attempt in &attempts {
         work(attempt, "berth-hours", &[]);
     }
-    attempts[0].publish().unwrap();
-    let error = attempts[1].publish().unwrap_err();
-    assert!(matches!(&error, PublishError::Conflict { paths } if paths == &["wiki/global/berth-hours.md"]), "{error}");
+    attempts[0].deliver().unwrap();
+    let error = attempts[1].deliver().unwrap_err();
+    assert!(
+        matches!(&error, DeliverError::Publish(PublishError::Conflict { paths }) if paths == &["wiki/global/berth-hours.md"]),
+        "{error}"
+    );
     // The next try sees the page in its index and merges into it.
     let again = harbour.attempt("docs-policies-demurrage", 2);
     assert!(again.prompt().user.contains("- berth-hours: About berth-hours"));
     work(&again, "berth-hours", &[]);
-    assert_eq!(again.publish().unwrap(), ["wiki/global/berth-hours.md"]);
+    assert_eq!(published(&again), ["wiki/global/berth-hours.md"]);
 }
 
 #[test]
@@ -302,8 +318,7 @@ fn a_database_of_the_project_is_queried_by_its_units_and_never_changed() {
     let before = fs::read(&database).unwrap();
     let with = at(&harbour);
     assert!(skipped(&with).ends_with("it is a database; there are no files to cut into units, but units may query it"));
-    let attempt =
-        Attempt::open(&with.project, &with.unit("dbt-all"), &job(), 1, Amended::No, &with.work().join("x")).unwrap();
+    let attempt = Attempt::open(&with.project, &with.unit("dbt-all"), &job(), 1, Amended::No, &with.place()).unwrap();
     let ask = |name: &str, arguments: Value| {
         attempt.tools().call(&ToolCall { name: name.into(), arguments, tool_use_id: None }).markdown
     };
@@ -319,5 +334,5 @@ fn a_database_of_the_project_is_queried_by_its_units_and_never_changed() {
     let write = |connection: &str| json!({"connectionId": connection, "sourceName": "berths", "source": source});
     call(&attempt, "sl_write_source", write("port"));
     assert!(ask("sl_write_source", write("harbour-notes")).contains("sources may be written for port, harbour-dbt"));
-    assert_eq!(attempt.publish().unwrap(), ["semantic-layer/port/berths.yaml"]);
+    assert_eq!(published(&attempt), ["semantic-layer/port/berths.yaml"]);
 }

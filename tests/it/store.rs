@@ -56,6 +56,7 @@ fn attempt_ended(verdict: Verdict) -> Note {
         signal: None,
         stderr_tail: vec![],
         wrote: vec![],
+        work: Default::default(),
         more: serde_json::Map::default(),
     }))
 }
@@ -76,7 +77,7 @@ fn plan(run: &NewRun, units: &[&str]) {
         adapter: "dbt".into(),
         ..PlannedUnit::default()
     });
-    note(run, None, &Note::RunPlanned(RunPlanned { units: units.collect(), ..RunPlanned::default() }));
+    note(run, None, &Note::RunPlanned(Box::new(RunPlanned { units: units.collect(), ..RunPlanned::default() })));
 }
 
 fn end(run: &NewRun) {

@@ -20,3 +20,4 @@ mod session;
 mod tape;
 mod themes;
 mod time;
+mod watched;

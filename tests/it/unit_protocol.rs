@@ -179,6 +179,7 @@ impl Scene {
             recorder: Arc::clone(&self.tape) as Arc<dyn Recorder>,
             gate: Arc::clone(&self.gate),
             amendment: None,
+            content: None,
         }
     }
 

@@ -208,8 +208,12 @@ fn without_a_tape_the_process_is_killed() {
 
 #[test]
 fn a_failure_is_noted_once_whoever_reports_it_first() {
-    let called =
-        |id: &str| FromServer::Called { tool: "a".into(), tool_use_id: Some(id.into()), failure: Some("no".into()) };
+    let called = |id: &str| FromServer::Called {
+        tool: "a".into(),
+        tool_use_id: Some(id.into()),
+        effect: crate::units::Effect::Rejected,
+        failure: Some("no".into()),
+    };
     let mut course = working();
     assert!(matches!(course.server(Some(called("t1")))[..], [Step::Record(Note::ToolFailed { .. })]));
     assert_eq!(course.server(Some(called("t1"))), []);
@@ -230,11 +234,13 @@ fn garbage_changes_nothing() {
 }
 
 /// A call at the gate.
-fn held(course: &mut Course, request: &str, id: &str) {
+/// A call is held. How many of the attempt had failed before it.
+fn held(course: &mut Course, request: &str, id: &str) -> usize {
     let hook = json!({"subtype": "hook_callback", "callback_id": "pre_tool_use", "tool_use_id": id,
         "input": {"tool_name": "mcp__ktx__a", "tool_use_id": id, "tool_input": {}}});
     let steps = line(course, &json!({"type": "control_request", "request_id": request, "request": hook}).to_string());
-    assert!(matches!(&steps[..], [Step::Hold(..)]), "{steps:?}");
+    let [Step::Hold(_, call)] = &steps[..] else { panic!("{steps:?}") };
+    call.failures
 }
 
 #[test]
@@ -258,6 +264,17 @@ fn what_a_person_denies_is_no_failure_and_what_we_refuse_is() {
         let tally = course.into_facts().tally;
         assert_eq!((tally.calls().len(), tally.refusals().len()), (failed, 1 - failed));
     }
+}
+
+#[test]
+fn a_held_call_knows_how_many_failed_before_it() {
+    let mut course = working();
+    assert_eq!(held(&mut course, "r1", "t1"), 0);
+    line(
+        &mut course,
+        r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t1","is_error":true,"content":"no"}]}}"#,
+    );
+    assert_eq!(held(&mut course, "r2", "t2"), 1);
 }
 
 #[test]

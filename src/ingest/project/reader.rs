@@ -1,6 +1,10 @@
-//! Walks a YAML tree key by key: types are checked, unknown keys are remembered with the nearest known name.
+//! Reads values out of a YAML tree, and words for what is wrong with one.
 //!
-//! It must not know what any key of `ktx.yaml` means.
+//! It must not know what any key of `ktx.yaml` means. Which keys there are is checked by [`keys`](super::keys).
+
+use std::{borrow::Cow, sync::LazyLock};
+
+use regex_lite::Regex;
 
 use crate::ingest::yaml::{Entry, Node, Value};
 
@@ -11,154 +15,91 @@ pub(super) struct Fault {
     pub(super) problem: String,
 }
 
-/// Whether keys that nobody reads deserve a warning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keys {
-    /// Every key is known.
-    Closed,
-    /// Others may stand there; only a likely misspelling is told.
-    Open,
-}
-
-/// A map of the document.
-#[derive(Debug)]
-pub(super) struct Section<'a> {
-    path: String,
-    entries: &'a [Entry],
-}
+/// A map of the document, whose types were checked before: a value of another type counts as absent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Section<'a>(&'a [Entry]);
 
 impl<'a> Section<'a> {
-    /// Reads `node` as a map that should have the keys `known`, and adds what is odd about its keys to `warnings`.
-    pub(super) fn new(
-        path: &str,
-        node: &'a Node,
-        known: &[&str],
-        keys: Keys,
-        warnings: &mut Vec<String>,
-    ) -> Result<Self, Fault> {
-        let entries = match &node.value {
-            Value::Map(entries) => entries.as_slice(),
-            Value::Null => &[],
-            other => return Err(wrong(path, node.line, "a map of keys", other)),
-        };
-        for entry in entries.iter().filter(|entry| !known.contains(&entry.key.as_str())) {
-            let nearest = nearest(&entry.key, known);
-            if keys == Keys::Open && nearest.is_none() {
-                continue;
-            }
-            let hint = nearest.map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
-            let name = join(path, &entry.key);
-            warnings.push(format!("line {}: unknown key `{name}` is ignored{hint}", entry.line));
+    /// `node` as a map.
+    pub(super) fn of(node: &'a Node) -> Self {
+        match &node.value {
+            Value::Map(entries) => Self(entries),
+            _ => Self(&[]),
         }
-        Ok(Self { path: path.to_owned(), entries })
     }
 
     /// Every key and its value.
-    pub(super) fn entries(&self) -> impl Iterator<Item = &'a Entry> + use<'a> {
-        self.entries.iter()
+    pub(super) fn entries(self) -> impl Iterator<Item = &'a Entry> + use<'a> {
+        self.0.iter()
     }
 
     /// The value of `key`; an empty value counts as absent.
-    pub(super) fn get(&self, key: &str) -> Option<&'a Node> {
-        let entry = self.entries.iter().find(|entry| entry.key == key)?;
+    pub(super) fn get(self, key: &str) -> Option<&'a Node> {
+        let entry = self.0.iter().find(|entry| entry.key == key)?;
         (entry.value.value != Value::Null).then_some(&entry.value)
     }
 
     /// The map at `key`, empty if absent.
-    pub(super) fn section(
-        &self,
-        key: &str,
-        known: &[&str],
-        keys: Keys,
-        warnings: &mut Vec<String>,
-    ) -> Result<Self, Fault> {
-        let path = join(&self.path, key);
-        match self.get(key) {
-            Some(node) => Self::new(&path, node, known, keys, warnings),
-            None => Ok(Self { path, entries: &[] }),
-        }
+    pub(super) fn section(self, key: &str) -> Self {
+        self.get(key).map_or(Self(&[]), Self::of)
     }
 
     /// The text at `key`, with its line.
-    pub(super) fn text(&self, key: &str) -> Result<Option<(&'a str, u64)>, Fault> {
-        self.typed(key, "text", |value| match value {
-            Value::Text(text) => Some(text.as_str()),
+    pub(super) fn text(self, key: &str) -> Option<(&'a str, u64)> {
+        let node = self.get(key)?;
+        match &node.value {
+            Value::Text(text) => Some((text, node.line)),
             _ => None,
-        })
+        }
     }
 
     /// True or false at `key`.
-    pub(super) fn boolean(&self, key: &str) -> Result<Option<bool>, Fault> {
-        let found = self.typed(key, "true or false", |value| match value {
-            Value::Bool(value) => Some(*value),
+    pub(super) fn boolean(self, key: &str) -> Option<bool> {
+        match self.get(key)?.value {
+            Value::Bool(value) => Some(value),
             _ => None,
-        })?;
-        Ok(found.map(|(value, _)| value))
+        }
     }
 
-    /// The whole number at `key`, at least `least`.
-    pub(super) fn whole(&self, key: &str, least: u32) -> Result<Option<u32>, Fault> {
-        let expected = format!("a whole number, {least} or more");
-        let found = self.typed(key, &expected, |value| match value {
-            Value::Int(value) => u32::try_from(*value).ok().filter(|value| *value >= least),
+    /// The whole number at `key`.
+    pub(super) fn whole(self, key: &str) -> Option<u32> {
+        match self.get(key)?.value {
+            Value::Int(value) => u32::try_from(value).ok(),
             _ => None,
-        })?;
-        Ok(found.map(|(value, _)| value))
+        }
     }
 
-    /// The share at `key`, between 0 and 1.
-    pub(super) fn share(&self, key: &str) -> Result<Option<f64>, Fault> {
-        let found = self.typed(key, "a number between 0 and 1", |value| {
-            let number = match value {
-                Value::Int(value) => *value as f64,
-                Value::Float(value) => *value,
-                _ => return None,
-            };
-            (0.0..=1.0).contains(&number).then_some(number)
-        })?;
-        Ok(found.map(|(value, _)| value))
+    /// The number at `key`.
+    pub(super) fn number(self, key: &str) -> Option<f64> {
+        match self.get(key)?.value {
+            Value::Int(value) => Some(value as f64),
+            Value::Float(value) => Some(value),
+            _ => None,
+        }
     }
 
     /// The texts at `key`, each with its line.
-    pub(super) fn texts(&self, key: &str) -> Result<Option<Vec<(&'a str, u64)>>, Fault> {
-        let found = self.typed(key, "a list of names", |value| match value {
-            Value::List(nodes) => nodes
-                .iter()
-                .map(|node| match &node.value {
-                    Value::Text(text) => Some((text.as_str(), node.line)),
-                    _ => None,
-                })
-                .collect(),
+    pub(super) fn texts(self, key: &str) -> Option<Vec<(&'a str, u64)>> {
+        let Value::List(nodes) = &self.get(key)?.value else { return None };
+        let texts = nodes.iter().filter_map(|node| match &node.value {
+            Value::Text(text) => Some((text.as_str(), node.line)),
             _ => None,
-        })?;
-        Ok(found.map(|(value, _)| value))
+        });
+        Some(texts.collect())
     }
+}
 
-    /// One of `choices` at `key`.
-    pub(super) fn choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Result<Option<(T, u64)>, Fault> {
-        let Some((text, line)) = self.text(key)? else { return Ok(None) };
-        if let Some((_, value)) = choices.iter().find(|(name, _)| *name == text) {
-            return Ok(Some((*value, line)));
-        }
-        let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
-        Err(Fault {
-            line,
-            problem: format!("{} is `{}`; it must be one of {}", join(&self.path, key), shown(text), names.join(", ")),
-        })
+/// Checks the id of a connection.
+pub(super) fn connection_id(entry: &Entry) -> Result<(), Fault> {
+    static ID: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("^[a-zA-Z0-9][a-zA-Z0-9_-]*$").ok());
+    if ID.as_ref().is_some_and(|regex| regex.is_match(&entry.key)) {
+        return Ok(());
     }
-
-    fn typed<T>(
-        &self,
-        key: &str,
-        expected: &str,
-        pick: impl FnOnce(&'a Value) -> Option<T>,
-    ) -> Result<Option<(T, u64)>, Fault> {
-        let Some(node) = self.get(key) else { return Ok(None) };
-        match pick(&node.value) {
-            Some(value) => Ok(Some((value, node.line))),
-            None => Err(wrong(&join(&self.path, key), node.line, expected, &node.value)),
-        }
-    }
+    let problem = format!(
+        "`{}` is no connection id; use letters, digits, `-` and `_`, starting with a letter or digit",
+        shown(&entry.key)
+    );
+    Err(Fault { line: entry.line, problem })
 }
 
 /// The known name that `name` was likely meant to be.
@@ -175,15 +116,36 @@ pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     (distance <= wanted.chars().count().min(candidate.chars().count()) / 3).then_some(candidate)
 }
 
-fn wrong(path: &str, line: u64, expected: &str, found: &Value) -> Fault {
-    let path = if path.is_empty() { "the file" } else { path };
-    let found = match found {
+/// The fault of a value that is not as `expected`.
+pub(super) fn wrong(path: &str, node: &Node, expected: &str) -> Fault {
+    let named = if path.is_empty() { "the file" } else { path };
+    let found = match &node.value {
+        Value::Text(text) if text.trim().is_empty() => "empty".to_owned(),
+        other if may_be_secret(path) => other.kind().to_owned(),
         Value::Text(text) => format!("`{}`", shown(text)),
         Value::Int(number) => number.to_string(),
         Value::Float(number) => number.to_string(),
         other => other.kind().to_owned(),
     };
-    Fault { line, problem: format!("{path} must be {expected}, not {found}") }
+    Fault { line: node.line, problem: format!("{named} must be {expected}, not {found}") }
+}
+
+/// Connections and credentials hold passwords, also where nobody expects one: their values stay out of every message.
+fn may_be_secret(path: &str) -> bool {
+    const SECRET: [&str; 6] = ["key", "token", "secret", "password", "url", "ref"];
+    let last = path.rsplit('.').next().unwrap_or(path).to_lowercase();
+    ["connections", "llm.provider"].iter().any(|place| path.starts_with(place) && path != "llm.provider.backend")
+        || SECRET.iter().any(|word| last.contains(word))
+}
+
+/// `url` without the name and password before its host.
+pub(crate) fn without_login(url: &str) -> Cow<'_, str> {
+    let parts = url.split_once("://").and_then(|(scheme, rest)| {
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at_checked(end)?;
+        Some(format!("{scheme}://{}{path}", authority.rsplit_once('@')?.1))
+    });
+    parts.map_or(Cow::Borrowed(url), Cow::Owned)
 }
 
 /// Foreign text, short and on one line.
@@ -192,7 +154,27 @@ pub(super) fn shown(text: &str) -> String {
     short.escape_debug().to_string()
 }
 
-fn join(path: &str, key: &str) -> String {
+pub(super) fn join(path: &str, key: &str) -> String {
     let key = shown(key);
     if path.is_empty() { key } else { format!("{path}.{key}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_lose_their_logins() {
+        let cases = [
+            ("https://u:p@h.example/x@y", "https://h.example/x@y"),
+            ("https://token@h", "https://h"),
+            ("ssh://git@h/x?a=b@c", "ssh://h/x?a=b@c"),
+            ("https://h/x@y", "https://h/x@y"),
+            ("git@h:x.git", "git@h:x.git"),
+            ("file:x", "file:x"),
+        ];
+        for (url, expected) in cases {
+            assert_eq!(without_login(url), expected);
+        }
+    }
 }

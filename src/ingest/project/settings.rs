@@ -1,12 +1,13 @@
 //! What the keys of `ktx.yaml` mean, with KTX's defaults.
 //!
-//! A wrong type is a fault with its line; an unknown key is a warning. It must not read files.
+//! Which keys there are, and of which types, is in [`keys`](super::keys). It must not read files.
 
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::collections::BTreeMap;
 
-use regex_lite::Regex;
-
-use super::reader::{Fault, Keys, Section, nearest, shown};
+use super::{
+    keys,
+    reader::{Fault, Section, nearest, shown},
+};
 use crate::ingest::{source, yaml::Node};
 
 /// Settings of a project.
@@ -16,7 +17,7 @@ pub struct Settings {
     pub connections: Vec<Connection>,
     /// What runs the units.
     pub backend: Backend,
-    /// Models by role.
+    /// Models by role, as aliases or full ids: Claude Code tells whether they exist.
     pub models: BTreeMap<Role, String>,
     /// Adapters that may run; `None` means all.
     pub adapters: Option<Vec<String>>,
@@ -24,6 +25,8 @@ pub struct Settings {
     pub work_units: WorkUnits,
     /// How limits of the service are met.
     pub rate_limit: RateLimit,
+    /// Line of `ktx.yaml` of each value that it sets, by dotted key; the connections apart.
+    pub lines: BTreeMap<String, u64>,
 }
 
 /// One connection.
@@ -85,14 +88,21 @@ pub enum Role {
 }
 
 impl Role {
-    const ALL: [(&'static str, Self); 6] = [
-        ("default", Self::Default),
-        ("triage", Self::Triage),
-        ("candidateExtraction", Self::CandidateExtraction),
-        ("curator", Self::Curator),
-        ("reconcile", Self::Reconcile),
-        ("repair", Self::Repair),
-    ];
+    /// Every role, in KTX's order.
+    pub const ALL: [Self; 6] =
+        [Self::Default, Self::Triage, Self::CandidateExtraction, Self::Curator, Self::Reconcile, Self::Repair];
+
+    /// As `llm.models` spells it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Triage => "triage",
+            Self::CandidateExtraction => "candidateExtraction",
+            Self::Curator => "curator",
+            Self::Reconcile => "reconcile",
+            Self::Repair => "repair",
+        }
+    }
 }
 
 /// `ingest.workUnits`.
@@ -181,107 +191,74 @@ impl Default for Retry {
 impl Settings {
     /// The model of `role`, else the default one; `None` leaves the choice to Claude Code.
     pub fn model(&self, role: Role) -> Option<&str> {
-        self.models.get(&role).or_else(|| self.models.get(&Role::Default)).map(String::as_str)
+        self.model_of(role).map(|(_, model)| model)
+    }
+
+    /// As [`model`](Self::model), with the role that it was written for.
+    pub fn model_of(&self, role: Role) -> Option<(Role, &str)> {
+        [role, Role::Default].into_iter().find_map(|role| Some((role, self.models.get(&role)?.as_str())))
     }
 }
 
-const TOP: &[&str] = &["setup", "connections", "storage", "llm", "ingest", "agent", "scan"];
-const LLM: &[&str] = &["provider", "agentRunner", "models", "promptCaching"];
-const PROMPT_CACHING: &[&str] = &["enabled", "systemTtl", "toolsTtl", "historyTtl", "vertexFallbackTo5m"];
-const INGEST: &[&str] = &["adapters", "embeddings", "workUnits", "rateLimit", "profile"];
-const WORK_UNITS: &[&str] = &["stepBudget", "maxConcurrency", "failureMode"];
-const RATE_LIMIT: &[&str] = &["enabled", "throttleThreshold", "minConcurrencyUnderPressure", "maxWaitMs", "retry"];
-const RETRY: &[&str] = &["maxAttempts", "baseDelayMs", "maxDelayMs", "jitter"];
-const CONNECTION: &[&str] = &["driver", "source_dir", "repoUrl", "repo_url", "path", "branch", "url"];
+/// Values of `llm.provider.backend`.
+pub(super) const PROVIDERS: &[&str] = &["none", "anthropic", "vertex", "gateway", CLAUDE_CODE, "codex"];
+/// Values of `llm.agentRunner.backend`.
+pub(super) const RUNNERS: &[&str] = &[CLAUDE_CODE, "ai-sdk"];
+
+const CLAUDE_CODE: &str = "claude-code";
 
 /// Reads the tree of a `ktx.yaml`; the second part are warnings.
 pub(super) fn read(tree: &Node) -> Result<(Settings, Vec<String>), Fault> {
-    let mut warnings = Vec::new();
-    let top = Section::new("", tree, TOP, Keys::Closed, &mut warnings)?;
-    let llm = top.section("llm", LLM, Keys::Closed, &mut warnings)?;
-    llm.section("promptCaching", PROMPT_CACHING, Keys::Closed, &mut warnings)?;
-    let ingest = top.section("ingest", INGEST, Keys::Closed, &mut warnings)?;
+    let keys::Checked { mut warnings, lines } = keys::check(tree)?;
+    let top = Section::of(tree);
+    let (llm, ingest) = (top.section("llm"), top.section("ingest"));
+    if let Some(node) = llm.get("promptCaching") {
+        let line = node.line;
+        warnings.push(format!("line {line}: llm.promptCaching has no effect: Claude Code decides what it caches"));
+    }
     let settings = Settings {
-        connections: connections(&top, &mut warnings)?,
-        backend: backend(&llm, &mut warnings)?,
-        models: models(&llm, &mut warnings)?,
-        adapters: adapters(&ingest, &mut warnings)?,
-        work_units: work_units(&ingest, &mut warnings)?,
-        rate_limit: rate_limit(&ingest, &mut warnings)?,
+        connections: top.section("connections").entries().map(|entry| connection(&entry.key, &entry.value)).collect(),
+        backend: backend(llm),
+        models: models(llm.section("models")),
+        adapters: adapters(ingest, &mut warnings),
+        work_units: work_units(ingest.section("workUnits")),
+        rate_limit: rate_limit(ingest.section("rateLimit")),
+        lines,
     };
     Ok((settings, warnings))
 }
 
-fn connections(top: &Section<'_>, warnings: &mut Vec<String>) -> Result<Vec<Connection>, Fault> {
-    static ID: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("^[a-zA-Z0-9][a-zA-Z0-9_-]*$").ok());
-    let Some(node) = top.get("connections") else { return Ok(Vec::new()) };
-    let section = Section::new("connections", node, &[], Keys::Open, warnings)?;
-    section
-        .entries()
-        .map(|entry| {
-            let id = entry.key.as_str();
-            if !ID.as_ref().is_some_and(|regex| regex.is_match(id)) {
-                let problem = format!(
-                    "`{}` is no connection id; use letters, digits, `-` and `_`, starting with a letter or digit",
-                    shown(id)
-                );
-                return Err(Fault { line: entry.line, problem });
-            }
-            connection(id, &entry.value, warnings)
-        })
-        .collect()
-}
-
-fn connection(id: &str, node: &Node, warnings: &mut Vec<String>) -> Result<Connection, Fault> {
-    let section = Section::new(&format!("connections.{id}"), node, CONNECTION, Keys::Open, warnings)?;
-    let text = |key| Ok(section.text(key)?.map(|(text, _)| text.to_owned()));
-    let url = match text("repoUrl")? {
-        Some(url) => Some(url),
-        None => text("repo_url")?,
-    };
-    Ok(Connection {
+fn connection(id: &str, node: &Node) -> Connection {
+    let section = Section::of(node);
+    let text = |key| section.text(key).map(|(text, _)| text.to_owned());
+    Connection {
         id: id.to_owned(),
-        driver: text("driver")?,
-        source: text("source_dir")?.map(SourceAt::Dir).or(url.map(SourceAt::Url)),
-        subdir: text("path")?,
-        url: text("url")?,
-    })
+        driver: text("driver"),
+        source: text("source_dir")
+            .map(SourceAt::Dir)
+            .or_else(|| text("repoUrl").or_else(|| text("repo_url")).map(SourceAt::Url)),
+        subdir: text("path"),
+        url: text("url"),
+    }
 }
 
 /// The seeds put the choice in `llm.agentRunner`, KTX in `llm.provider`. The runner is the more exact of the two.
-fn backend(llm: &Section<'_>, warnings: &mut Vec<String>) -> Result<Backend, Fault> {
-    const PROVIDERS: &[(&str, &str)] = &[
-        ("none", "none"),
-        ("anthropic", "anthropic"),
-        ("vertex", "vertex"),
-        ("gateway", "gateway"),
-        ("claude-code", "claude-code"),
-        ("codex", "codex"),
-    ];
-    const RUNNERS: &[(&str, &str)] = &[("claude-code", "claude-code"), ("ai-sdk", "ai-sdk")];
-    let provider = llm.section("provider", &["backend"], Keys::Open, warnings)?.choice("backend", PROVIDERS)?;
-    let runner = llm.section("agentRunner", &["backend"], Keys::Closed, warnings)?.choice("backend", RUNNERS)?;
-    let (key, (name, line)) = match (runner, provider) {
+fn backend(llm: Section<'_>) -> Backend {
+    let of = |section| llm.section(section).text("backend");
+    let (key, (name, line)) = match (of("agentRunner"), of("provider")) {
         (Some(found), _) => ("llm.agentRunner.backend", found),
         (None, Some(found)) => ("llm.provider.backend", found),
-        (None, None) => return Ok(Backend::ClaudeCode),
+        (None, None) => return Backend::ClaudeCode,
     };
     match name {
-        "claude-code" => Ok(Backend::ClaudeCode),
-        other => Ok(Backend::Other { key, name: other.to_owned(), line }),
+        CLAUDE_CODE => Backend::ClaudeCode,
+        other => Backend::Other { key, name: other.to_owned(), line },
     }
 }
 
-fn models(llm: &Section<'_>, warnings: &mut Vec<String>) -> Result<BTreeMap<Role, String>, Fault> {
-    let names = Role::ALL.map(|(name, _)| name);
-    let section = llm.section("models", &names, Keys::Closed, warnings)?;
-    let mut models = BTreeMap::new();
-    for (name, role) in Role::ALL {
-        if let Some((model, _)) = section.text(name)? {
-            models.insert(role, model.to_owned());
-        }
-    }
-    Ok(models)
+fn models(section: Section<'_>) -> BTreeMap<Role, String> {
+    let model = |role: Role| Some((role, section.text(role.word())?.0.trim().to_owned()));
+    Role::ALL.into_iter().filter_map(model).collect()
 }
 
 /// Adapters of KTX that may stand in `ingest.adapters` whether or not they exist here.
@@ -303,44 +280,45 @@ const KTX_ADAPTERS: &[&str] = &[
     "tableau",
 ];
 
-fn adapters(ingest: &Section<'_>, warnings: &mut Vec<String>) -> Result<Option<Vec<String>>, Fault> {
-    let Some(names) = ingest.texts("adapters")? else { return Ok(None) };
+fn adapters(ingest: Section<'_>, warnings: &mut Vec<String>) -> Option<Vec<String>> {
+    let names = ingest.texts("adapters")?;
     let known: Vec<&str> = source::names().chain(KTX_ADAPTERS.iter().copied()).collect();
     for (name, line) in names.iter().filter(|(name, _)| !known.contains(name)) {
         let hint = nearest(name, &known).map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
         warnings.push(format!("line {line}: ingest.adapters names `{}`, which nobody knows{hint}", shown(name)));
     }
     let names: Vec<_> = names.into_iter().map(|(name, _)| name.to_owned()).collect();
-    Ok((!names.is_empty()).then_some(names))
+    (!names.is_empty()).then_some(names)
 }
 
-fn work_units(ingest: &Section<'_>, warnings: &mut Vec<String>) -> Result<WorkUnits, Fault> {
-    let section = ingest.section("workUnits", WORK_UNITS, Keys::Closed, warnings)?;
+fn work_units(section: Section<'_>) -> WorkUnits {
     let default = WorkUnits::default();
-    let modes = [("abort", FailureMode::Abort), ("continue", FailureMode::Continue)];
-    Ok(WorkUnits {
-        step_budget: section.whole("stepBudget", 1)?.unwrap_or(default.step_budget),
-        max_concurrency: section.whole("maxConcurrency", 1)?.unwrap_or(default.max_concurrency),
-        failure_mode: section.choice("failureMode", &modes)?.map_or(default.failure_mode, |(mode, _)| mode),
-    })
+    let mode = |word| [FailureMode::Abort, FailureMode::Continue].into_iter().find(|mode| mode.as_str() == word);
+    WorkUnits {
+        step_budget: section.whole("stepBudget").unwrap_or(default.step_budget),
+        max_concurrency: section.whole("maxConcurrency").unwrap_or(default.max_concurrency),
+        failure_mode: section.text("failureMode").and_then(|(word, _)| mode(word)).unwrap_or(default.failure_mode),
+    }
 }
 
-fn rate_limit(ingest: &Section<'_>, warnings: &mut Vec<String>) -> Result<RateLimit, Fault> {
-    let section = ingest.section("rateLimit", RATE_LIMIT, Keys::Closed, warnings)?;
-    let retry = section.section("retry", RETRY, Keys::Closed, warnings)?;
+fn rate_limit(section: Section<'_>) -> RateLimit {
+    let retry = section.section("retry");
     let default = RateLimit::default();
-    Ok(RateLimit {
-        enabled: section.boolean("enabled")?.unwrap_or(default.enabled),
-        throttle_threshold: section.share("throttleThreshold")?.unwrap_or(default.throttle_threshold),
+    RateLimit {
+        enabled: section.boolean("enabled").unwrap_or(default.enabled),
+        throttle_threshold: section.number("throttleThreshold").unwrap_or(default.throttle_threshold),
         min_concurrency_under_pressure: section
-            .whole("minConcurrencyUnderPressure", 1)?
+            .whole("minConcurrencyUnderPressure")
             .unwrap_or(default.min_concurrency_under_pressure),
-        max_wait_ms: section.whole("maxWaitMs", 0)?,
+        max_wait_ms: section.whole("maxWaitMs"),
         retry: Retry {
-            max_attempts: retry.whole("maxAttempts", 1)?.unwrap_or(default.retry.max_attempts),
-            base_delay_ms: retry.whole("baseDelayMs", 0)?.unwrap_or(default.retry.base_delay_ms),
-            max_delay_ms: retry.whole("maxDelayMs", 0)?.unwrap_or(default.retry.max_delay_ms),
-            jitter: retry.boolean("jitter")?.unwrap_or(default.retry.jitter),
+            max_attempts: retry.whole("maxAttempts").unwrap_or(default.retry.max_attempts),
+            base_delay_ms: retry.whole("baseDelayMs").unwrap_or(default.retry.base_delay_ms),
+            max_delay_ms: retry.whole("maxDelayMs").unwrap_or(default.retry.max_delay_ms),
+            jitter: retry.boolean("jitter").unwrap_or(default.retry.jitter),
         },
-    })
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Bench, Tool, refusal};
-use crate::{ingest::schema::shown, units::ToolReply};
+use crate::{ingest::schema::shown, tape::note::work::Unmapped, units::ToolReply};
 
 /// A raw file without a place in the semantic layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -23,6 +23,21 @@ pub struct Fallback {
     /// What a person should know or decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clarification: Option<String>,
+}
+
+impl Fallback {
+    /// As it stands on the tape.
+    pub fn on_record(&self) -> Unmapped {
+        let word = |value: serde_json::Result<serde_json::Value>| {
+            value.ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+        };
+        Unmapped {
+            raw_path: self.raw_path.clone(),
+            reason: word(serde_json::to_value(self.reason)),
+            detail: self.clarification.clone(),
+            fallback: word(serde_json::to_value(self.fallback)),
+        }
+    }
 }
 
 /// Why a raw file cannot be mapped.

@@ -69,14 +69,7 @@ impl No {
 
 impl From<WriteError> for No {
     fn from(error: WriteError) -> Self {
-        let reason = match &error {
-            WriteError::Forbidden(_) => "path_not_allowed",
-            WriteError::Stale(_) => super::CHANGED,
-            WriteError::Sealed => "attempt_over",
-            WriteError::ReadOnly => "read_only",
-            WriteError::Io { .. } => "write_failed",
-        };
-        Self::new(reason, error.to_string())
+        Self::new(super::word(&error), error.to_string())
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use super::usage::{larger, sum, tokens};
+use super::usage::{larger, tokens};
 use crate::{
     actions::{ActionKind, Ended, Event, Phase, Translator, event::Detail, label::short_name},
     decode::{
@@ -17,6 +17,7 @@ use crate::{
         Arrived,
         chronicle::Mark,
         fold::Emitted,
+        spent,
         state::{Attempt, LaneId, Limit, Row, RowEnd, RowKind, Story, Tokens, Unit, UnitStatus},
     },
     tape::{
@@ -152,7 +153,7 @@ impl LaneFold {
         let depth = u8::from(line.parent_tool_use_id.is_some());
         match &line.body {
             Said::Init(init) => {
-                if !init.version.as_deref().is_some_and(bills_again) {
+                if !init.version.as_deref().is_some_and(spent::bills_again) {
                     self.cost_before = 0.0;
                 }
                 let attempt = self.attempt(story);
@@ -382,17 +383,17 @@ impl LaneFold {
                 self.attempt(story).turns += 1;
                 if self.messages.len() == RECENT_MESSAGES {
                     let (_, gone) = self.messages.remove(0);
-                    self.settled = sum(self.settled, gone);
+                    self.settled = self.settled.plus(gone);
                 }
                 // A message without an id is one turn a line, so it must not match a later one.
                 self.messages.push((chat.message_id.as_deref().unwrap_or("").into(), usage));
                 if chat.message_id.is_none() {
                     let (_, gone) = self.messages.pop().unwrap_or_default();
-                    self.settled = sum(self.settled, gone);
+                    self.settled = self.settled.plus(gone);
                 }
             }
         }
-        let total = self.messages.iter().fold(self.settled, |total, (_, usage)| sum(total, *usage));
+        let total = self.messages.iter().fold(self.settled, |total, (_, usage)| total.plus(*usage));
         self.attempt(story).tokens = total;
     }
 
@@ -548,14 +549,6 @@ fn facts_of(result: &ResultLine<'_>) -> ResultFacts {
         errors: owned(&result.error).or_else(|| (!result.errors.is_empty()).then(|| result.errors.join("; "))),
         api_status: result.api_error_status,
     }
-}
-
-/// True for releases whose total of a resumed session begins with what it had cost before.
-fn bills_again(version: &str) -> bool {
-    const SINCE: [u32; 3] = [2, 1, 277];
-    let number = version.split_whitespace().next().unwrap_or_default();
-    let parts: Vec<u32> = number.split('.').map_while(|part| part.parse().ok()).collect();
-    parts.len() == SINCE.len() && parts[..] >= SINCE[..]
 }
 
 fn is_blank(text: &str) -> bool {

@@ -8,11 +8,11 @@ use crate::{
     run::{
         Arrived, Lane as Address,
         chronicle::Mark,
-        state::{HeldCall, Paused, RowEnd, Story, UnitStatus},
+        state::{HeldCall, Holding, Paused, RowEnd, Story, Throttled, UnitStatus},
     },
     tape::{
         Millis, Note,
-        note::{AttemptEnded, AttemptStarted, CallDecision, Level, Outcome, RunPlanned},
+        note::{AttemptEnded, AttemptStarted, CallDecision, Continues, Level, Outcome, RunPlanned},
     },
 };
 
@@ -58,9 +58,13 @@ impl Fold {
                 }
                 self.remark(story, arrived, Level::Warning, format!("asked to {}", word(*how)));
             }
-            Note::HoldRequested => self.holds(story, arrived, true, "hold asked for", emit),
-            Note::HoldReleased => self.holds(story, arrived, false, "let go", emit),
-            Note::CallHeld { tool, tool_use_id, input } => {
+            Note::HoldRequested => self.holds(story, arrived, Holding::Each, "hold asked for", emit),
+            Note::HoldReleased => self.holds(story, arrived, Holding::No, "let go", emit),
+            Note::RunUntil { condition } => {
+                let words = format!("runs until {condition}");
+                self.holds(story, arrived, Holding::Until(condition.as_str().into()), &words, emit);
+            }
+            Note::CallHeld { tool, tool_use_id, input, reached } => {
                 let Some(lane) = self.address(story, arrived, None, emit) else { return };
                 self.enter(story, lane, arrived);
                 let call = HeldCall {
@@ -68,8 +72,13 @@ impl Fold {
                     tool: tool.as_str().into(),
                     tool_use_id: tool_use_id.as_deref().map(Arc::from),
                     input: input.to_string().into(),
+                    reached: reached.as_deref().map(Arc::from),
                 };
                 let fold = self.lane(lane);
+                let holding = &mut fold.unit(story).holding;
+                if let Holding::Until(_) = holding {
+                    *holding = Holding::Each;
+                }
                 fold.attempt(story).held.push(call);
                 fold.note_row(story, arrived.seq, RowEnd::Ok);
                 fold.settle_hold(story, at, Some(tool), emit);
@@ -90,15 +99,28 @@ impl Fold {
                 fold.note_row(story, arrived.seq, if denied { RowEnd::Denied } else { RowEnd::Ok });
                 fold.settle_hold(story, at, None, emit);
             }
-            Note::LimitPaused { until, limit } => {
+            Note::LimitPaused { until, limit, wait_ms } => {
                 story.touch.marks.add(Mark::Limit);
-                story.state.paused = Some(Paused { until: *until, limit: limit.clone() });
-                self.remark(story, arrived, Level::Warning, format!("paused: {limit}"));
-                emit(Emitted::Run { at, change: RunChange::Paused { until: *until, limit } });
+                let until = until.or_else(|| wait_ms.map(|wait| Millis(at.0.saturating_add(wait))));
+                story.state.paused = Some(Paused { until, limit: limit.clone() });
+                let wait = wait_ms.map(|wait| format!(" for {}", Millis(wait))).unwrap_or_default();
+                self.remark(story, arrived, Level::Warning, format!("paused{wait}: {limit}"));
+                emit(Emitted::Run { at, change: RunChange::Paused { until, limit } });
             }
             Note::LimitLifted => {
                 story.state.paused = None;
+                // The windows start afresh with it.
+                story.state.throttled = None;
                 emit(Emitted::Run { at, change: RunChange::Resumed });
+            }
+            Note::Throttled { slots, limit } => {
+                story.state.throttled = slots.map(|slots| Throttled { slots, limit: limit.clone() });
+                let (level, text) = match slots {
+                    Some(slots) => (Level::Warning, format!("{limit} is nearly spent: {slots} at a time")),
+                    None => (Level::Info, format!("{limit} is well again: full speed")),
+                };
+                self.remark(story, arrived, level, text.clone());
+                emit(Emitted::Run { at, change: RunChange::Said { level, text: &text } });
             }
             Note::ConcurrencyChanged { slots } => {
                 if let Some(planned) = &mut story.state.planned {
@@ -113,6 +135,11 @@ impl Fold {
                 fold.attempt(story).published.clone_from(paths);
                 fold.note_row(story, arrived.seq, RowEnd::Ok);
             }
+            Note::PatchWritten(written) => self.patch_written(story, arrived, written, emit),
+            Note::Integrating(integrating) => Self::integrating(story, arrived, integrating, emit),
+            Note::PatchIntegrated(integrated) => self.patch_integrated(story, arrived, integrated, emit),
+            Note::Saved(saved) => self.saved(story, arrived, saved, emit),
+            Note::SaveFailed(failed) => self.save_failed(story, arrived, failed, emit),
             Note::ToolFailed { tool, tool_use_id, message } => {
                 let Some(lane) = self.address(story, arrived, None, emit) else { return };
                 self.enter(story, lane, arrived);
@@ -135,6 +162,7 @@ impl Fold {
             }
             Note::RunEnded(ended) => {
                 story.state.ended = Some(ended.clone());
+                story.state.integrating = false;
                 emit(Emitted::Run { at, change: RunChange::Ended(ended) });
             }
             Note::Unknown { .. } => story.state.lost.unknown_notes += 1,
@@ -149,19 +177,26 @@ impl Fold {
         emit: &mut dyn FnMut(Emitted<'_>),
     ) {
         emit(Emitted::Run { at: arrived.at, change: RunChange::Planned(planned) });
+        let reused = |unit| planned.continues.as_ref()?.units.get(unit)?.reused.as_ref();
         for unit in &planned.units {
             let index = self.unit_index(story, &unit.unit);
             story.state.units[index].planned = Some(Arc::new(unit.clone()));
+            let status = if reused(&unit.unit).is_some() { UnitStatus::Reused } else { UnitStatus::Queued };
+            story.state.units[index].status = status;
             emit(Emitted::Unit {
                 at: arrived.at,
                 unit: &unit.unit,
                 attempt: 0,
-                status: UnitStatus::Queued,
+                status,
                 reason: Some(&unit.why).filter(|why| !why.is_empty()).map(String::as_str),
             });
         }
         for skipped in &planned.skipped {
             self.remark(story, arrived, Level::Warning, skipped.why.clone());
+        }
+        if let Some(continues) = &planned.continues {
+            let reused = continues.units.values().filter(|earlier| earlier.reused.is_some()).count();
+            self.remark(story, arrived, Level::Info, taken_over(continues, reused));
         }
         story.state.planned = Some(Arc::new(planned.clone()));
     }
@@ -182,6 +217,7 @@ impl Fold {
         let attempt = fold.attempt(story);
         attempt.asked_model = started.model.as_deref().map(Arc::from);
         attempt.amendment = started.amendment.clone().map(Arc::new);
+        attempt.content = started.content.clone().map(Arc::new);
         attempt.started_at = arrived.at;
         attempt.start_note = Some(arrived.seq);
         attempt.pid = started.pid;
@@ -220,6 +256,7 @@ impl Fold {
         attempt.held.clear();
         attempt.failures = attempt.failures.max(ended.tool_failures);
         attempt.verdict = Some(ended.verdict.clone());
+        attempt.work = Some(Arc::new(ended.work.clone()));
         fold.unit(story).status = status;
         let end = if ended.verdict.outcome == Outcome::Succeeded { RowEnd::Ok } else { RowEnd::Failed };
         fold.note_row(story, arrived.seq, end);
@@ -234,7 +271,7 @@ impl Fold {
         &mut self,
         story: &mut Story,
         arrived: &Arrived<'_>,
-        holding: bool,
+        holding: Holding,
         words: &str,
         emit: &mut dyn FnMut(Emitted<'_>),
     ) {
@@ -266,6 +303,13 @@ impl Fold {
         unit.status = status;
         emit(Emitted::Unit { at: arrived.at, unit: key, attempt, status, reason: None });
     }
+}
+
+/// What a run continues, in one sentence.
+fn taken_over(continues: &Continues, reused: usize) -> String {
+    let how = continues.outcome.as_deref().unwrap_or("broken off");
+    let cost = continues.cost_usd.map_or_else(|| "cost ?".to_owned(), |cost| format!("${cost:.2}"));
+    format!("continues run {} ({how}, {cost}), {reused} of its units are reused", continues.run.short())
 }
 
 fn word(how: crate::tape::note::StopHow) -> &'static str {

@@ -7,15 +7,6 @@ pub(super) fn tokens(usage: Usage) -> Tokens {
     Tokens { input, output, cache_read, cache_write }
 }
 
-pub(super) fn sum(a: Tokens, b: Tokens) -> Tokens {
-    Tokens {
-        input: a.input.saturating_add(b.input),
-        output: a.output.saturating_add(b.output),
-        cache_read: a.cache_read.saturating_add(b.cache_read),
-        cache_write: a.cache_write.saturating_add(b.cache_write),
-    }
-}
-
 pub(super) fn larger(a: Tokens, b: Tokens) -> Tokens {
     Tokens {
         input: a.input.max(b.input),

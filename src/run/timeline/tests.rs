@@ -112,6 +112,7 @@ fn ended(outcome: Outcome) -> Note {
         signal: None,
         stderr_tail: vec![],
         wrote: vec![],
+        work: Default::default(),
         more: serde_json::Map::default(),
     }))
 }
@@ -132,13 +133,13 @@ const INIT: &str = r#"{"type":"system","subtype":"init","session_id":"s","model"
 const RESULT: &str = r#"{"type":"result","subtype":"success","is_error":false,"result":"ok","session_id":"s","total_cost_usd":0.5,"usage":{"input_tokens":7}}"#;
 
 fn a_run() -> Vec<Recorded> {
-    let planned = Note::RunPlanned(RunPlanned {
+    let planned = Note::RunPlanned(Box::new(RunPlanned {
         units: vec![
             PlannedUnit { unit: "a".into(), ..PlannedUnit::default() },
             PlannedUnit { unit: "b".into(), ..PlannedUnit::default() },
         ],
         ..RunPlanned::default()
-    });
+    }));
     let started = Note::AttemptStarted(Box::new(AttemptStarted { step_budget: 40, ..AttemptStarted::default() }));
     vec![
         note(None, &planned),
@@ -406,7 +407,12 @@ proptest! {
 }
 
 fn held(id: &str) -> Note {
-    Note::CallHeld { tool: "wiki_write".into(), tool_use_id: Some(id.into()), input: serde_json::json!({"key": "a"}) }
+    Note::CallHeld {
+        tool: "wiki_write".into(),
+        tool_use_id: Some(id.into()),
+        input: serde_json::json!({"key": "a"}),
+        reached: None,
+    }
 }
 
 fn decided(id: &str, decision: CallDecision) -> Note {
@@ -441,7 +447,7 @@ fn a_unit_is_held_while_a_call_waits() {
         timeline.seek(entries).unwrap();
         let [a, _] = &timeline.story().state.units[..] else { panic!("two units") };
         let waits: Vec<_> = a.latest().iter().flat_map(|attempt| &attempt.held).map(|call| &*call.tool).collect();
-        seen.push(format!("{} {} {}", a.status.word(), waits.len(), a.holding));
+        seen.push(format!("{} {} {}", a.status.word(), waits.len(), a.is_held()));
     }
     let expected = [
         "queued 0 true",
@@ -480,6 +486,23 @@ fn a_hold_is_told() {
     let story = timeline.story();
     let ends: Vec<_> = story.rows(lane).iter().filter(|row| row.kind == RowKind::Note).map(|row| row.end(99)).collect();
     assert_eq!(ends.iter().filter(|end| **end == RowEnd::Denied).count(), 1, "a denial can be found");
+}
+
+#[test]
+fn a_moment_before_something_is_found_without_folding() {
+    let mut timeline = timeline(a_run(), 1, false);
+    timeline.seek(u64::MAX).unwrap();
+    let attempts = |state: &RunState| state.units.iter().map(|unit| unit.attempts.len()).sum::<usize>();
+    let all = attempts(&timeline.story().state);
+    assert!(all > 1);
+    for least in (1..=all).rev() {
+        timeline.fall_back(|state| attempts(state) < least).unwrap();
+        assert!(attempts(&timeline.story().state) < least);
+        timeline.seek(timeline.story().state.entries + 1).unwrap();
+        assert_eq!(attempts(&timeline.story().state), least, "the last moment before it");
+    }
+    timeline.fall_back(|_| false).unwrap();
+    assert_eq!(timeline.story().state.entries, 0);
 }
 
 #[test]

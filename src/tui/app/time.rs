@@ -3,11 +3,10 @@
 
 use super::{App, Dirty, Millis, Msg, Pace, Player, Progress, Step};
 use crate::{
-    run::{Mark, Moment, timeline::Advance},
+    run::{Mark, Moment, state::RunState, timeline::Advance},
     tape::Seq,
     tui::{
         breakpoint::{Condition, Goal, Hit, Watch, turns},
-        seek,
         view::clock,
     },
 };
@@ -56,8 +55,8 @@ impl App {
                 self.start_walk(watch);
             }
             Step::Turn { unit, forward: false } => {
-                let moved = seek::turn_back(&mut self.timeline, unit);
-                self.moved(moved);
+                let turns = self.timeline.story().state.units.get(unit).map_or(0, turns);
+                self.turn_back(unit, turns, entries);
             }
             Step::Action { unit, forward: true } => {
                 let watch = self.watch(Goal::Row(unit));
@@ -77,6 +76,21 @@ impl App {
                 self.progress = Progress::More;
             }
         }
+    }
+
+    /// To where a turn of a unit began, by its number: from the last moment that is kept before it, forward. If that is
+    /// `here`, to where the turn before it began.
+    fn turn_back(&mut self, unit: usize, turn: u64, here: u64) {
+        if turn == 0 {
+            return self.go(Moment::Entries(0));
+        }
+        let is_early = |state: &RunState| state.units.get(unit).map_or(0, turns) < turn;
+        if let Err(error) = self.timeline.fall_back(is_early) {
+            return self.moved(Err(error.to_string()));
+        }
+        // Breakpoints are for going on, and this goes back.
+        let watch = Watch::new(Goal::TurnBack { unit, turn, here }, &[], self.timeline.story());
+        self.start_walk(watch);
     }
 
     /// To the row of the unit before the last one.
@@ -171,6 +185,7 @@ impl App {
                 Goal::Moment(Moment::Time(at)) => format!("to {}", clock(*at)),
                 Goal::Moment(Moment::Entries(entries)) => format!("to entry {entries}"),
                 Goal::Nothing | Goal::Row(_) | Goal::Turn(..) => "on".to_owned(),
+                Goal::TurnBack { .. } => "back".to_owned(),
             });
         }
     }
@@ -190,7 +205,13 @@ impl App {
                 self.facts();
                 self.limiter.mark(Dirty::Soon);
             }
-            (Ok(_), Some(hit)) => self.stop(hit),
+            (Ok(_), Some(hit)) => match *watch.goal() {
+                Goal::TurnBack { unit, turn, here } if self.timeline.story().state.entries >= here => {
+                    self.end_walk();
+                    self.turn_back(unit, turn - 1, here);
+                }
+                _ => self.stop(hit),
+            },
             (Ok(advance), None) => {
                 self.end_walk();
                 self.moved(Ok(()));
@@ -215,7 +236,7 @@ impl App {
             Goal::Row(_) => format!("no further action {end}"),
             Goal::Moment(_) if self.model.live => "that moment has not come yet".to_owned(),
             Goal::Moment(_) => format!("this is the end: {}", clock(self.model.extent.last)),
-            Goal::Nothing | Goal::Turn(..) => return,
+            Goal::Nothing | Goal::Turn(..) | Goal::TurnBack { .. } => return,
         };
         self.model.say(text);
     }

@@ -9,7 +9,10 @@ use crate::{
         Note,
         note::{Amendment, CallDecision, Level, Outcome, StopHow, StopReason},
     },
-    tui::text::{one_row, size},
+    tui::{
+        text::{one_row, size},
+        view::dollars,
+    },
 };
 
 /// A call.
@@ -73,7 +76,7 @@ pub(super) fn line(body: &Body<'_>, json: &[u8], most: usize) -> String {
         }
         Body::Result(result) => {
             let word = result.subtype.as_deref().unwrap_or(if result.failed() { "failed" } else { "completed" });
-            let cost = result.total_cost_usd.map(|cost| format!(" · ${cost:.2}")).unwrap_or_default();
+            let cost = result.total_cost_usd.map(|cost| format!(" · {}", dollars(Some(cost)))).unwrap_or_default();
             let error = result.error.as_deref().or_else(|| result.errors.first().map(AsRef::as_ref));
             let text =
                 error.map(label::error).or(result.result.as_deref()).map(|text| format!(" · {}", one_row(text, most)));
@@ -170,6 +173,10 @@ fn amended(amendment: Option<&Amendment>) -> String {
     amendment.map(|amendment| format!(" · {}", one_row(&amendment.to_string(), 300))).unwrap_or_default()
 }
 
+fn short(commit: &str) -> &str {
+    commit.get(..8).unwrap_or(commit)
+}
+
 /// A note of ours.
 pub(super) fn note(note: &Note) -> String {
     match note {
@@ -204,7 +211,12 @@ pub(super) fn note(note: &Note) -> String {
         .to_owned(),
         Note::HoldRequested => "hold asked for: from here on, tool calls wait for you".to_owned(),
         Note::HoldReleased => "let go: tool calls pass again".to_owned(),
-        Note::CallHeld { tool, input, .. } => format!("held: {tool} {}", one_row(&input.to_string(), 300)),
+        Note::RunUntil { condition } => format!("runs until {}", one_row(condition, 300)),
+        Note::CallHeld { tool, input, reached, .. } => {
+            let reached =
+                reached.as_ref().map(|condition| format!(" at {}", one_row(condition, 80))).unwrap_or_default();
+            format!("held{reached}: {tool} {}", one_row(&input.to_string(), 300))
+        }
         Note::CallDecided { decision, input, reason, .. } => match decision {
             CallDecision::Allowed => "allowed once".to_owned(),
             CallDecision::Edited => {
@@ -216,9 +228,27 @@ pub(super) fn note(note: &Note) -> String {
             CallDecision::Withdrawn => "nobody waits for the call any more".to_owned(),
         },
         Note::LimitPaused { limit, .. } => format!("paused for a limit: {limit}"),
+        Note::Throttled { slots: Some(slots), limit } => format!("{slots} at a time, because of {limit}"),
+        Note::Throttled { slots: None, limit } => format!("full speed again: {limit} is well"),
         Note::LimitLifted => "limit lifted".to_owned(),
         Note::ConcurrencyChanged { slots } => format!("{slots} units at once from here"),
         Note::Published { paths } => format!("published {}", paths.join(", ")),
+        Note::PatchWritten(written) => match &written.path {
+            Some(path) => format!("patch written: {path} ({})", written.paths.join(", ")),
+            None => "no patch: it changed nothing".to_owned(),
+        },
+        Note::Integrating(integrating) => {
+            format!("integrating {} on {}", counted(integrating.units.len(), "unit"), short(&integrating.onto))
+        }
+        Note::PatchIntegrated(integrated) => match &integrated.verdict {
+            Some(verdict) => format!("{}: {}", integrated.result.word(), verdict.reason),
+            None => integrated.result.word().to_owned(),
+        },
+        Note::Saved(saved) => match saved.short() {
+            Some(commit) => format!("saved as commit {commit}: {}", saved.subject),
+            None => "nothing to save".to_owned(),
+        },
+        Note::SaveFailed(failed) => format!("not saved: {}", failed.reason),
         Note::ToolFailed { tool, message, .. } => format!("{tool} failed: {}", one_row(message, 300)),
         Note::Said { level, text } => match level {
             Level::Debug | Level::Info => text.clone(),

@@ -20,7 +20,7 @@ pub(super) struct Ahead {
 /// What a judgement goes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
-    statuses: [usize; 9],
+    statuses: [usize; Totals::ORDER.len()],
     attempts: usize,
     slots: u32,
     pause: bool,

@@ -205,7 +205,7 @@ fn area(content: &str) -> TextArea<'static> {
 mod tests {
     use super::*;
     use crate::{
-        run::state::{Attempt, UnitStatus},
+        run::state::{Attempt, Holding, UnitStatus},
         tape::note::RunPlanned,
         tui::key,
     };
@@ -219,7 +219,7 @@ mod tests {
             status: UnitStatus::Failed,
             attempts: vec![last],
             retry_at: None,
-            holding: false,
+            holding: Holding::No,
         };
         Amending::new(&unit, &state)
     }

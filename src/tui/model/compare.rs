@@ -126,7 +126,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::run::state::{RunState, UnitStatus};
+    use crate::run::state::{Holding, RunState, UnitStatus};
 
     fn story(attempts: usize) -> Story {
         let unit = Unit {
@@ -135,7 +135,7 @@ mod tests {
             status: UnitStatus::Failed,
             attempts: vec![Attempt::default(); attempts],
             retry_at: None,
-            holding: false,
+            holding: Holding::No,
         };
         Story::new(RunState { units: vec![unit], ..RunState::default() }, Vec::new(), Vec::new())
     }

@@ -312,7 +312,7 @@ mod tests {
             status,
             attempts,
             retry_at: None,
-            holding: false,
+            holding: Default::default(),
         }
     }
 

@@ -137,6 +137,7 @@ mod tests {
             tool: "wiki_write".into(),
             tool_use_id: None,
             input: input.to_string().into(),
+            reached: None,
         };
         Editor::new(CallId { unit: "u".into(), call: None }, &held)
     }

@@ -81,7 +81,9 @@ impl Filter {
             Self::Failed => is_failure(status),
             Self::Running => matches!(status, UnitStatus::Running | UnitStatus::Held | UnitStatus::Waiting),
             Self::Queued => status == UnitStatus::Queued,
-            Self::Done => matches!(status, UnitStatus::Succeeded | UnitStatus::Budget | UnitStatus::Stopped),
+            Self::Done => {
+                matches!(status, UnitStatus::Succeeded | UnitStatus::Budget | UnitStatus::Stopped | UnitStatus::Reused)
+            }
         }
     }
 }
@@ -162,7 +164,7 @@ pub struct Group {
     /// Units under it.
     pub units: usize,
     /// Units by status, in the order of [`Totals::ORDER`].
-    pub statuses: [usize; 9],
+    pub statuses: [usize; Totals::ORDER.len()],
     /// What they cost so far, as far as they said.
     pub cost: Option<f64>,
 }
@@ -217,7 +219,7 @@ impl Listing {
                 let unit = &state.units[entry.unit];
                 if row == 0 || entries[row - 1].group != entry.group {
                     let name = names.get(entry.unit).map_or("", |(_, name)| *name).to_owned();
-                    self.groups.push(Group { name, row, units: 0, statuses: [0; 9], cost: None });
+                    self.groups.push(Group { name, row, units: 0, statuses: [0; Totals::ORDER.len()], cost: None });
                 }
                 if let Some(group) = self.groups.last_mut() {
                     group.count(unit, state);
@@ -347,7 +349,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        run::state::Attempt,
+        run::state::{Attempt, Holding},
         tape::{Millis, note::PlannedUnit},
     };
 
@@ -356,7 +358,7 @@ mod tests {
         let attempt = Attempt { cost_usd: cost, ended_at: Some(Millis(5)), ..Attempt::default() };
         let attempts = if status == UnitStatus::Queued { Vec::new() } else { vec![attempt] };
         let planned = Some(Arc::new(planned));
-        Unit { key: key.into(), planned, status, attempts, retry_at: None, holding: false }
+        Unit { key: key.into(), planned, status, attempts, retry_at: None, holding: Holding::No }
     }
 
     fn state() -> RunState {

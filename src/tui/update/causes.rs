@@ -46,8 +46,8 @@ pub(super) fn retry(model: &mut Model, story: &Story) {
     let Some(failures) = view.failures() else { return };
     let units: Vec<UnitKey> =
         failures.units.iter().filter_map(|unit| story.state.units.get(*unit)).map(|unit| unit.key.clone()).collect();
-    if !model.live {
-        model.say(orders::RECORDED);
+    if !model.takes_orders() {
+        model.say(orders::closed(model));
         return;
     }
     let mut details = vec![crate::tui::text::one_row(&failures.example, 200)];

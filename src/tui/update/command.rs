@@ -2,7 +2,11 @@
 
 use jiff::{SignedDuration, civil, tz::TimeZone};
 
-use super::{act, scopes, time};
+use super::{
+    hold,
+    keys::{act, scopes},
+    time,
+};
 use crate::{
     run::{Moment, state::Story},
     tape::Millis,
@@ -45,7 +49,7 @@ fn carry_out(model: &mut Model, story: &Story, request: Request) -> Result<Vec<E
             time::moved(model, Effect::Go(moment))
         }
         Request::Speed(speed) => time::set_speed(model, speed.map_or(Pace::Full, Pace::Scaled)),
-        Request::Until(condition) => until(model, condition)?,
+        Request::Until(condition) => until(model, story, condition)?,
         Request::Break(condition) => {
             add(model, condition)?;
             Vec::new()
@@ -63,13 +67,22 @@ fn carry_out(model: &mut Model, story: &Story, request: Request) -> Result<Vec<E
     })
 }
 
-fn until(model: &mut Model, condition: Condition) -> Result<Vec<Effect>, String> {
-    if model.live && model.pace == Pace::Follow {
-        return Err(format!(
-            "this is the present, so there is nothing to run through until {condition}; step back first"
-        ));
+/// Of a record, time goes on until then; of a run that goes on, the selected unit does.
+fn until(model: &mut Model, story: &Story, condition: Condition) -> Result<Vec<Effect>, String> {
+    if !model.live || model.pace != Pace::Follow {
+        return Ok(time::moved(model, Effect::Until(condition)));
     }
-    Ok(time::moved(model, Effect::Until(condition)))
+    let silent = matches!(condition, Condition::Silence(_));
+    match hold::subject(model, story) {
+        Some(unit) if silent => Err(format!(
+            "{} can be held at a call, which no silence is; write failure, tool NAME, path GLOB or cost $0.50",
+            unit.key
+        )),
+        Some(_) => Ok(hold::run_until(model, story, condition)),
+        None => {
+            Err(format!("this is LIVE and no unit is selected that runs until {condition}; select one, or step back"))
+        }
+    }
 }
 
 fn add(model: &mut Model, condition: Condition) -> Result<(), String> {

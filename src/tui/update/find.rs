@@ -4,10 +4,12 @@
 
 use super::{
     super::{
+        action::Action,
         effect::{Effect, Find, Over},
-        model::{Model, Pane, View, is_failure},
+        model::{Model, Pane, Subject, View, is_failure},
     },
-    choose, is_bad,
+    is_bad,
+    moves::choose,
 };
 use crate::run::state::{LaneId, Story};
 
@@ -24,7 +26,7 @@ pub(super) fn accept(model: &mut Model, story: &Story, typed: String) -> Vec<Eff
 /// The next or the previous match.
 pub(super) fn again(model: &mut Model, story: &Story, forward: bool) -> Vec<Effect> {
     if model.search.is_none() {
-        let key = model.keymap.first(super::Action::Search).unwrap_or_default();
+        let key = model.keymap.first(Action::Search).unwrap_or_default();
         model.say(format!("nothing searched yet; {key} searches"));
         return Vec::new();
     }
@@ -65,7 +67,7 @@ fn go(model: &mut Model, story: &Story, forward: bool, here: bool) -> Vec<Effect
             (Over::Entries(lane), before(view.list.selected, story.entries(lane).len()))
         }
         Some(View::Compare(_)) => {
-            let key = model.keymap.first(super::Action::Open).unwrap_or_default();
+            let key = model.keymap.first(Action::Open).unwrap_or_default();
             model.say(format!("{key} opens a call; what is in it can be searched there"));
             return Vec::new();
         }
@@ -164,15 +166,15 @@ pub(super) fn failure(model: &mut Model, story: &Story, forward: bool) {
         Some(View::Entry(view)) => {
             let (lane, subject) = (view.lane, view.subject);
             let hit = match subject {
-                super::Subject::Row(row) => {
+                Subject::Row(row) => {
                     let rows = story.rows(lane);
                     nearest(rows.len(), row, forward, |row| is_bad(rows[row].end(entries)))
                 }
-                super::Subject::Entry(row) => bad_entry(story, lane, row, forward),
+                Subject::Entry(row) => bad_entry(story, lane, row, forward),
             };
             if let (Some(hit), Some(View::Entry(view))) = (hit, model.views.last_mut()) {
                 let at = match subject {
-                    super::Subject::Row(at) | super::Subject::Entry(at) => at,
+                    Subject::Row(at) | Subject::Entry(at) => at,
                 };
                 view.turn(story, isize::try_from(hit).unwrap_or_default() - isize::try_from(at).unwrap_or_default());
                 return;

@@ -8,6 +8,7 @@ use super::orders;
 use crate::{
     run::state::{HeldCall, Story, Unit},
     tui::{
+        breakpoint::Condition,
         effect::{Command, Effect},
         model::{CallId, Editor, Model, Pace, Purpose, Typing, View},
     },
@@ -42,6 +43,30 @@ pub(super) fn let_go(model: &mut Model, story: &Story) -> Vec<Effect> {
     model.deck.auto = false;
     model.say(format!("{unit} is let go"));
     vec![Effect::Command(Command::LetGo { unit })]
+}
+
+/// Lets a held unit run to the next failure, or to a breakpoint.
+pub(super) fn run_on(model: &mut Model, story: &Story) -> Vec<Effect> {
+    run_until(model, story, Condition::Failure)
+}
+
+/// Lets a unit run until a call of it meets `condition` or a breakpoint; that one waits.
+pub(super) fn run_until(model: &mut Model, story: &Story, condition: Condition) -> Vec<Effect> {
+    let Some(unit) = subject(model, story) else { return Vec::new() };
+    let (unit, call) = (unit.key.clone(), unit.held().and_then(|call| call.tool_use_id.clone()));
+    model.deck.auto = false;
+    // A silence ends with whatever comes next, which need not be a call.
+    let stops = |condition: &Condition| !matches!(condition, Condition::Silence(_));
+    let on = model.breakpoints.iter().filter(|breakpoint| breakpoint.on).map(|breakpoint| &breakpoint.condition);
+    let mut conditions = vec![condition];
+    for condition in on.filter(|condition| stops(condition)) {
+        if !conditions.contains(condition) {
+            conditions.push(condition.clone());
+        }
+    }
+    let words: Vec<_> = conditions.iter().map(ToString::to_string).collect();
+    model.say(format!("{unit} runs until {}", words.join(", ")));
+    vec![Effect::Command(Command::RunUntil { unit, call, conditions })]
 }
 
 pub(super) fn allow(model: &mut Model, story: &Story) -> Vec<Effect> {

@@ -2,7 +2,10 @@
 
 use ratatui::layout::{Position, Rect};
 
-use super::{choose, step, time};
+use super::{
+    moves::{choose, step},
+    time,
+};
 use crate::{
     run::state::Story,
     tui::{
@@ -36,7 +39,10 @@ pub(super) fn click(model: &mut Model, story: &Story, x: u16, y: u16) -> Vec<Eff
             }
         }
         Some(View::Log(list)) => {
-            if let Some(row) = clicked(layout::inner(plan.body)) {
+            let mut rows = layout::inner(plan.body);
+            let above = crate::tui::view::log::head(model.broken.as_deref(), rows);
+            (rows.y, rows.height) = (rows.y + above, rows.height - above);
+            if let Some(row) = clicked(rows) {
                 list.select(list.offset + row, story.remarks().len());
             }
         }

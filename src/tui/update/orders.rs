@@ -28,7 +28,13 @@ pub(super) fn target<'a>(model: &Model, story: &'a Story) -> Option<&'a Unit> {
     }
 }
 
-pub(super) const RECORDED: &str = "this is a record, so nothing runs; `ingestdeck run --only UNIT` runs a unit again";
+const RECORDED: &str = "this is a record, so nothing runs; `ingestdeck run --only UNIT` runs a unit again";
+const WATCHED: &str = "another process runs this and takes no orders from here; give them there";
+
+/// Why a run takes no orders from here.
+pub(super) fn closed(model: &Model) -> &'static str {
+    if model.watching { WATCHED } else { RECORDED }
+}
 
 /// Orders are for the present. True, and said so, if `action` is one and another moment is shown.
 pub(super) fn is_too_late(model: &mut Model, action: Action) -> bool {
@@ -58,7 +64,7 @@ pub(super) fn retry(model: &mut Model, story: &Story) -> Vec<Effect> {
 /// Why there can be no new attempt at a unit now.
 pub(super) fn refusal(model: &Model, unit: &Unit) -> Option<String> {
     match unit.status {
-        _ if !model.live => Some(RECORDED.to_owned()),
+        _ if !model.takes_orders() => Some(closed(model).to_owned()),
         UnitStatus::Running | UnitStatus::Held => {
             Some(format!("{} is {}; stop it first", unit.key, unit.status.word()))
         }
@@ -68,15 +74,16 @@ pub(super) fn refusal(model: &Model, unit: &Unit) -> Option<String> {
         | UnitStatus::Budget
         | UnitStatus::Failed
         | UnitStatus::Stopped
-        | UnitStatus::Interrupted => None,
+        | UnitStatus::Interrupted
+        | UnitStatus::Reused => None,
     }
 }
 
 pub(super) fn retry_failed(model: &mut Model, story: &Story) -> Vec<Effect> {
     let failed = story.state.units.iter().enumerate().filter(|(_, unit)| is_failure(unit.status));
     let (places, units): (Vec<usize>, Vec<UnitKey>) = failed.map(|(place, unit)| (place, unit.key.clone())).unzip();
-    if !model.live {
-        model.say(RECORDED);
+    if !model.takes_orders() {
+        model.say(closed(model));
     } else if units.is_empty() {
         model.say("no unit has failed");
     } else {
@@ -95,7 +102,9 @@ pub(super) fn retry_failed(model: &mut Model, story: &Story) -> Vec<Effect> {
 /// Another number of units at once. The run decides; the note that comes back shows in the header.
 pub(super) fn slots(model: &mut Model, story: &Story, by: i32) -> Vec<Effect> {
     let now = story.state.planned.as_ref().map(|plan| plan.concurrency);
-    if !model.live {
+    if model.watching {
+        model.say(WATCHED);
+    } else if !model.live {
         model.say("this is a record: what it ran at once is what it ran");
     } else if by > 0 && now.is_some_and(|now| now >= *SLOTS.end()) {
         model.say(format!("{} units at once is the most", SLOTS.end()));
@@ -111,7 +120,9 @@ pub(super) fn stop(model: &mut Model, story: &Story) -> Vec<Effect> {
     model.deck.auto = false;
     let Some(unit) = target(model, story) else { return Vec::new() };
     let key = unit.key.clone();
-    if !model.live {
+    if model.watching {
+        model.say(WATCHED);
+    } else if !model.live {
         model.say("this is a record: there is nothing to stop");
     } else if unit.status.is_over() {
         model.say(format!("{key} is over: {}", unit.status.word()));
@@ -140,7 +151,7 @@ pub(super) fn listed(units: &[UnitKey]) -> Vec<String> {
 
 pub(super) fn quit(model: &mut Model) -> Vec<Effect> {
     let active = model.extent.present.active();
-    if !model.live || active == 0 {
+    if !model.takes_orders() || active == 0 {
         return vec![Effect::Quit];
     }
     model.question = Some(Question {
@@ -153,7 +164,7 @@ pub(super) fn quit(model: &mut Model) -> Vec<Effect> {
 
 pub(super) fn interrupt(model: &mut Model) -> Vec<Effect> {
     let (active, queued) = (model.extent.present.active(), model.extent.present.count(UnitStatus::Queued));
-    if !model.live || active + queued == 0 {
+    if !model.takes_orders() || active + queued == 0 {
         return vec![Effect::Quit];
     }
     model.question = None;

@@ -92,6 +92,7 @@ fn position(scene: &Scene<'_>) -> Vec<Piece> {
     if model.looks_back() {
         let behind = clock(extent.now.since(model.time));
         pieces.push((0, Role::Paused, format!("-{behind} behind live")));
+        pieces.extend(ahead(scene));
     }
     let known = extent.known.max(state.entries);
     let more = if scene.source.at_end { "" } else { "+" };
@@ -112,6 +113,24 @@ fn position(scene: &Scene<'_>) -> Vec<Piece> {
     pieces
 }
 
+/// What is otherwise at LIVE than at the moment that is shown.
+fn ahead(scene: &Scene<'_>) -> Option<Piece> {
+    let (shown, live) = (&scene.model.totals, &scene.model.extent.present);
+    let told = [UnitStatus::Held, UnitStatus::Failed, UnitStatus::Stopped, UnitStatus::Budget, UnitStatus::Succeeded];
+    let more = told.into_iter().filter_map(|status| {
+        let count = live.count(status).saturating_sub(shown.count(status));
+        (count > 0).then(|| format!("{} {count} {}", scene.theme.glyphs.status(status), status.word()))
+    });
+    let more: Vec<_> = more.collect();
+    let new = |status| live.count(status) > shown.count(status);
+    let role = match () {
+        () if new(UnitStatus::Failed) => Role::Failed,
+        () if new(UnitStatus::Held) => Role::Paused,
+        () => Role::Text,
+    };
+    (!more.is_empty()).then(|| (1, role, format!("LIVE: {}", more.join(", "))))
+}
+
 /// How time passes.
 fn pace(scene: &Scene<'_>) -> Piece {
     let (model, glyphs) = (scene.model, scene.theme.glyphs);
@@ -120,12 +139,12 @@ fn pace(scene: &Scene<'_>) -> Piece {
     }
     match model.pace {
         Pace::Follow if model.live => (0, Role::Live, format!("{} LIVE", glyphs.live)),
-        Pace::Follow if scene.source.cut.is_some() => {
+        Pace::Follow if model.broken.is_some() => {
             (0, Role::Failed, format!("{} BROKEN", glyphs.status(UnitStatus::Failed)))
         }
         Pace::Follow => (0, Role::Live, "REPLAY".to_owned()),
         Pace::Scaled(speed) => (0, Role::Live, format!("{} ×{speed}", glyphs.playing)),
-        Pace::Full => (0, Role::Live, format!("{} ×max", glyphs.playing)),
+        Pace::Full => (0, Role::Live, format!("{} as fast as possible", glyphs.playing)),
         Pace::Hold => (0, Role::Paused, format!("{} PAUSED", glyphs.paused)),
     }
 }

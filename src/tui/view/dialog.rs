@@ -15,6 +15,9 @@ use crate::tui::{
     theme::Role,
 };
 
+/// Lines of a message, at most.
+const MOST_LINES: u16 = 4;
+
 /// Paints a question.
 pub fn question(scene: &Scene<'_>, question: &Question, body: Rect, buf: &mut Buffer) {
     let keymap = &scene.model.keymap;
@@ -66,6 +69,26 @@ pub fn editor(scene: &Scene<'_>, editor: &Editor, body: Rect, buf: &mut Buffer) 
     }
 }
 
+/// A message of several lines, at the bottom of the body.
+fn tall(scene: &Scene<'_>, message: &str, body: Rect, buf: &mut Buffer) {
+    let width = body.width.saturating_sub(2);
+    let mut lines = text::wrap(message, usize::from(width.saturating_sub(2)).max(1));
+    let most = usize::from((body.height / 2).clamp(1, MOST_LINES));
+    if lines.len() > most {
+        lines.truncate(most);
+        lines.last_mut().into_iter().for_each(|line| line.push_str(scene.theme.glyphs.cut));
+    }
+    let rows = u16::try_from(lines.len()).unwrap_or(MOST_LINES).min(body.height);
+    let area = Rect { x: body.x + 1, y: body.bottom().saturating_sub(rows), width, height: rows };
+    Clear.render(area, buf);
+    for (y, line) in (area.y..area.bottom()).zip(&lines) {
+        let mut pen = Pen::row(scene, buf, Rect { y, height: 1, ..area });
+        pen.put(Role::Badge, " ");
+        pen.cell(Role::Badge, line, usize::from(width.saturating_sub(2)));
+        pen.put(Role::Badge, " ");
+    }
+}
+
 /// Paints the newest messages: in the line of hints if that is free, then over the border above it. Rows of data are
 /// never covered, however many messages there are.
 pub fn toasts(scene: &Scene<'_>, body: Rect, footer: Option<Rect>, buf: &mut Buffer) {
@@ -73,9 +96,16 @@ pub fn toasts(scene: &Scene<'_>, body: Rect, footer: Option<Rect>, buf: &mut Buf
     let mut places: Vec<_> = footer.into_iter().chain([border]).filter(|place| place.height > 0).collect();
     let texts = scene.model.toasts.iter().rev().map(|toast| text::one_row(&toast.text, 400));
     for (index, text) in texts.take(2).enumerate() {
-        // What is too long for the line of hints gets the wider place.
-        if index == 0 && places.first().is_some_and(|place| text::width(&text) + 4 > usize::from(place.width)) {
+        let fits = |place: &Rect| text::width(&text) + 4 <= usize::from(place.width);
+        // What is too long for the line of hints gets the wider place, and if that is not enough, several lines.
+        if index == 0 && places.first().is_some_and(|place| !fits(place)) {
             places.reverse();
+            if places.first().is_some_and(|place| !fits(place)) {
+                tall(scene, &text, body, buf);
+                places.remove(0);
+                places.insert(0, Rect::ZERO);
+                continue;
+            }
         }
         let Some(place) = places.get(index).copied() else { break };
         let most = place.width.saturating_sub(2);

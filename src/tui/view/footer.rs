@@ -78,8 +78,8 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
     let mut actions = match model.views.last() {
         Some(View::Help(_)) => vec![Action::Back],
         Some(View::Grid) => {
-            let order = if failed && model.live { Action::Retry } else { Action::Stop };
-            let order = (model.live && (failed || !over)).then_some(order);
+            let order = if failed { Action::Retry } else { Action::Stop };
+            let order = (model.takes_orders() && (failed || !over)).then_some(order);
             let rest = [Action::NextPane, Action::Zoom, Action::NextFailure];
             [Action::Back, Action::Open].into_iter().chain(order).chain(rest).collect()
         }
@@ -104,6 +104,7 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
         }
         Some(View::Entry(_)) => vec![Action::Back, Action::Right, Action::Search, Action::Copy, Action::NextFailure],
         None if !model.live => vec![Action::Open, Action::Inspect, Action::Play, Action::StepForward, Action::NextPane],
+        None if model.watching => vec![Action::Open, Action::Inspect, Action::NextPane, Action::NextFailure],
         None if failed => vec![
             Action::Retry,
             Action::RetryWith,
@@ -131,11 +132,11 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
     if let Some(unit) = hold::subject(model, scene.story) {
         let mut own = Vec::new();
         if hold::waiting(model, scene.story).is_some() {
-            own.extend([Action::AllowOnce, Action::EditCall, Action::DenyCall]);
+            own.extend([Action::AllowOnce, Action::EditCall, Action::DenyCall, Action::RunOn]);
         }
-        own.push(if unit.holding { Action::LetGo } else { Action::Hold });
+        own.push(if unit.is_held() { Action::LetGo } else { Action::Hold });
         // Whoever has to decide needs nothing else first.
-        let at = if unit.holding { 0 } else { 1.min(actions.len()) };
+        let at = if unit.is_held() { 0 } else { 1.min(actions.len()) };
         actions.splice(at..at, own);
     }
     actions.extend([Action::Help, Action::Quit]);
@@ -164,18 +165,20 @@ fn position(scene: &Scene<'_>) -> Vec<(Role, String)> {
     let (model, story, source) = (scene.model, scene.story, scene.source);
     let glyphs = scene.theme.glyphs;
     let mut pieces = match model.pace {
-        Pace::Follow if source.cut.is_some() => {
+        Pace::Follow if model.broken.is_some() => {
             return vec![(Role::Failed, format!("{} BROKEN ", glyphs.status(UnitStatus::Failed)))];
         }
         _ if model.extent.going.is_some() => vec![(Role::Live, format!("{} going on ", glyphs.playing))],
         Pace::Follow if model.live && story.state.ended.is_some() => {
-            vec![(Role::Live, format!("{} ENDED ", glyphs.live))]
+            let of_others = if model.watching { ", read only" } else { "" };
+            vec![(Role::Live, format!("{} ENDED{of_others} ", glyphs.live))]
         }
         Pace::Full => vec![(Role::Live, format!("{} ×max ", glyphs.playing))],
         Pace::Hold if model.live => {
             let behind = clock(model.extent.now.since(model.time));
             vec![(Role::Paused, format!("{} -{behind} behind live ", glyphs.paused))]
         }
+        Pace::Follow if model.watching => vec![(Role::Live, format!("{} LIVE, read only ", glyphs.live))],
         Pace::Follow if model.live => vec![(Role::Live, format!("{} LIVE ", glyphs.live))],
         Pace::Follow => vec![(Role::Live, "REPLAY ".to_owned())],
         Pace::Scaled(speed) => vec![(Role::Live, format!("{} ×{speed} ", glyphs.playing))],

@@ -4,7 +4,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{Pen, Scene, causes::brief, clock, count, dollars};
 use crate::{
-    run::state::{Limit, RunState, UnitStatus},
+    run::state::{Holding, Limit, RunState, UnitStatus},
     tape::Millis,
     tui::{
         model::Totals,
@@ -12,6 +12,9 @@ use crate::{
         theme::{Role, status_role},
     },
 };
+
+/// Columns below which names of units have no room beside what they do.
+const NARROW: u16 = 60;
 
 /// A fact of the header: pieces that stay together, and how soon they go when room is short (0 last).
 struct Fact {
@@ -102,6 +105,9 @@ fn identity(scene: &Scene<'_>) -> Vec<Fact> {
     };
     facts.push(Fact::name(Role::Strong, name));
     facts.push(Fact::new(4, Role::Dim, detail));
+    if let Some(before) = state.planned.as_ref().and_then(|plan| plan.continues.as_ref()) {
+        facts.push(Fact::new(5, Role::Dim, format!("continues {}", before.run.short())));
+    }
     facts.push(state_word(scene));
     if scene.model.looks_back() {
         let behind = clock(scene.model.extent.now.since(scene.model.time));
@@ -110,7 +116,7 @@ fn identity(scene: &Scene<'_>) -> Vec<Fact> {
     if let Some(fact) = limit_pause(state, scene.model.time) {
         facts.push(fact);
     }
-    if let Some(why) = &source.cut {
+    if let Some(why) = &scene.model.broken {
         facts.push(Fact::new(0, Role::Failed, cut(why, 60)));
     }
     if let Some(why) = &source.broken {
@@ -146,7 +152,7 @@ fn state_word(scene: &Scene<'_>) -> Fact {
     let (state, totals) = (&scene.story.state, &scene.model.totals);
     let glyphs = scene.theme.glyphs;
     let (role, glyph, word) = match &state.ended {
-        _ if scene.source.cut.is_some() => (Role::Failed, glyphs.status(UnitStatus::Failed), "broken"),
+        _ if scene.model.broken.is_some() => (Role::Failed, glyphs.status(UnitStatus::Failed), "broken"),
         Some(end) if end.outcome == "done" && end.failed == 0 => {
             (Role::Succeeded, glyphs.status(UnitStatus::Succeeded), "done")
         }
@@ -192,6 +198,20 @@ fn limit_pause(state: &RunState, now: Millis) -> Option<Fact> {
     Some(Fact::new(0, Role::Paused, format!("PAUSED for {}{until}", cut(&paused.limit, 40))))
 }
 
+/// What runs until a call that a person waits for.
+fn runs_until(scene: &Scene<'_>) -> Option<Fact> {
+    let totals = &scene.model.totals;
+    let unit = scene.story.state.units.get(totals.first_until?)?;
+    let Holding::Until(condition) = &unit.holding else { return None };
+    let glyph = scene.theme.glyphs.breakpoint;
+    let text = match totals.until {
+        1 if scene.model.size.0 < NARROW => format!("{glyph} {}", cut(condition, 40)),
+        1 => format!("{glyph} until {} {} {}", cut(condition, 40), scene.theme.glyphs.dot, cut(&unit.key, 24)),
+        several => format!("{glyph} {several} run until a call"),
+    };
+    Some(Fact { least: Some(12), ..Fact::new(1, Role::Paused, text) })
+}
+
 /// Time until a usage window begins anew.
 fn resets_in(scene: &Scene<'_>, limit: &Limit) -> Option<Millis> {
     let now = scene.model.time.after(scene.source.origin.started_at?)?;
@@ -205,7 +225,15 @@ fn numbers(scene: &Scene<'_>) -> Vec<Fact> {
     let mut facts =
         vec![Fact::new(3, Role::Text, if units == 1 { "1 unit".to_owned() } else { format!("{units} units") })];
     if let Some(plan) = state.planned.as_ref().filter(|plan| units > 1 && plan.concurrency > 0) {
-        facts.push(Fact::new(5, Role::Dim, format!("{} at once", plan.concurrency)));
+        let all = plan.concurrency;
+        facts.push(match state.throttled.as_ref().filter(|throttled| throttled.slots < all && state.ended.is_none()) {
+            Some(throttled) => Fact::new(
+                1,
+                Role::Warning,
+                format!("{} of {all} at once for {}", throttled.slots, cut(&throttled.limit, 20)),
+            ),
+            None => Fact::new(5, Role::Dim, format!("{all} at once")),
+        });
     }
     for status in Totals::ORDER {
         let number = totals.count(status);
@@ -222,6 +250,9 @@ fn numbers(scene: &Scene<'_>) -> Vec<Fact> {
             };
             facts.push(Fact::new(rank, status_role(status), format!("{glyph} {number} {}", status.word())));
         }
+    }
+    if let Some(fact) = runs_until(scene) {
+        facts.push(fact);
     }
     if totals.turns > 0 {
         let word = if totals.turns == 1 { "turn" } else { "turns" };

@@ -41,11 +41,23 @@ pub fn draw(scene: &Scene<'_>, list: &List, area: Rect, buf: &mut Buffer) {
     }
 }
 
-/// What no record can hold: why there is no more of it. Gives the room below.
+/// What no record can hold: why there is no more of it.
+fn why(broken: &str, inside: Rect) -> Vec<String> {
+    let mut lines = text::wrap(&format!("broken: {}", text::one_row(broken, 600)), usize::from(inside.width));
+    lines.truncate(usize::from(inside.height.saturating_sub(2)));
+    lines
+}
+
+/// Rows above the remarks, inside of such a pane.
+pub fn head(broken: Option<&str>, inside: Rect) -> u16 {
+    broken.map_or(0, |broken| u16::try_from(why(broken, inside).len()).unwrap_or(u16::MAX))
+}
+
+/// Gives the room below.
 fn broken(scene: &Scene<'_>, inside: Rect, buf: &mut Buffer) -> Rect {
-    let Some(why) = &scene.source.cut else { return inside };
-    let why = text::wrap(&format!("broken: {}", text::one_row(why, 600)), usize::from(inside.width));
-    let rows = u16::try_from(why.len()).unwrap_or(u16::MAX).min(inside.height.saturating_sub(2));
+    let Some(broken) = &scene.model.broken else { return inside };
+    let why = why(broken, inside);
+    let rows = head(Some(broken), inside);
     for (y, line) in (inside.y..inside.y + rows).zip(&why) {
         Pen::row(scene, buf, Rect { y, height: 1, ..inside }).put(Role::Failed, line);
     }

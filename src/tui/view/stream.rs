@@ -4,7 +4,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{Pen, Scene, clock, dollars, latency, pane, units};
 use crate::{
-    run::state::{Attempt, HeldCall, Row, RowEnd, RowKind, Unit, UnitStatus},
+    run::state::{Attempt, HeldCall, Holding, Row, RowEnd, RowKind, Unit, UnitStatus},
     tape::note::Outcome,
     tui::{
         cache::{RowId, RowLine},
@@ -68,7 +68,11 @@ pub fn below(attempt: &Attempt, width: u16, most: u16) -> usize {
 fn held(call: &HeldCall, waiting: usize, width: u16, most: u16) -> Document {
     let mut writer = Writer::new(width);
     let more = if waiting > 1 { format!(", {} more behind it", waiting - 1) } else { String::new() };
-    writer.line(Role::Paused, &format!("{} waits for you{more}", text::one_row(&call.tool, 80)));
+    let reached = match &call.reached {
+        Some(condition) => format!(" · {}", text::one_row(condition, 80)),
+        None => String::new(),
+    };
+    writer.line(Role::Paused, &format!("{} waits for you{more}{reached}", text::one_row(&call.tool, 80)));
     // Nothing is laid out that could not be shown.
     let room = usize::from(most) * usize::from(width) * 4;
     let end = (0..=room.min(call.input.len())).rev().find(|end| call.input.is_char_boundary(*end)).unwrap_or(0);
@@ -154,7 +158,16 @@ pub fn rows(scene: &Scene<'_>, attempt: &Attempt, list: &List, focus: bool, area
 
 /// Paints what is known of a unit that has not begun.
 pub fn waiting(scene: &Scene<'_>, unit: &Unit, area: Rect, buf: &mut Buffer) {
-    let mut lines = vec![(Role::Dim, "not started yet".to_owned())];
+    let earlier = scene.story.state.earlier(&unit.key);
+    let words =
+        if unit.status == UnitStatus::Reused { "not run here: an earlier run did it" } else { "not started yet" };
+    let mut lines = vec![(Role::Dim, words.to_owned())];
+    if let Some(earlier) = earlier {
+        let attempts =
+            if earlier.attempts == 1 { "1 attempt".into() } else { format!("{} attempts", earlier.attempts) };
+        let (cost, run) = (dollars(earlier.cost_usd), earlier.run.short());
+        lines.push((Role::Dim, format!("earlier: {attempts}, {cost}; `ingestdeck replay {run}` shows the last")));
+    }
     if let Some(planned) = &unit.planned {
         if !planned.why.is_empty() {
             lines.push((Role::Text, planned.why.clone()));
@@ -209,8 +222,15 @@ fn title(scene: &Scene<'_>, unit: &Unit, attempt: Option<(usize, &Attempt)>) -> 
     }
     if let (Some(call), true) = (attempt.held.first(), scene.source.origin.has_times) {
         facts.push((Role::Paused, format!("waits {}", scene.model.time.since(call.since))));
-    } else if unit.holding && unit.status == UnitStatus::Running {
-        facts.push((Role::Paused, "holds at the next call".to_owned()));
+    } else if unit.status == UnitStatus::Running {
+        match &unit.holding {
+            Holding::No => {}
+            Holding::Each => facts.push((Role::Paused, "holds at the next call".to_owned())),
+            Holding::Until(condition) => {
+                let condition = text::safe(condition, 60);
+                facts.push((Role::Paused, format!("{} until {condition}", glyphs.breakpoint)));
+            }
+        }
     }
     if let Some(model) = &attempt.model {
         let model = model.strip_prefix("claude-").unwrap_or(model);

@@ -10,7 +10,7 @@ use crate::tape::{
     note::{Amendment, Outcome, RunEnded, StopHow, StopReason},
 };
 
-use super::{Order, TimerId};
+use super::{Order, TimerId, settle::is_unsuccessful};
 
 /// Where a unit stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,12 +48,18 @@ pub(super) struct Unit {
     pub(super) attempts: u32,
     /// Retries used since a person last asked.
     pub(super) retries: u32,
+    /// Tries that ended at a limit since a person last asked.
+    limited: u32,
     /// Where it stands. Changed by [`Board::set`] only.
     pub(super) phase: Phase,
     /// What its attempts do otherwise than planned. Retries that nobody asks for repeat it.
     pub(super) amendment: Option<Arc<Amendment>>,
     last: Option<Outcome>,
     out_of_budget: bool,
+    /// Its last success is not saved yet.
+    unsaved: bool,
+    /// An earlier run did it.
+    reused: bool,
 }
 
 impl Unit {
@@ -103,15 +109,24 @@ impl Board {
                     key,
                     attempts: 0,
                     retries: 0,
+                    limited: 0,
                     phase: Phase::Queued,
                     amendment: None,
                     last: None,
                     out_of_budget: false,
+                    unsaved: false,
+                    reused: false,
                 });
                 board.queue.insert(at);
             }
         }
         board
+    }
+
+    /// Takes a unit off the board that an earlier run did.
+    pub(super) fn reuse(&mut self, at: usize) {
+        self.units[at].reused = true;
+        self.set(at, Phase::Over);
     }
 
     pub(super) fn units(&self) -> &[Unit] {
@@ -190,6 +205,7 @@ impl Board {
     pub(super) fn request(&mut self, at: usize, amendment: Option<Amendment>) {
         let unit = &mut self.units[at];
         unit.retries = 0;
+        unit.limited = 0;
         let amendment = amendment.or_else(|| {
             let before = unit.amendment.as_deref()?;
             Some(Amendment { resume: None, ..before.clone() })
@@ -209,6 +225,7 @@ impl Board {
 
     pub(super) fn judge(&mut self, at: usize, outcome: Outcome, stop: StopReason) {
         self.units[at].last = Some(outcome);
+        self.units[at].unsaved = outcome == Outcome::Succeeded;
         self.units[at].out_of_budget = stop == StopReason::Budget;
     }
 
@@ -216,10 +233,40 @@ impl Board {
         self.units[at].retries += 1;
     }
 
+    /// A try ended at a limit. How many have.
+    pub(super) fn meet_limit(&mut self, at: usize) -> u32 {
+        self.units[at].limited += 1;
+        self.units[at].limited
+    }
+
+    /// Units that never came to a verdict and that nothing happens to.
+    pub(super) fn untried(&self) -> Vec<usize> {
+        let untried = |unit: &Unit| unit.phase == Phase::Over && unit.last.is_none() && !unit.reused;
+        (0..self.units.len()).filter(|at| untried(&self.units[*at])).collect()
+    }
+
     /// Units whose last verdict is a failure and that nothing happens to.
     pub(super) fn failed(&self) -> Vec<usize> {
         let failed = |unit: &Unit| unit.phase == Phase::Over && unit.last == Some(Outcome::Failed);
         (0..self.units.len()).filter(|at| failed(&self.units[*at])).collect()
+    }
+
+    /// Successes that are not saved and that nothing happens to, in plan order.
+    pub(super) fn unsaved(&self) -> Vec<(UnitKey, u32)> {
+        let unsaved = self.units.iter().filter(|unit| unit.phase == Phase::Over && unit.unsaved);
+        unsaved.map(|unit| (unit.key.clone(), unit.attempts)).collect()
+    }
+
+    /// Whatever was taken is saved.
+    pub(super) fn saved(&mut self) {
+        for unit in &mut self.units {
+            unit.unsaved = false;
+        }
+    }
+
+    /// Units whose writes do not count, in plan order.
+    pub(super) fn unsuccessful(&self) -> Vec<UnitKey> {
+        self.units.iter().filter(|unit| is_unsuccessful(unit.last)).map(|unit| unit.key.clone()).collect()
     }
 
     pub(super) fn in_flight_count(&self) -> u32 {
@@ -272,6 +319,7 @@ impl Board {
                 Some(Outcome::Succeeded) => ended.succeeded += 1,
                 Some(Outcome::Failed) => ended.failed += 1,
                 Some(Outcome::Stopped) => ended.stopped += 1,
+                None if unit.reused => ended.reused += 1,
                 None => ended.not_run += 1,
             }
         }

@@ -101,18 +101,8 @@ const PHRASES: &[(&[&str], Cause)] = &[
         Cause::Auth,
     ),
     (&["issue with the selected model", "model_not_found", "not_found_error: model"], Cause::Model),
-    (
-        &[
-            "rate limit",
-            "rate_limit",
-            "too many requests",
-            "quota exceeded",
-            "overloaded",
-            "internal server error",
-            "api_error",
-        ],
-        Cause::Transient,
-    ),
+    (&["rate limit", "rate_limit", "too many requests", "quota exceeded"], Cause::RateLimited),
+    (&["overloaded", "internal server error", "api_error"], Cause::Transient),
     (
         &[
             "econnrefused",
@@ -138,11 +128,14 @@ const PHRASES: &[(&[&str], Cause)] = &[
 const LIMITS: &[&str] = &["usage limit", "session limit", "5-hour limit", "weekly limit"];
 
 /// Numbers that stand for a busy service, as words of their own.
-const BUSY: &[&str] = &["429", "500", "502", "503", "504", "529"];
+const BUSY: &[&str] = &["500", "502", "503", "504", "529"];
 
 fn by_number(text: &str) -> Option<Cause> {
     let mut words = text.split(|c: char| !c.is_alphanumeric());
-    words.any(|word| BUSY.contains(&word)).then_some(Cause::Transient)
+    words.find_map(|word| match word {
+        "429" => Some(Cause::RateLimited),
+        word => BUSY.contains(&word).then_some(Cause::Transient),
+    })
 }
 
 fn by_phrase(facts: &Facts, text: &str) -> Option<Cause> {
@@ -163,7 +156,7 @@ fn usage_limit(facts: &Facts) -> Cause {
     Cause::UsageLimit { resets_at: facts.limit_resets_at }
 }
 
-/// Too many requests are a usage limit once a window was rejected, else they pass.
+/// Too many requests are a usage limit once a window was rejected.
 fn rate_limit(facts: &Facts) -> Cause {
-    if facts.limit_resets_at.is_some() { usage_limit(facts) } else { Cause::Transient }
+    if facts.limit_resets_at.is_some() { usage_limit(facts) } else { Cause::RateLimited }
 }

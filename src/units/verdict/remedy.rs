@@ -24,6 +24,7 @@ pub(super) fn of(cause: &Cause) -> Option<String> {
         Cause::Isolation => "remove what adds to the agent; `ingestdeck doctor` shows where it comes from",
         Cause::Cancelled => "retry it when you are ready",
         Cause::ContextOverflow => "split its raw files, or choose a model with a larger context",
+        Cause::RateLimited => "retry it in a while, with fewer units at once",
         Cause::Transient => "the service is busy: retry it in a while",
         Cause::Network => "check the connection and proxy settings, then retry",
         Cause::Auth => "run `claude` and sign in with /login, then retry; `ingestdeck doctor` checks the login",
@@ -33,6 +34,8 @@ pub(super) fn of(cause: &Cause) -> Option<String> {
         Cause::ToolFailures => "read the failed calls in the transcript, then retry",
         Cause::DanglingReferences => "retry it, or write the missing pages first",
         Cause::Validation => "read what does not hold in the transcript, then retry",
+        Cause::Conflict => "retry it: it will see what the others wrote",
+        Cause::Policy => "read its patch, then retry; units may only change text files in wiki/ and semantic-layer/",
         Cause::LoopError => "read the end of the transcript, then retry",
         Cause::Internal => "check free disk space and the permissions of the project directory, then retry",
     };

@@ -152,7 +152,7 @@ fn failures_of_the_service_are_told_apart() {
             limit.clone(),
         ),
         (until(api_failure("rate_limit", None, Some(429), "slow down")), limit),
-        (api_failure("rate_limit", None, Some(429), "slow down"), Cause::Transient),
+        (api_failure("rate_limit", None, Some(429), "slow down"), Cause::RateLimited),
         (api_failure("overloaded", None, Some(529), "Overloaded"), Cause::Transient),
         (api_failure("server_error", None, Some(500), "Internal server error"), Cause::Transient),
         (api_failure("unknown", None, Some(529), "?"), Cause::Transient),
@@ -184,7 +184,7 @@ fn releases_without_machine_readable_causes_are_read_by_their_words() {
         ("You've hit your session limit · resets 10:50pm", Cause::UsageLimit { resets_at: None }),
         ("API Error: 529 {\"type\":\"error\"}", Cause::Transient),
         ("API Error: 503", Cause::Transient),
-        ("Rate limit exceeded", Cause::Transient),
+        ("Rate limit exceeded", Cause::RateLimited),
         ("connect ECONNREFUSED 127.0.0.1:9", Cause::Network),
         ("Request timed out", Cause::Network),
         ("Credit balance is too low", Cause::Credit),
@@ -312,7 +312,7 @@ fn a_call_that_a_person_denied_fails_no_unit_and_is_told() {
     facts.tally.failed("wiki_write", Some("t1"), "permission denied");
     let verdict = decide(&"u".into(), &facts, FailureRule::Strict);
     assert_eq!(verdict.outcome, Outcome::Succeeded);
-    assert_eq!(verdict.reason, "completed; 1 call(s) denied by a person");
+    assert_eq!(verdict.reason, "completed; a person denied 1 call");
 }
 
 #[test]

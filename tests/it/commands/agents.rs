@@ -17,7 +17,7 @@ fn an_agent_that_dies_without_a_result() {
     assert_eq!(ran.code, Some(100), "{ran:?}");
     assert!(ran.stdout.contains("returned no result message (exit code 3): out of luck"), "{ran:?}");
     assert!(ran.stdout.contains("`ingestdeck doctor` checks the installation"), "{ran:?}");
-    assert!(ran.stdout.trim_end().ends_with("ingestdeck run --only docs-one"), "{ran:?}");
+    assert!(ran.stdout.trim_end().contains("\n  ingestdeck run --resume-run "), "{ran:?}");
     assert!(!place.path("wiki").exists());
 }
 
@@ -43,14 +43,35 @@ steps = [
 }
 
 #[test]
-fn a_failure_is_told_without_what_a_terminal_obeys() {
+fn a_refused_login_is_told_once_and_without_what_a_terminal_obeys() {
     let place = Place::new();
-    place.notes(&["one"]);
+    place.notes(&["one", "two", "three"]);
     let script = "[[part]]\nsteps = [{ api_error = { status = 401, error = \"authentication_failed\", text = \"no \\u001b[2J key\" } }]";
     let ran = run(&place, script, &[]);
-    assert_eq!(ran.code, Some(100), "{ran:?}");
+    assert_eq!(ran.code, Some(96), "{ran:?}");
     assert!(!ran.stdout.contains('\u{1b}'), "{ran:?}");
-    assert!(ran.stdout.contains("sign in with /login, then retry"), "{ran:?}");
+    assert!(ran.stdout.contains("none is started any more: run `claude` and sign in with /login"), "{ran:?}");
+    assert_eq!(ran.stdout.matches("▸ running").count(), 1, "{ran:?}");
+    assert!(ran.stdout.contains("unusable after") && ran.stdout.contains("1 failed"), "{ran:?}");
+}
+
+#[test]
+fn what_keeps_every_unit_from_running_has_its_own_exit_code() {
+    let cases = [
+        ("status = 400, error = \"billing_error\", text = \"Credit balance is too low\"", 96),
+        ("status = 404, error = \"model_not_found\", text = \"no such model\"", 2),
+        ("status = 429, error = \"rate_limit\", text = \"slow down\"", 102),
+    ];
+    for (error, code) in cases {
+        let place = Place::new();
+        place.notes(&["one", "two"]);
+        let yaml = std::fs::read_to_string(place.path("ktx.yaml")).unwrap();
+        let limits = "ingest: {rateLimit: {retry: {maxAttempts: 2, baseDelayMs: 1}}}\n";
+        place.write("ktx.yaml", format!("{yaml}{limits}"));
+        let ran = run(&place, &format!("[[part]]\nsteps = [{{ api_error = {{ {error} }} }}]"), &[]);
+        assert_eq!(ran.code, Some(code), "{ran:?}");
+        assert!(!ran.stdout.contains("docs-two#1"), "only the first unit was tried: {ran:?}");
+    }
 }
 
 #[test]

@@ -2,25 +2,32 @@
 
 use std::time::Duration;
 
-use ingestdeck::tui::LiveHandle;
+use ingestdeck::{
+    tape::note::Level,
+    tui::{LiveHandle, world::Input},
+};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
     script::{Script, options, play},
-    tape,
+    tape::{self, Tape},
 };
 
 const WHY: &str = "No space left on device (os error 28): cannot write /p/.ktx/ingestdeck/runs/7f3a/tape.jsonl; what ran was ended. Free some space or mend the permissions, then run what is left again";
 
 fn broken(keys: &str, size: (u16, u16), wait: u64) -> (Script, bool) {
-    let growing = tape::running().growing();
+    play_broken(&tape::running(), Script::new(keys, size), wait)
+}
+
+fn play_broken(tape: &Tape, script: Script, wait: u64) -> (Script, bool) {
+    let growing = tape.growing();
     growing.finish.finish();
     let (commands, mut orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
     let (tell, broken) = oneshot::channel();
     tell.send(WHY.to_owned()).unwrap();
-    let live = LiveHandle { commands, changed, broken: Some(broken) };
-    let script = Script::new(keys, size).after(Duration::from_secs(20)).waiting(Duration::from_secs(wait));
+    let live = LiveHandle { commands: Some(commands), changed, broken: Some(broken) };
+    let script = script.after(Duration::from_secs(20)).waiting(Duration::from_secs(wait));
     let (script, _) = play(growing.timeline, Some(live), options(), script);
     (script, orders.try_recv().is_ok())
 }
@@ -39,4 +46,18 @@ fn nobody_takes_orders_and_leaving_asks_nothing() {
     assert!(!ordered && script.text().contains("this is a record"), "{}", script.text());
     let (script, ordered) = broken("q", (120, 36), 1);
     assert!(!ordered && !script.text().contains("Stop and leave?"), "{}", script.text());
+}
+
+#[test]
+fn remarks_below_the_reason_are_clicked_where_they_stand() {
+    let mut tape = tape::running();
+    for remark in ["one", "two", "three"] {
+        tape.said(None, Level::Info, remark);
+    }
+    let (script, _) = play_broken(&tape, Script::new("L", (80, 24)), 8);
+    let row =
+        script.text().lines().position(|line| line.trim_end().ends_with("two │") || line.contains(" two ")).unwrap();
+    assert!(row > 5, "the reason takes several rows:\n{}", script.text());
+    let script = Script::new("L", (80, 24)).input(Input::Click(10, u16::try_from(row).unwrap())).keys("y");
+    assert_eq!(play_broken(&tape, script, 1).0.copied, ["two"]);
 }

@@ -24,7 +24,7 @@ fn two_connections(each: usize) -> Tape {
     };
     let units: Vec<_> = (0..each).flat_map(|index| [unit("notes", index), unit("warehouse", index)]).collect();
     let plan = RunPlanned { job: "job-1".into(), units, concurrency: 4, step_budget: 40, ..RunPlanned::default() };
-    tape.note(None, &ingestdeck::tape::Note::RunPlanned(plan));
+    tape.note(None, &ingestdeck::tape::Note::RunPlanned(Box::new(plan)));
     for index in 0..each.min(300) {
         let unit = format!("warehouse-page-{index}");
         tape.start(&unit, 1).wait(10 * u64::try_from(index % 7).unwrap());

@@ -32,7 +32,7 @@ pub(crate) fn held() -> Tape {
     tape.call("dbt-all", 1, "t2", "wiki_write", &input);
     tape.note(
         Some(("dbt-all", 1)),
-        &Note::CallHeld { tool: "wiki_write".into(), tool_use_id: Some("t2".into()), input },
+        &Note::CallHeld { tool: "wiki_write".into(), tool_use_id: Some("t2".into()), input, reached: None },
     );
     tape
 }
@@ -94,6 +94,69 @@ fn a_call_is_allowed_once() {
     assert_eq!(orders(&decided, "s"), [], "it waits no longer");
 }
 
+/// The unit that runs on, the call that it stands at and what it runs to.
+fn runs_to(orders: &[Command]) -> (&str, Option<&str>, String) {
+    let [Command::RunUntil { unit, call, conditions }] = orders else { panic!("{orders:?}") };
+    let words: Vec<_> = conditions.iter().map(ToString::to_string).collect();
+    (unit, call.as_deref(), words.join(", "))
+}
+
+#[test]
+fn a_unit_runs_to_a_failure_a_breakpoint_or_whatever_is_typed() {
+    let given = orders(&held(), "w");
+    assert_eq!(runs_to(&given), ("dbt-all", Some("t2"), "failure".into()));
+    let given = orders(&held(), ":break<space>tool<space>sl_*<enter>:break<space>silence<space>9s<enter>w");
+    assert_eq!(runs_to(&given), ("dbt-all", Some("t2"), "failure, tool sl_*".into()));
+    let (script, given) = live(&held(), options(), Script::new(":until<space>path<space>*.yml<enter>", SIZE));
+    assert_eq!(runs_to(&given), ("dbt-all", Some("t2"), "path *.yml".into()));
+    assert!(script.text().contains("dbt-all runs until path *.yml"), "{}", script.text());
+    // One that runs, or waits for its turn, need not be held first.
+    let given = orders(&running(), ":until<space>cost<space>$0.5<enter>");
+    assert_eq!(runs_to(&given), ("dbt-all", None, "cost $0.5".into()));
+    assert_eq!(runs_to(&orders(&running(), "j:until<space>failure<enter>")).0, "docs-juice");
+    let (script, given) = live(&held(), options(), Script::new(":until<space>silence<space>9s<enter>", SIZE));
+    assert!(given.is_empty() && script.text().contains("which no silence is"), "{}", script.text());
+    let (script, given) =
+        live(&held(), Options { can_hold: false, ..options() }, Script::new(":until<space>failure<enter>", SIZE));
+    assert!(given.is_empty() && script.text().contains("no unit is selected that runs until"), "{}", script.text());
+}
+
+/// As `held`, then let run until a condition.
+fn until(condition: &str) -> Tape {
+    let mut tape = held();
+    let allowed = CallDecision::Allowed;
+    let lane = Some(("dbt-all", 1));
+    tape.note(lane, &Note::RunUntil { condition: condition.into() });
+    tape.note(
+        lane,
+        &Note::CallDecided { tool_use_id: Some("t2".into()), decision: allowed, input: None, reason: None },
+    );
+    tape
+}
+
+#[test]
+fn what_runs_until_a_call_says_so_and_can_be_held_before() {
+    for size in [(40, 12), (80, 24), (120, 36)] {
+        insta::assert_snapshot!(format!("until_{}x{}", size.0, size.1), screen(&until("tool sl_*"), "", size));
+    }
+    let unit = "dbt-all".into();
+    assert_eq!(orders(&until("failure"), "<space>"), [Command::Hold { unit }]);
+    assert_eq!(orders(&until("failure"), "sd"), [], "nothing waits");
+    // Several of them are counted, and the condition comes from a tape of anybody.
+    let mut both = until("tool \u{1b}[2J");
+    both.note(Some(("docs-juice", 0)), &Note::RunUntil { condition: "failure".into() });
+    assert!(screen(&both, "", SIZE).contains("◉ 2 run until a call"), "{}", screen(&both, "", SIZE));
+    // It ends with the call that meets it.
+    let mut reached = until("tool sl_*");
+    let (tool, tool_use_id, input) = ("sl_edit_source".to_owned(), Some("t3".to_owned()), json!({}));
+    let reached_at = Some("tool sl_*".to_owned());
+    reached.note(Some(("dbt-all", 1)), &Note::CallHeld { tool, tool_use_id, input, reached: reached_at });
+    let text = screen(&reached, "", SIZE);
+    assert!(text.contains("sl_edit_source waits for you · tool sl_*") && !text.contains("◉"), "{text}");
+    let replayed = play(reached.timeline(), None, options(), Script::new("", SIZE)).0.text();
+    assert!(replayed.contains("runs until tool sl_*") && replayed.contains("held at tool sl_*: "), "{replayed}");
+}
+
 #[test]
 fn a_denial_needs_a_reason() {
     let (script, given) = live(&held(), options(), Script::new("d<enter>", SIZE));
@@ -139,7 +202,10 @@ fn a_long_call_leaves_room_and_says_how_long_it_is() {
     let mut tape = running();
     let input = json!({"content": "line\n".repeat(50_000)});
     tape.note(Some(("dbt-all", 1)), &Note::HoldRequested);
-    tape.note(Some(("dbt-all", 1)), &Note::CallHeld { tool: "wiki_write".into(), tool_use_id: None, input });
+    tape.note(
+        Some(("dbt-all", 1)),
+        &Note::CallHeld { tool: "wiki_write".into(), tool_use_id: None, input, reached: None },
+    );
     let text = screen(&tape, "", (80, 24));
     assert!(text.contains("in all; open the row above to read it"), "{text}");
     assert_eq!(orders(&tape, "s"), [Command::Step { unit: "dbt-all".into(), call: None }]);

@@ -26,6 +26,8 @@ fn it_starts_draws_and_gives_the_terminal_back() {
     session.press("?");
     session.shows("half a page down");
     session.press("q");
+    // What was seen stays in the scrollback.
+    session.until("summary", |screen| !screen.alternate_screen() && screen.contents().contains("1 unit: 1 succeeded"));
     assert_eq!(session.end(), 0);
 }
 
@@ -79,6 +81,7 @@ fn decisions(project: &Path) -> Vec<String> {
         match note["kind"].as_str()? {
             "hold_requested" => Some("hold".to_owned()),
             "hold_released" => Some("let go".to_owned()),
+            "run_until" => Some(format!("until {}", note["condition"].as_str()?)),
             "call_decided" => Some(note["decision"].as_str()?.to_owned()),
             _ => None,
         }
@@ -133,6 +136,30 @@ fn a_unit_of_the_demo_is_stepped() {
         replay.until(words, |_| memchr::memmem::find(&written.lock().unwrap(), words.as_bytes()).is_some());
     }
     assert_eq!(replay.child.wait().unwrap().exit_code(), 0);
+}
+
+#[test]
+fn a_unit_of_the_demo_runs_to_the_call_that_a_person_waits_for() {
+    let kept = tempfile::tempdir().unwrap();
+    let project = kept.path().join("demo");
+    let mut session = Session::open(&["demo", "--keep", project.to_str().unwrap(), "--speed", "4"]);
+    session.shows("▶ dbt-all");
+    session.press(" ");
+    session.shows("read_raw_file waits for you");
+    session.press(":until tool wiki_write\r");
+    session.shows("until tool wiki_write");
+    session.shows("wiki_write waits for you · tool wiki_write");
+    // Nothing of the unit fails any more, so it runs to its end, unless it is held again.
+    session.press("w");
+    session.shows("✓ dbt-all");
+    // Several calls of one turn wait at once, and pass together.
+    let mut decisions = decisions(&project);
+    decisions.dedup();
+    assert_eq!(decisions, ["hold", "until tool wiki_write", "allowed", "until failure", "allowed"]);
+    session.press("q");
+    session.shows("Stop and leave?");
+    session.press("y");
+    session.end();
 }
 
 #[test]

@@ -75,7 +75,7 @@ impl Tape {
             tool_failures: "strict".into(),
             ..RunPlanned::default()
         };
-        self.note(None, &Note::RunPlanned(plan))
+        self.note(None, &Note::RunPlanned(Box::new(plan)))
     }
 
     pub(crate) fn start(&mut self, unit: &str, attempt: u32) -> &mut Self {
@@ -175,6 +175,7 @@ impl Tape {
             signal: None,
             stderr_tail: Vec::new(),
             wrote: Vec::new(),
+            work: Default::default(),
             more: serde_json::Map::default(),
         };
         self.note(Some((unit, attempt)), &Note::AttemptEnded(Box::new(ended)))

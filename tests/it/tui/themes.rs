@@ -14,7 +14,7 @@ use super::{
     tape,
 };
 
-const STATES: [UnitStatus; 9] = [
+const STATES: [UnitStatus; 10] = [
     UnitStatus::Queued,
     UnitStatus::Running,
     UnitStatus::Held,
@@ -24,6 +24,7 @@ const STATES: [UnitStatus; 9] = [
     UnitStatus::Failed,
     UnitStatus::Stopped,
     UnitStatus::Interrupted,
+    UnitStatus::Reused,
 ];
 
 /// What the cell at a state's sign looks like on the screen.

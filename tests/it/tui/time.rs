@@ -187,6 +187,10 @@ fn the_past_of_a_live_run_is_the_past_and_orders_are_for_the_present() {
     let (script, ..) = live(":2s<enter>");
     assert!(bar(&script).contains("PAUSED  -00:18 behind live"), "{}", bar(&script));
     assert!(script.text().lines().next().is_some_and(|header| header.contains("PAST -00:18")), "{}", script.text());
+    // What happened since then is told while somebody looks elsewhere.
+    assert!(bar(&script).contains("LIVE: ✗ 1 failed, ✓ 1 succeeded"), "{}", bar(&script));
+    let (script, ..) = live(",");
+    assert!(!bar(&script).contains("LIVE: "), "nothing else ended since: {}", bar(&script));
     for keys in [":2s<enter>ggr", ":2s<enter>R", ":2s<enter>ggx"] {
         let (script, _, given) = live(keys);
         assert!(given.is_empty() && script.text().contains("this is the past, 00:18 behind live"), "{}", script.text());
@@ -199,8 +203,30 @@ fn the_past_of_a_live_run_is_the_past_and_orders_are_for_the_present() {
     assert!(script.text().contains("1 unit still running. Stop and leave?"), "{}", script.text());
     let (_, _, given) = live("0<c-c>");
     assert_eq!(given, [Command::Drain]);
-    let (script, ..) = live(":until failure<enter>");
-    assert!(script.text().contains("this is the present"), "{}", script.text());
+    let (script, _, given) = live("k:until failure<enter>");
+    assert!(given.is_empty() && script.text().contains("no unit is selected that runs"), "{}", script.text());
+}
+
+#[test]
+fn a_long_message_is_told_to_its_end() {
+    for (size, end) in [((120, 36), "select one, or step back"), ((80, 24), "step back"), ((40, 12), "step back")] {
+        let growing = tape::running().growing();
+        let (commands, _orders) = mpsc::channel(8);
+        let (_grows, changed) = watch::channel(0);
+        let script = Script::new("k:until failure<enter><esc>", size).after(Duration::from_secs(20));
+        let (script, _) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
+        assert!(script.text().contains("this is LIVE and") && script.text().contains(end), "{}", script.text());
+    }
+}
+
+#[test]
+fn a_breakpoint_does_not_stop_who_goes_back() {
+    let here = at(&record("0}}{"));
+    assert_eq!(at(&record("0:break<space>failure<enter>:break<space>tool<space>*<enter>:#9<enter>{")), {
+        let plain = record(":#9<enter>{");
+        at(&plain)
+    });
+    assert!(here > 0);
 }
 
 #[test]

@@ -1,0 +1,284 @@
+//! How a run ends, and what is said just before.
+
+use super::*;
+
+#[test]
+fn denials_are_warnings_before_completed() {
+    let done = |denials: &str| {
+        format!(r#"{{"type":"result","is_error":false,"result":"ok","session_id":"s","permission_denials":{denials}}}"#)
+    };
+    let events = run(&[INIT, &done(r#"[{"tool_name":"Bash","tool_use_id":"t","tool_input":{"command":"x"}}]"#)]);
+    assert_eq!(
+        events[1],
+        json!({
+            "type": "action", "engine": ENGINE, "phase": "completed", "ok": false, "level": "warning",
+            "action": {
+                "id": "claude.permission.t", "kind": "warning", "title": "permission denied: Bash",
+                "detail": {"tool_name": "Bash", "tool_use_id": "t", "tool_input": {"command": "x"}},
+            },
+        })
+    );
+    assert_eq!((outline(&events)[2].as_str(), events[2]["ok"].as_bool()), ("completed", Some(true)));
+
+    let titles = |denials: &str| -> Vec<(String, String)> {
+        let events = run(&[INIT, &done(denials)]);
+        let of = |event: &Value, key: &str| event["action"][key].as_str().unwrap().to_owned();
+        events[1..events.len() - 1].iter().map(|event| (of(event, "id"), of(event, "title"))).collect()
+    };
+    let pair = |id: &str, title: &str| (format!("claude.permission.{id}"), title.to_owned());
+    assert_eq!(titles("null"), []);
+    assert_eq!(titles(r#""odd""#), []);
+    assert_eq!(
+        titles(r#"["Bash","Write",null,{},[],{"tool_use_id":"t"},{"tool_use_id":"t"},{"tool_use_id":"9"}]"#),
+        [
+            pair("0", "permission denied: Bash"),
+            pair("1", "permission denied: Write"),
+            pair("t", "permission denied"),
+            pair("9", "permission denied")
+        ]
+    );
+}
+
+#[test]
+fn a_live_denial_is_told_at_once_and_once() {
+    let denied = r#"{"type":"system","subtype":"permission_denied","session_id":"s","tool_name":"Bash","tool_use_id":"t","message":"no"}"#;
+    let done = r#"{"type":"result","is_error":false,"session_id":"s","permission_denials":[{"tool_name":"Bash","tool_use_id":"t","tool_input":{"command":"x"}},{"tool_name":"Write","tool_use_id":"u"}]}"#;
+    let events = run(&[
+        INIT,
+        &call("t", "Bash", r#"{"command":"x"}"#),
+        denied,
+        denied,
+        &result("t", r#","is_error":true"#),
+        done,
+    ]);
+    assert_eq!(
+        outline(&events),
+        [
+            "started",
+            "started t",
+            "completed claude.permission.t",
+            "completed t",
+            "completed claude.permission.u",
+            "completed"
+        ]
+    );
+    assert_eq!(
+        events[2]["action"]["detail"],
+        json!({"tool_name": "Bash", "tool_use_id": "t", "tool_input": {"command": "x"}})
+    );
+}
+
+#[test]
+fn invalid_lines_are_warnings() {
+    let long = "ü".repeat(600);
+    for (line, shown) in [
+        ("not json", "not json"),
+        ("{\"type\":\"user\"", "{\"type\":\"user\""),
+        ("[]", "[]"),
+        ("42\r", "42"),
+        ("{\"a\":1}", "{\"a\":1}"),
+        (&*long, &*"ü".repeat(512)),
+        (&*format!("a{long}"), &*format!("a{}", "ü".repeat(511))),
+    ] {
+        let mut translator = Translator::new(None, None);
+        let events = push(&mut translator, &[line, "", " \r", line]);
+        assert_eq!(
+            events[0],
+            json!({
+                "type": "action", "engine": ENGINE, "phase": "completed", "ok": false, "level": "warning",
+                "message": "invalid JSON from claude; ignoring line",
+                "action": {
+                    "id": "claude.note.1", "kind": "warning", "title": "invalid JSON from claude; ignoring line",
+                    "detail": {"line": shown},
+                },
+            })
+        );
+        assert_eq!(outline(&events[1..]), ["completed claude.note.2"]);
+        assert_eq!(outline(&push(&mut translator, &[INIT, OK])), ["started", "completed"]);
+    }
+    let bytes = b"\xff\xfe\0";
+    let mut shown = Value::Null;
+    Translator::new(None, None).push(&decode::line(bytes), bytes, &mut |event| shown = to_json(&event));
+    assert_eq!(shown["action"]["detail"]["line"], "\u{fffd}\u{fffd}\0");
+}
+
+// The end.
+
+#[test]
+fn ok_is_the_opposite_of_is_error() {
+    for (fields, ok) in [
+        (r#""subtype":"success","is_error":false"#, true),
+        (r#""subtype":"success","is_error":true"#, false),
+        (r#""subtype":"success""#, true),
+        (r#""subtype":"completion""#, true),
+        (r#""subtype":"error_max_turns""#, false),
+        (r#""subtype":"error_max_turns","is_error":false"#, true),
+        (r#""is_error":null"#, true),
+    ] {
+        let events = run(&[&format!(r#"{{"type":"result","session_id":"s",{fields}}}"#)]);
+        assert_eq!(last(&events)["ok"], ok, "{fields}");
+        assert_eq!(last(&events).get("error").is_none(), ok, "{fields}");
+    }
+}
+
+#[test]
+fn the_first_result_wins_and_nothing_follows_it() {
+    let events = run(&[INIT, OK, &OK.replace("\"ok\"", "\"again\""), "not json", &call("t", "X", "{}"), INIT]);
+    assert_eq!(outline(&events), ["started", "completed"]);
+    assert_eq!(last(&events)["answer"], "ok");
+    let mut translator = Translator::new(None, None);
+    push(&mut translator, &[INIT, OK]);
+    assert!(translator.is_complete());
+    assert_eq!(end(&mut translator, &Ended { exit_code: Some(1), ..Ended::default() }), [] as [Value; 0]);
+}
+
+#[test]
+fn an_empty_answer_falls_back_to_the_last_text() {
+    let nested = text("of the sub-agent").replacen('{', r#"{"parent_tool_use_id":"p","#, 1);
+    let done = |fields: &str| format!(r#"{{"type":"result","session_id":"s",{fields}}}"#);
+    for (lines, answer) in [
+        (vec![text("a"), text("b"), text(" "), nested.clone(), done(r#""result":"""#)], "b"),
+        (vec![text("a"), done(r#""is_error":true"#)], "a"),
+        (vec![text("a"), done(r#""result":null,"is_error":false"#)], "a"),
+        (vec![nested.clone(), done(r#""is_error":false"#)], "of the sub-agent"),
+        (vec![text("a"), done(r#""result":"r""#)], "r"),
+        (vec![text("a").replace("assistant", "user"), done(r#""is_error":false"#)], ""),
+    ] {
+        let lines: Vec<_> = lines.iter().map(String::as_str).collect();
+        assert_eq!(last(&run(&lines))["answer"], answer, "{lines:?}");
+    }
+}
+
+#[test]
+fn the_error_text_is_the_first_that_is_there() {
+    for (fields, error) in [
+        (r#""error":"E","errors":["a"],"result":"r","subtype":"x""#, "E"),
+        (r#""error":"","errors":["a",{"message":"b"}],"result":"r""#, "a; b"),
+        (r#""error":{"a":1},"errors":[],"result":"r""#, "r"),
+        (r#""result":"","subtype":"error_max_turns""#, "claude run failed (error_max_turns)"),
+        (r#""result":null"#, "claude run failed"),
+    ] {
+        let events = run(&[&format!(r#"{{"type":"result","session_id":"s","is_error":true,{fields}}}"#)]);
+        assert_eq!(last(&events)["error"], error, "{fields}");
+    }
+}
+
+#[test]
+fn a_stream_without_a_result_is_a_failure() {
+    let code = |exit_code| Ended { exit_code: Some(exit_code), ..Ended::default() };
+    let signal = |signal| Ended { signal: Some(signal), ..Ended::default() };
+    let said = |exit_code, stderr: &str| Ended { stderr: Some(stderr.to_owned()), ..code(exit_code) };
+    for (ended, with_id, without_id, warned) in [
+        (code(0), "claude finished without a result event", "claude finished but no session_id was captured", false),
+        (
+            Ended::default(),
+            "claude finished without a result event",
+            "claude finished but no session_id was captured",
+            false,
+        ),
+        (code(1), "claude failed (rc=1).", "claude failed (rc=1).", true),
+        (said(127, " not found \n"), "claude failed (rc=127). not found", "claude failed (rc=127). not found", true),
+        (said(1, ""), "claude failed (rc=1).", "claude failed (rc=1).", true),
+        (signal(9), "claude failed (killed by signal 9).", "claude failed (killed by signal 9).", true),
+    ] {
+        for (lines, error) in [(vec![INIT.to_owned(), text("half")], with_id), (vec![], without_id)] {
+            let mut translator = Translator::new(None, None);
+            let lines: Vec<_> = lines.iter().map(String::as_str).collect();
+            push(&mut translator, &lines);
+            let events = end(&mut translator, &ended);
+            let completed = last(&events);
+            assert_eq!((completed["ok"].as_bool(), completed["error"].as_str()), (Some(false), Some(error)));
+            assert_eq!(completed["answer"], if lines.is_empty() { "" } else { "half" });
+            assert_eq!(completed.get("resume").is_some(), !lines.is_empty());
+            assert_eq!(events.len(), 1 + usize::from(warned));
+            if warned {
+                assert_eq!(
+                    (events[0]["action"]["title"].as_str(), events[0]["level"].as_str()),
+                    (Some(error), Some("warning"))
+                );
+            }
+            assert_eq!(end(&mut translator, &ended), [] as [Value; 0]);
+        }
+    }
+    // The session that was asked for is named even when nothing answered.
+    let events = run_with(Translator::new(Some("A"), None), &[]);
+    assert_eq!(last(&events)["resume"]["value"], "A");
+}
+
+#[test]
+fn calls_that_are_open_at_the_end_are_closed() {
+    let open = [call("b", "X", "{}"), call("a", "Bash", r#"{"command":"ls"}"#), call("c", "Y", "{}"), result("c", "")];
+    let lines: Vec<_> = open.iter().map(String::as_str).chain([OK]).collect();
+    let events = run(&lines);
+    assert_eq!(outline(&events)[5..], ["completed b", "completed a", "completed"]);
+    let closed = &events[6];
+    assert_eq!(
+        (closed["ok"].as_bool(), closed["message"].as_str()),
+        (Some(false), Some("no result before the run ended"))
+    );
+    assert_eq!((closed["action"]["title"].as_str(), closed.get("level")), (Some("ls"), None));
+    assert_eq!(closed["action"]["detail"]["tool_input"], json!({"command": "ls"}));
+}
+
+#[test]
+fn a_background_agent_lets_a_result_end_a_turn_only() {
+    let background =
+        r#"{"type":"system","subtype":"task_started","session_id":"s","task_id":"x","is_backgrounded":true}"#;
+    let first = OK.replace("\"ok\"", "\"one\"");
+    let second = OK.replace("\"ok\"", "\"two\"");
+    let answer = |lines: &[&str]| {
+        let events = run(lines);
+        assert_eq!(outline(&events), ["started", "completed"]);
+        last(&events)["answer"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(answer(&[INIT, background, INIT, &first, &second]), "two");
+    // No second result ever came.
+    assert_eq!(answer(&[INIT, background, INIT, &first]), "one");
+    // Without a second init the first result completes, as it does without a background agent.
+    assert_eq!(answer(&[INIT, background, &first, INIT, &second]), "one");
+    assert_eq!(answer(&[INIT, &background.replace("true", "false"), INIT, &first, &second]), "one");
+    // Calls of the second turn are still translated.
+    let events = run(&[INIT, background, INIT, &first, &call("t", "X", "{}"), &result("t", ""), &second]);
+    assert_eq!(outline(&events), ["started", "started t", "completed t", "completed"]);
+}
+
+#[test]
+fn a_session_file_ends_as_its_last_message_did() {
+    let user = r#"{"type":"user","sessionId":"s","message":{"content":"go"}}"#;
+    let said = |stop: &str, rest: &str| {
+        format!(
+            r#"{{"type":"assistant","sessionId":"s"{rest},"message":{{"model":"m","stop_reason":{stop},"content":[{{"type":"text","text":"hi"}}]}}}}"#
+        )
+    };
+    let underway = "the session file ends before the agent has answered";
+    for (lines, error) in [
+        (vec![user, &said("\"end_turn\"", "")], None),
+        (vec![user, &said("\"tool_use\"", "")], Some(underway)),
+        (vec![user, &said("\"end_turn\"", ""), user], Some(underway)),
+        (vec![user, &said("\"stop_sequence\"", r#","error":"server_error","isApiErrorMessage":true"#)], Some("hi")),
+        (vec![user], Some(underway)),
+    ] {
+        let events = run(&lines);
+        assert_eq!(outline(&events), ["started", "completed"]);
+        assert_eq!(events[0]["title"], if lines.len() == 1 { "claude" } else { "m" });
+        assert_eq!(last(&events).get("error").and_then(Value::as_str), error, "{lines:?}");
+        assert_eq!(last(&events)["ok"], error.is_none());
+    }
+}
+
+#[test]
+fn arguments_that_would_fill_the_memory_are_not_repeated() {
+    let huge = format!(r#"{{"content":"{}"}}"#, "x".repeat(70_000));
+    let events = run(&[&call("t", "X", &huge), &result("t", ""), OK]);
+    assert!(events[1]["action"]["detail"].get("tool_input").is_some());
+    assert_eq!(events[2]["action"]["detail"].get("tool_input"), None);
+    // A stream that never closes its calls.
+    let mut translator = Translator::new(None, None);
+    let big = format!(r#"{{"content":"{}"}}"#, "x".repeat(60_000));
+    for n in 0..100 {
+        push(&mut translator, &[&call(&n.to_string(), "X", &big)]);
+    }
+    let kept = end(&mut translator, &Ended::default());
+    let repeated = kept.iter().filter(|event| event["action"]["detail"].get("tool_input").is_some()).count();
+    assert!((1..100).contains(&repeated), "{repeated}");
+}

@@ -1,0 +1,87 @@
+//! What a screen says of an action beside the event.
+
+use super::*;
+
+#[test]
+fn labels_follow_the_table() {
+    for (name, input, kind, text) in [
+        ("Bash", r#"{"command":"cat /p/a.md\n  | wc"}"#, "command", "cat a.md | wc"),
+        ("bash", "{}", "command", "bash"),
+        ("killshell", "{}", "command", "killshell"),
+        ("Write", r#"{"file_path":"/p/x/a.md"}"#, "file_change", "x/a.md"),
+        ("edit", r#"{"path":"/other/a.md"}"#, "file_change", "/other/a.md"),
+        ("NotebookEdit", "{}", "file_change", "NotebookEdit"),
+        ("Read", r#"{"file_path":"/p/a.md"}"#, "tool", "read: `a.md`"),
+        ("read", "{}", "tool", "read"),
+        ("Glob", r#"{"pattern":"*.md"}"#, "tool", "glob: `*.md`"),
+        ("Grep", r#"{"pattern":"x y"}"#, "tool", "grep: x y"),
+        ("find", "{}", "tool", "find"),
+        ("LS", r#"{"path":"/p/d"}"#, "tool", "ls: `d`"),
+        ("WebSearch", r#"{"query":"q"}"#, "web_search", "q"),
+        ("web_search", "{}", "web_search", "search"),
+        ("WebFetch", r#"{"url":"u"}"#, "web_search", "u"),
+        ("web_fetch", "{}", "web_search", "fetch"),
+        ("TodoWrite", r#"{"todos":[]}"#, "note", "update todos"),
+        ("TodoRead", "{}", "note", "read todos"),
+        ("AskUserQuestion", "{}", "note", "ask user"),
+        ("Task", r#"{"description":"d","prompt":"p"}"#, "subagent", "d"),
+        ("Agent", r#"{"prompt":"p"}"#, "subagent", "p"),
+        ("agent", "{}", "subagent", "agent"),
+        ("mcp__ktx__read_raw_file", r#"{"path":"schema.yml"}"#, "tool", "read_raw_file schema.yml"),
+        ("mcp__ktx__wiki_search", r#"{"limit":3,"query":"arr"}"#, "tool", "wiki_search \"arr\""),
+        ("mcp__ktx__sl_write_source", r#"{"connectionId":"c","sourceName":"mart"}"#, "tool", "sl_write_source mart"),
+        ("mcp__ktx__wiki_list_tags", "{}", "tool", "wiki_list_tags"),
+        ("mcp__a__b__c", r#"{"key":7}"#, "tool", "b__c 7"),
+        ("mcp__odd", r#"{"path":{"a":1}}"#, "tool", "mcp__odd"),
+        ("Skill", "[]", "tool", "Skill"),
+    ] {
+        let label = label::call(name, Some(Raw(input)), Some("/p/"));
+        assert_eq!((label.kind.word(), &*label.text), (kind, text), "{name} {input}");
+    }
+    assert_eq!(label::call("Bash", None, None).text, "Bash");
+}
+
+#[test]
+fn the_label_of_an_action_knows_its_call() {
+    let mut labels = Vec::new();
+    let mut translator = Translator::new(None, None);
+    for line in [call("t", "mcp__ktx__wiki_read", r#"{"key":"a\nb"}"#), result("t", ""), result("u", ""), "x".into()] {
+        translator.push(&decode::line(line.as_bytes()), line.as_bytes(), &mut |event| {
+            if let Event::Action(action) = &event {
+                labels.push(label::of(&action.action).to_string());
+            }
+        });
+    }
+    assert_eq!(labels, ["wiki_read a b", "wiki_read a b", "tool result", "invalid JSON from claude; ignoring line"]);
+}
+
+#[test]
+fn results_are_summed_up() {
+    let lines = format!("\"{}\"", "line\\n".repeat(12));
+    let long = format!("\"{}\"", "x".repeat(16_077));
+    for (content, fact) in [
+        (None, "empty"),
+        (Some("\"\""), "empty"),
+        (Some("[]"), "empty"),
+        (Some("\"one line\""), "8 B"),
+        (Some(&*lines), "12 lines"),
+        (Some(&*long), "15.7 KB"),
+        (Some(r#"[{"type":"text","text":"a\nb"},{"type":"text","text":"c"}]"#), "3 lines"),
+        (Some(r#"[{"type":"image","source":{}}]"#), "1 image"),
+        (Some(r#"[{"type":"image"},{"type":"image"},{"type":"text","text":"x"}]"#), "2 images"),
+    ] {
+        assert_eq!(label::result_fact(content.map(Raw)), fact, "{content:?}");
+    }
+    for (bytes, shown) in [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KB"),
+        (1024 * 1024 - 1, "1.0 MB"),
+        (5 * 1024 * 1024 * 1024, "5.0 GB"),
+        (5 << 40, "5120.0 GB"),
+    ] {
+        assert_eq!(label::size(bytes), shown);
+    }
+}
+
+// Whatever comes.

@@ -1,0 +1,200 @@
+//! The patches of a run, from the attempts that left them to the one commit that holds them.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    path::PathBuf,
+    sync::{Arc, PoisonError},
+};
+
+use tokio::task;
+
+use super::{Attempts, Ground};
+use crate::{
+    ingest::{
+        integrate::{IntegrateError, Integrated, Integration, Patch},
+        worktree::Worktrees,
+    },
+    run::{Item, Recorder},
+    tape::{
+        Body, Note, UnitKey,
+        note::{self, Cause, Integrating, PatchIntegrated, SaveFailed, Verdict},
+    },
+    units::{schedule::Taken, verdict},
+};
+
+/// Most findings and units that a sentence names.
+const NAMED: usize = 5;
+
+/// Patches that wait, and what is being made of them.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    /// The newest patch of each unit: its attempt, and its file unless it changes nothing.
+    patches: HashMap<UnitKey, (u32, Option<PathBuf>)>,
+    /// Set between putting together and saving.
+    integration: Option<Integration>,
+    /// Units whose patches are in it.
+    taken: Vec<UnitKey>,
+    /// Why there is nothing to save.
+    failed: Option<String>,
+}
+
+impl Round {
+    /// An attempt left a patch.
+    pub(super) fn written(&mut self, unit: &UnitKey, attempt: u32, file: Option<PathBuf>) {
+        self.patches.insert(unit.clone(), (attempt, file));
+    }
+
+    fn patch(&self, unit: &UnitKey, attempt: u32) -> Patch {
+        let file = self.patches.get(unit).filter(|(of, _)| *of == attempt).and_then(|(_, file)| file.clone());
+        Patch { unit: unit.clone(), file, semantic_layer: true }
+    }
+}
+
+impl Attempts {
+    pub(super) async fn put_together(&self, units: Vec<(UnitKey, u32)>) -> Vec<Taken> {
+        let Ground::Worktrees(trees) = &self.ground else { return Vec::new() };
+        let (trees, round, recorder) = (Arc::clone(trees), Arc::clone(&self.round), Arc::clone(&self.recorder));
+        let work = task::spawn_blocking(move || {
+            let mut round = round.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut results = Vec::new();
+            round.failed = put_together(&trees, &mut round, &units, recorder.as_ref(), &mut results)
+                .err()
+                .map(|error| error.to_string());
+            results
+        });
+        match work.await {
+            Ok(results) => results,
+            Err(error) => {
+                self.round().failed = Some(error.to_string());
+                Vec::new()
+            }
+        }
+    }
+
+    pub(super) async fn put_on_branch(&self, failed: Vec<UnitKey>) -> bool {
+        let message = self.message(&failed);
+        let (round, recorder) = (Arc::clone(&self.round), Arc::clone(&self.recorder));
+        let work = task::spawn_blocking(move || {
+            let mut round = round.lock().unwrap_or_else(PoisonError::into_inner);
+            let (integration, taken) = (round.integration.take(), std::mem::take(&mut round.taken));
+            let saved = match (round.failed.take(), integration) {
+                (Some(reason), _) => Err(reason),
+                (None, None) => Err("nothing was put together".to_owned()),
+                (None, Some(mut integration)) => integration.save(&message).map_err(|error| error.to_string()),
+            };
+            let ok = saved.is_ok();
+            let note = match saved {
+                Ok(saved) => Note::Saved(note::Saved {
+                    subject: message.lines().next().unwrap_or_default().to_owned(),
+                    commit: saved.commit,
+                    branch: saved.branch,
+                    paths: saved.paths,
+                }),
+                Err(reason) => Note::SaveFailed(SaveFailed { reason }),
+            };
+            record(recorder.as_ref(), None, &note);
+            ok.then_some(taken)
+        });
+        match work.await {
+            Ok(Some(taken)) => {
+                self.published().extend(taken);
+                true
+            }
+            Ok(None) => false,
+            Err(error) => {
+                tracing::error!(%error, "saving broke off");
+                record(self.recorder.as_ref(), None, &Note::SaveFailed(SaveFailed { reason: error.to_string() }));
+                false
+            }
+        }
+    }
+
+    /// KTX's message for the commit of an ingest.
+    fn message(&self, failed: &[UnitKey]) -> String {
+        let units = || self.units.values().map(|(_, unit)| &unit.planned);
+        let sources: BTreeSet<&str> = units().map(|unit| unit.adapter.as_str()).collect();
+        let sources: Vec<&str> = sources.into_iter().collect();
+        let files = units().flat_map(|unit| unit.raw_files.iter().map(|file| (unit.connection.as_str(), file)));
+        let added = files.collect::<BTreeSet<_>>().len();
+        let failed: Vec<&str> = failed.iter().map(UnitKey::as_str).collect();
+        let failed = if failed.is_empty() { String::new() } else { format!("; failed WUs: {}", failed.join(", ")) };
+        format!(
+            "ingest({}): {} syncId={} diff=+{added}/~0/-0/=0{failed}",
+            sources.join(","),
+            self.job.id,
+            self.job.sync_id
+        )
+    }
+}
+
+fn put_together(
+    trees: &Arc<Worktrees>,
+    round: &mut Round,
+    units: &[(UnitKey, u32)],
+    recorder: &dyn Recorder,
+    results: &mut Vec<Taken>,
+) -> Result<(), IntegrateError> {
+    round.taken.clear();
+    let mut integration = Integration::begin(trees)?;
+    let keys = units.iter().map(|(unit, _)| unit.clone()).collect();
+    record(recorder, None, &Note::Integrating(Integrating { onto: integration.onto().to_owned(), units: keys }));
+    let patches: Vec<Patch> = units.iter().map(|(unit, attempt)| round.patch(unit, *attempt)).collect();
+    let mut attempts = units.iter();
+    let mut taken = Vec::new();
+    integration.integrate(&patches, |patch, integrated| {
+        let attempt = attempts.next().map_or(0, |(_, attempt)| *attempt);
+        let note = noted(integrated);
+        if note.result.is_taken() {
+            taken.push(patch.unit.clone());
+        }
+        results.push(Taken { unit: patch.unit.clone(), attempt, verdict: note.verdict.clone() });
+        record(recorder, Some((&patch.unit, attempt)), &Note::PatchIntegrated(Box::new(note)));
+    })?;
+    round.taken = taken;
+    round.integration = Some(integration);
+    Ok(())
+}
+
+/// What the tape says of a patch.
+fn noted(integrated: &Integrated) -> PatchIntegrated {
+    use note::Integration;
+    let (result, commit, paths, verdict) = match integrated {
+        Integrated::Accepted { commit, paths } => (Integration::Accepted, Some(commit.clone()), paths.clone(), None),
+        Integrated::Noop => (Integration::Noop, None, Vec::new(), None),
+        Integrated::TextualConflict { paths, others } => {
+            let reason = format!("textual conflict in {}{}", some(paths), with(others));
+            (Integration::TextualConflict, None, paths.clone(), Some(lost(Cause::Conflict, reason)))
+        }
+        Integrated::SemanticConflict { findings, others } => {
+            let reason = format!("what it wrote does not hold any more{}: {}", with(others), some(findings));
+            (Integration::SemanticConflict, None, Vec::new(), Some(lost(Cause::Conflict, reason)))
+        }
+        Integrated::Policy { why } => {
+            (Integration::Policy, None, Vec::new(), Some(lost(Cause::Policy, format!("its patch {why}"))))
+        }
+    };
+    PatchIntegrated { result, commit, paths, verdict }
+}
+
+fn lost(cause: Cause, reason: String) -> Verdict {
+    verdict::not_taken(cause, reason)
+}
+
+fn with(others: &[UnitKey]) -> String {
+    if others.is_empty() { String::new() } else { format!(" with {}", some(others)) }
+}
+
+fn some(names: &[impl std::ops::Deref<Target = str>]) -> String {
+    let shown: Vec<&str> = names.iter().take(NAMED).map(|name| &**name).collect();
+    let more = names.len().saturating_sub(NAMED);
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    format!("{}{more}", shown.join(", "))
+}
+
+/// A note that cannot be written ends the run by itself.
+fn record(recorder: &dyn Recorder, lane: Option<(&UnitKey, u32)>, note: &Note) {
+    let json = note.to_json();
+    if let Err(error) = recorder.record(&[Item { lane, body: Body::Note(&json) }]) {
+        tracing::error!(%error, "a note is lost");
+    }
+}

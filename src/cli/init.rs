@@ -1,0 +1,89 @@
+//! `init`: a first `ktx.yaml`, from what lies in a directory.
+
+use std::{
+    fs::OpenOptions,
+    io::{self, Write as _},
+    path::Path,
+};
+
+use super::{
+    args::{Global, InitArgs},
+    exit::{Exit, Failure},
+    project, show,
+    summary::counted,
+};
+use crate::{
+    ingest::{
+        Project, Selection,
+        init::{self, Proposal},
+        plan,
+        source::Tree,
+    },
+    tui::text,
+};
+
+/// Writes a `ktx.yaml` with the connections that the files of a directory suggest. Never writes over one.
+///
+/// # Errors
+/// When there is one already, nothing was found, or it cannot be written.
+pub fn init(global: &Global, args: &InitArgs) -> Result<Exit, Failure> {
+    let root = match (&args.dir, &global.project_dir) {
+        (Some(dir), _) | (None, Some(dir)) => dir.clone(),
+        (None, None) => std::env::current_dir()
+            .map_err(|error| Failure::usage(format!("cannot tell the current directory: {error}; change to one")))?,
+    };
+    let file = root.join("ktx.yaml");
+    if file.symlink_metadata().is_ok() {
+        return Err(exists(&file));
+    }
+    let tree = Tree::walk(&root)
+        .map_err(|error| Failure::usage(format!("cannot look into {}: {error}; name a directory", root.display())))?;
+    let proposals = init::propose(&tree);
+    if proposals.is_empty() {
+        return Err(Failure::new(
+            Exit::Setup,
+            format!(
+                "{} holds no dbt project, no LookML, no folder of Markdown files and no SQLite database; go to where they are, \
+                 or write a ktx.yaml yourself: `connections: {{notes: {{driver: docs, source_dir: PATH}}}}`",
+                root.display()
+            ),
+        ));
+    }
+    write(&file, &init::render(&proposals))?;
+    say(&root, &file, &proposals).map_err(|error| show::stdout_failed(&error))?;
+    Ok(Exit::Ok)
+}
+
+fn exists(file: &Path) -> Failure {
+    Failure::usage(format!("{} is there already; edit it, or look at it with `ingestdeck plan`", file.display()))
+}
+
+fn write(file: &Path, text: &str) -> Result<(), Failure> {
+    // Somebody may have made one meanwhile, which must not be lost.
+    let made = OpenOptions::new().write(true).create_new(true).open(file);
+    made.and_then(|mut made| made.write_all(text.as_bytes())).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => exists(file),
+        _ => Failure::internal(format!("cannot write {}: {error}", file.display())),
+    })
+}
+
+fn say(root: &Path, file: &Path, proposals: &[Proposal]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "wrote {}", file.display())?;
+    let widest = proposals.iter().map(|proposal| proposal.id.len()).max().unwrap_or(0);
+    for Proposal { id, driver, place } in proposals {
+        writeln!(out, "  {id:widest$}  {driver:6}  {}", text::safe(place, 100))?;
+    }
+    let planned = Project::open(root).ok().and_then(|project| {
+        project::warn(&project.warnings);
+        plan(&project, &Selection::default()).ok()
+    });
+    if let Some(planned) = planned {
+        writeln!(
+            out,
+            "{}; `ingestdeck plan` lists them, `ingestdeck run` runs them",
+            counted(planned.units.len(), "unit")
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! What a package puts beside the program: completions for shells, and manual pages. Both come from the table of
+//! commands, so they cannot say anything else than `--help`.
+
+use std::{
+    fs,
+    io::{self, Write as _},
+    path::Path,
+};
+
+use clap::{Command, CommandFactory as _};
+use clap_mangen::Man;
+
+use super::{
+    args::{Cli, CompletionsArgs, ManArgs},
+    exit::{Exit, Failure},
+};
+
+/// Prints the completions for a shell.
+///
+/// # Errors
+/// When stdout cannot be written.
+pub fn completions(args: &CompletionsArgs) -> Result<Exit, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "ingestdeck", &mut script);
+    print(&script)
+}
+
+/// Prints the manual page, or writes those of all commands into a directory.
+///
+/// # Errors
+/// When stdout or a file cannot be written.
+pub fn man(args: &ManArgs) -> Result<Exit, Failure> {
+    let mut root = Cli::command();
+    // Fills in the options of every command for each of them.
+    root.build();
+    match &args.out {
+        None => print(&page(root).map_err(Failure::internal)?),
+        Some(directory) => pages(root, directory).map(|()| Exit::Ok),
+    }
+}
+
+fn pages(root: Command, directory: &Path) -> Result<(), Failure> {
+    let failed =
+        |path: &Path, error: &io::Error| Failure::internal(format!("cannot write {}: {error}", path.display()));
+    fs::create_dir_all(directory).map_err(|error| failed(directory, &error))?;
+    let mut waiting = vec![root];
+    while let Some(command) = waiting.pop() {
+        waiting.extend(command.get_subcommands().filter(|sub| is_shown(sub)).cloned());
+        let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+        let path = directory.join(format!("{name}.1"));
+        page(command).and_then(|text| fs::write(&path, text)).map_err(|error| failed(&path, &error))?;
+    }
+    Ok(())
+}
+
+fn is_shown(command: &Command) -> bool {
+    !command.is_hide_set() && command.get_name() != "help"
+}
+
+fn page(command: Command) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    Man::new(command).source(concat!("ingestdeck ", env!("CARGO_PKG_VERSION"))).render(&mut text)?;
+    Ok(text)
+}
+
+fn print(text: &[u8]) -> Result<Exit, Failure> {
+    match io::stdout().write_all(text) {
+        // Whoever reads the head of it has read enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Ok),
+        Err(error) => Err(Failure::internal(format!("cannot write to stdout: {error}"))),
+        Ok(()) => Ok(Exit::Ok),
+    }
+}

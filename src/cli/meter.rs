@@ -1,0 +1,136 @@
+//! What a run has cost so far, read off the lines as they are recorded.
+//!
+//! It counts as the fold does, without folding: the schedule and the gates ask while lines arrive. What an attempt costs
+//! is known with its result and not before.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use memchr::memmem;
+
+use crate::{decode, run::spent, tape::UnitKey};
+
+/// Bytes of a line in which its type stands.
+const HEAD: usize = 128;
+
+/// The costs of a run's attempts.
+#[derive(Debug, Default)]
+pub struct Meter {
+    bills: Mutex<HashMap<UnitKey, Vec<Bill>>>,
+}
+
+/// What an attempt cost.
+#[derive(Debug)]
+struct Bill {
+    attempt: u32,
+    /// The session that it goes on with.
+    resumed: Option<String>,
+    session: Option<String>,
+    /// What the session had cost before, if its agent bills that again.
+    before: f64,
+    cost: Option<f64>,
+}
+
+impl Meter {
+    /// An attempt begins, in the session `resumed` if it goes on with one.
+    pub fn begins(&self, lane: (&UnitKey, u32), resumed: Option<String>) {
+        let mut bills = self.bills();
+        let bills = bills.entry(lane.0.clone()).or_default();
+        bills.push(Bill { attempt: lane.1, resumed, session: None, before: 0.0, cost: None });
+    }
+
+    /// A line of an attempt was recorded. What the run has cost by now, if the line changed it.
+    pub fn line(&self, lane: (&UnitKey, u32), line: &[u8]) -> Option<f64> {
+        let head = line.get(..line.len().min(HEAD))?;
+        if memmem::find(head, b"\"result\"").is_none() && memmem::find(head, b"\"init\"").is_none() {
+            return None;
+        }
+        let line = decode::line(line);
+        let mut all = self.bills();
+        let bills = all.get_mut(lane.0)?;
+        let place = bills.iter().position(|bill| bill.attempt == lane.1)?;
+        match &line.body {
+            decode::Body::Init(init) => {
+                let again = init.version.as_deref().is_some_and(spent::bills_again);
+                let resumed = bills[place].resumed.clone().filter(|_| again);
+                let paid = bills[..place].iter().filter(|bill| resumed.is_some() && bill.session == resumed);
+                let before = paid.filter_map(|bill| bill.cost).sum();
+                let bill = &mut bills[place];
+                bill.before = before;
+                bill.session = bill.session.take().or_else(|| line.session_id.as_deref().map(str::to_owned));
+                None
+            }
+            decode::Body::Result(result) => {
+                let total = result.total_cost_usd.filter(|cost| cost.is_finite())?;
+                let bill = &mut bills[place];
+                bill.cost = Some((total - bill.before).max(0.0));
+                Some(sum(&all))
+            }
+            _ => None,
+        }
+    }
+
+    /// What the run has cost so far, in US dollars, as far as it is known.
+    pub fn spent(&self) -> f64 {
+        sum(&self.bills())
+    }
+
+    /// A thread that panicked while it held the lock left bills that are still bills.
+    fn bills(&self) -> MutexGuard<'_, HashMap<UnitKey, Vec<Bill>>> {
+        self.bills.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn sum(bills: &HashMap<UnitKey, Vec<Bill>>) -> f64 {
+    bills.values().flatten().filter_map(|bill| bill.cost).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn init(session: &str, version: &str) -> Value {
+        json!({"type": "system", "subtype": "init", "session_id": session, "claude_code_version": version})
+    }
+
+    fn result(cost: &Value) -> Value {
+        json!({"type": "result", "subtype": "success", "total_cost_usd": cost})
+    }
+
+    fn told(meter: &Meter, unit: &str, attempt: u32, line: &Value) -> Option<f64> {
+        meter.line((&unit.into(), attempt), line.to_string().as_bytes())
+    }
+
+    #[test]
+    fn attempts_add_up_and_only_results_say_what_they_cost() {
+        let meter = Meter::default();
+        meter.begins((&"a".into(), 1), None);
+        meter.begins((&"b".into(), 1), None);
+        assert_eq!(told(&meter, "a", 1, &init("s", "2.1.330")), None);
+        assert_eq!(told(&meter, "a", 1, &json!({"type": "assistant", "message": {"content": []}})), None);
+        assert_eq!(told(&meter, "a", 1, &result(&json!(0.5))), Some(0.5));
+        assert_eq!(told(&meter, "b", 1, &result(&json!(0.25))), Some(0.75));
+        // A later result of the same attempt has the whole of it.
+        assert_eq!(told(&meter, "b", 1, &result(&json!(0.5))), Some(1.0));
+        assert_eq!(told(&meter, "b", 1, &result(&json!(null))), None);
+        assert_eq!(told(&meter, "from nowhere", 1, &result(&json!(9))), None);
+        assert!((meter.spent() - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_session_that_goes_on_is_not_paid_twice() {
+        for (version, expected) in [("2.1.330", 0.75), ("2.1.223", 1.25)] {
+            let meter = Meter::default();
+            meter.begins((&"a".into(), 1), None);
+            told(&meter, "a", 1, &init("s", version));
+            told(&meter, "a", 1, &result(&json!(0.5)));
+            meter.begins((&"a".into(), 2), Some("s".into()));
+            told(&meter, "a", 2, &init("s", version));
+            assert_eq!(told(&meter, "a", 2, &result(&json!(0.75))), Some(expected), "{version}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! `report`: a run as a file for people, CI systems and KTX.
+//!
+//! Owns which record is meant and where the report goes. What stands in it is folded by [`crate::run::report`], and
+//! written by the pure functions below.
+
+use std::{
+    fs,
+    io::{self, Write as _},
+};
+
+use super::{
+    args::{Format, Global, ReportArgs, Ui},
+    exit::{Exit, Failure},
+    replay, runs, show,
+};
+use crate::{
+    replay::FileSource,
+    run::{Progress, Report, Source as _, Timeline, report::Gathering},
+    store::Standing,
+};
+
+mod escape;
+mod html;
+mod junit;
+mod markdown;
+mod snapshot;
+mod words;
+
+/// Bytes folded at a time.
+const SLICE: usize = 1 << 20;
+
+/// Writes the report.
+///
+/// # Errors
+/// When there is no such run, it cannot be read, or the file cannot be written.
+pub fn report(global: &Global, args: &ReportArgs) -> Result<Exit, Failure> {
+    let mut report = gather(global, &args.run)?;
+    if let Some(connection) = &args.connection {
+        report = only(report, connection)?;
+    }
+    let format = args.format.unwrap_or(if global.ui == Ui::Json { Format::Json } else { Format::Md });
+    let text = write(&report, format);
+    match &args.out {
+        Some(path) => {
+            let failed = |error| {
+                let path = path.display();
+                Failure::internal(format!("cannot write {path}: {error}; name another file with --out"))
+            };
+            fs::write(path, text).map_err(failed)?;
+        }
+        None => {
+            let mut out = io::stdout().lock();
+            let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+            written.map_err(|error| show::stdout_failed(&error))?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// The report in a format. Pure.
+pub fn write(report: &Report, format: Format) -> String {
+    match format {
+        Format::Md => markdown::write(report),
+        Format::Junit => junit::write(report),
+        Format::Html => html::write(report),
+        Format::Json => snapshot::snapshots(report, false).iter().map(|snapshot| format!("{snapshot}\n")).collect(),
+    }
+}
+
+/// Folds the record that `what` means, as far as it goes.
+///
+/// # Errors
+/// When there is no such record, or it cannot be read.
+pub fn gather(global: &Global, what: &str) -> Result<Report, Failure> {
+    let (source, live) = open(global, what)?;
+    fold(source, live)
+}
+
+/// Folds a source as far as it goes.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn fold(source: FileSource, live: bool) -> Result<Report, Failure> {
+    let mut timeline = Timeline::forward(Box::new(source));
+    let mut gathering = Gathering::default();
+    // A live run has nothing more just now; a pipe may only be slow.
+    loop {
+        match timeline.advance(SLICE, &mut |emitted| gathering.take(&emitted)).map_err(Failure::internal)? {
+            Progress::More => {}
+            Progress::Waiting if !live => std::thread::sleep(show::LOOK_AGAIN),
+            Progress::Waiting | Progress::End => break,
+        }
+    }
+    Ok(gathering.report(timeline.source().origin(), timeline.story(), live))
+}
+
+/// The record, and whether somebody still writes to it: its end is then not the end of the run.
+fn open(global: &Global, what: &str) -> Result<(FileSource, bool), Failure> {
+    let source = replay::open(global, what)?;
+    let Some(run) = source.origin().header.as_ref().map(|header| header.run) else { return Ok((source, false)) };
+    let Ok(runs) = runs::place(global) else { return Ok((source, false)) };
+    let found = runs.list().map_err(Failure::internal)?.into_iter().find(|found| found.id == run);
+    let Some(found) = found.filter(|found| same_file(&found.tape, what) || !what.contains(['/', '.'])) else {
+        return Ok((source, false));
+    };
+    if runs.standing(&found).map_err(Failure::internal)? != Standing::Running {
+        return Ok((source, false));
+    }
+    let (source, _) = FileSource::follow(&found.tape).map_err(|error| replay::failure(&error))?;
+    Ok((source, true))
+}
+
+fn same_file(tape: &std::path::Path, what: &str) -> bool {
+    match (fs::canonicalize(tape), fs::canonicalize(what)) {
+        (Ok(tape), Ok(what)) => tape == what,
+        _ => false,
+    }
+}
+
+/// The part of the report that is about one connection.
+fn only(report: Report, connection: &str) -> Result<Report, Failure> {
+    report.of_connection(connection).map_err(|known| {
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        Failure::not_found(format!("the run has no connection {connection:?}; its connections are: {known}"))
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! Foreign text inside reports: shown, never obeyed. Pure.
+//!
+//! Everything goes through the same gate as on the screen first, so that no control or direction character reaches a
+//! file; then it is escaped for where it stands.
+
+use crate::tui::text;
+
+/// One line of at most `most` columns.
+pub(super) fn line(text: &str, most: usize) -> String {
+    text::safe(&text::one_row(text, most.saturating_mul(4)), most).into_owned()
+}
+
+/// Text of several lines, each safe.
+pub(super) fn lines(text: &str) -> String {
+    let safe = text.lines().map(|line| text::safe(line, usize::MAX));
+    safe.collect::<Vec<_>>().join("\n")
+}
+
+/// Safe text as the content of an element or of a quoted attribute, in XML and in HTML.
+pub(super) fn markup(safe: &str) -> String {
+    let mut out = String::with_capacity(safe.len());
+    for char in safe.chars() {
+        match char {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            '\n' | '\t' => out.push(char),
+            // XML has no way to write these, escaped or not.
+            char if char.is_control() || matches!(char, '\u{fffe}' | '\u{ffff}') => out.push('\u{fffd}'),
+            char => out.push(char),
+        }
+    }
+    out
+}
+
+/// At most `most` columns of text as plain words of Markdown, also inside a table, that mention nobody and link to
+/// nothing.
+pub(super) fn words(text: &str, most: usize) -> String {
+    let mut out = String::new();
+    for char in line(text, most).chars() {
+        match char {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' | '!' | '$' => {
+                out.push('\\');
+                out.push(char);
+            }
+            // What follows is then no name, no number and no address to whoever renders it.
+            '@' | '#' | ':' => {
+                out.push(char);
+                out.push_str("<!-- -->");
+            }
+            char => out.push(char),
+        }
+    }
+    // A colon links only before slashes; everywhere else the mark would only be in the way.
+    unmark_plain_colons(&out)
+}
+
+fn unmark_plain_colons(marked: &str) -> String {
+    let mut out = String::with_capacity(marked.len());
+    let mut rest = marked;
+    while let Some(at) = rest.find(":<!-- -->") {
+        let (before, from) = rest.split_at(at);
+        let after = &from[":<!-- -->".len()..];
+        out.push_str(before);
+        out.push_str(if after.starts_with("//") { ":<!-- -->" } else { ":" });
+        rest = after;
+    }
+    out.push_str(rest);
+    out
+}
+
+/// At most `most` columns of text as code of Markdown, also inside a table.
+pub(super) fn code(text: &str, most: usize) -> String {
+    let safe = line(text, most);
+    if !safe.contains(['`', '|', '\\', '<']) && !safe.is_empty() && safe.trim() == safe {
+        return format!("`{safe}`");
+    }
+    let mut out = String::from("<code>");
+    for char in safe.chars() {
+        if char.is_alphanumeric() || " -.,=/".contains(char) {
+            out.push(char);
+        } else {
+            out.push_str(&format!("&#{};", u32::from(char)));
+        }
+    }
+    out + "</code>"
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn words_and_code_stay_what_they_are() {
+        assert_eq!(words("docs-a: 3 of 4 failed", 80), "docs-a: 3 of 4 failed");
+        assert_eq!(
+            words("[x](http://e) @all #1 <b>|", 80),
+            r"\[x\](http:<!-- -->//e) @<!-- -->all #<!-- -->1 &lt;b&gt;\|"
+        );
+        assert_eq!(code("docs-a", 80), "`docs-a`");
+        assert_eq!(code("a|`b`", 80), "<code>a&#124;&#96;b&#96;</code>");
+        assert_eq!(line("a\u{202e}b\n\nc\u{1b}[31m", 80), "a\\u{202e}b ⏎ c\\e[31m");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_gets_out_of_markup(text in "\\PC{0,40}|[<>&\"'\u{0}-\u{1f}\u{fffe}\u{ffff}]{0,40}") {
+            let written = markup(&lines(&text));
+            prop_assert!(!written.contains(['<', '>', '"', '\'']), "{}", written);
+            prop_assert!(written.chars().all(|c| !c.is_control() || c == '\n' || c == '\t'), "{:?}", written);
+            for (at, _) in written.match_indices('&') {
+                let entity = written[at..].split_once(';').map(|(entity, _)| entity);
+                prop_assert!(["&amp", "&lt", "&gt", "&quot", "&#39"].map(Some).contains(&entity), "{}", written);
+            }
+        }
+
+        #[test]
+        fn a_table_keeps_its_columns(text in "[|`\\\\\n a<>-]{0,30}") {
+            for cell in [words(&text, 100), code(&text, 100)] {
+                let bars = cell.match_indices('|').filter(|(at, _)| !cell[..*at].ends_with('\\'));
+                prop_assert_eq!(bars.count(), 0, "{}", &cell);
+                prop_assert!(!cell.contains('\n'));
+            }
+        }
+    }
+}

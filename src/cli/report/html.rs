@@ -1,0 +1,295 @@
+//! A report as one page that needs nothing else: no script, nothing from outside. Pure.
+
+use std::fmt::Write as _;
+
+use super::{
+    escape::{line, lines, markup},
+    words,
+};
+use crate::{
+    cli::summary::counted,
+    run::{
+        Report,
+        report::{AttemptReport, UnitReport},
+        state::UnitStatus,
+    },
+    tape::{Millis, note::Outcome},
+};
+
+/// Longest name and longest sentence, in columns.
+const NAME: usize = 120;
+const SENTENCE: usize = 600;
+
+/// Colours follow the reader's setting. Marks carry their meaning in glyph and word; colour only repeats it.
+const STYLE: &str = include_str!("../../../assets/report.css");
+
+/// Nothing may be loaded, whatever got into the page.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+
+/// Writes it.
+pub(super) fn write(report: &Report) -> String {
+    let title = shown(&words::title(report), NAME);
+    let mut out = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n"
+    );
+    let word = report.outcome.word();
+    let _ = writeln!(out, "<h1>{title} <span class=\"outcome {word}\">{}</span></h1>", words::outcome(report));
+    for sentence in [words::incomplete(report), report.is_scripted().then_some(words::SCRIPTED)].into_iter().flatten() {
+        let _ = writeln!(out, "<p class=\"note\">{sentence}</p>");
+    }
+    figures(&mut out, report);
+    failures(&mut out, report);
+    timeline(&mut out, report);
+    details(&mut out, report);
+    saved(&mut out, report);
+    remarks(&mut out, report);
+    out.push_str("</body>\n</html>\n");
+    out
+}
+
+fn figures(out: &mut String, report: &Report) {
+    let totals = &report.totals;
+    let figures = [
+        ("units", format!("{}: {}", report.units.len(), words::statuses(totals))),
+        ("attempts", format!("{}, {} of them retries", totals.attempts, totals.retries)),
+        ("tool calls", format!("{}, {} failed, {} denied", totals.calls, totals.failures, totals.denials)),
+        ("turns", totals.turns.to_string()),
+        ("time", words::time(report.duration)),
+        ("cost", words::dollars(totals.cost, totals.cost_partial)),
+        ("tokens", words::tokens(totals.tokens)),
+        ("began", words::began(report).unwrap_or_else(|| "?".to_owned())),
+        ("read from", report.format.to_owned()),
+    ];
+    out.push_str("<dl class=\"figures\">\n");
+    for (name, value) in figures {
+        let _ = writeln!(out, "<div><dt>{name}</dt><dd>{}</dd></div>", shown(&value, SENTENCE));
+    }
+    out.push_str("</dl>\n");
+}
+
+fn failures(out: &mut String, report: &Report) {
+    if report.failures.is_empty() {
+        return;
+    }
+    out.push_str("<h2>Failures by cause</h2>\n<ul class=\"causes\">\n");
+    for heap in &report.failures {
+        let count = counted(heap.units.len(), "unit");
+        let _ = writeln!(out, "<li><b>{}</b> ({count})", shown(&heap.cause, NAME));
+        let _ = writeln!(out, "<pre>{}</pre>", markup(&lines(&heap.example)));
+        if let Some(remedy) = &heap.remedy {
+            let _ = writeln!(out, "<p>remedy: {}</p>", shown(remedy, SENTENCE));
+        }
+        let named = heap.units.iter().filter_map(|unit| Some((unit, report.units.get(*unit)?)));
+        let links: Vec<String> = named
+            .map(|(index, unit)| format!("<a href=\"#u{index}\"><code>{}</code></a>", shown(&unit.key, NAME)))
+            .collect();
+        let _ = writeln!(out, "<p>{}</p></li>", links.join(", "));
+    }
+    out.push_str("</ul>\n");
+}
+
+/// Units in the order of interest: what went wrong, what is not done, what ran out of budget, the rest.
+fn by_interest(report: &Report) -> Vec<(usize, &UnitReport)> {
+    let rank = |unit: &UnitReport| match unit.status {
+        UnitStatus::Failed => 0,
+        UnitStatus::Interrupted | UnitStatus::Stopped => 1,
+        UnitStatus::Running | UnitStatus::Held | UnitStatus::Waiting => 2,
+        UnitStatus::Budget => 3,
+        UnitStatus::Queued => 4,
+        UnitStatus::Succeeded => 5,
+        UnitStatus::Reused => 6,
+    };
+    let mut units: Vec<(usize, &UnitReport)> = report.units.iter().enumerate().collect();
+    units.sort_by_key(|(_, unit)| rank(unit));
+    units
+}
+
+fn timeline(out: &mut String, report: &Report) {
+    out.push_str("<h2>Time</h2>\n");
+    if !report.has_times {
+        out.push_str("<p class=\"note\">The record has no times; its entries are spread evenly.</p>\n");
+    }
+    out.push_str("<div class=\"timeline\">\n");
+    for (index, unit) in by_interest(report) {
+        let mark = mark(unit);
+        let _ = write!(out, "<a class=\"name\" href=\"#u{index}\">{mark} {}</a><div class=\"track\">", key(unit));
+        for attempt in &unit.attempts {
+            bar(out, attempt, report.duration);
+        }
+        out.push_str("</div>\n");
+    }
+    let _ = writeln!(
+        out,
+        "<span></span><div class=\"scale\"><span>0</span><span>{}</span></div>",
+        words::time(report.duration)
+    );
+    out.push_str("</div>\n");
+}
+
+fn bar(out: &mut String, attempt: &AttemptReport, whole: Millis) {
+    let left = percent(attempt.started, whole);
+    let width = percent(attempt.ran, whole).max(0.4).min(100.0 - left.min(99.6));
+    let (class, word) = state(attempt);
+    let tip = format!("attempt {}: {word}, {}", attempt.number, words::time(attempt.ran));
+    let _ = write!(
+        out,
+        "<span class=\"bar {class}\" style=\"left:{left:.2}%;width:{width:.2}%\" title=\"{}\">{}</span>",
+        shown(&tip, NAME),
+        attempt.number
+    );
+    for call in &attempt.failed {
+        let tip = format!("{} {}: {}", words::time(call.at), call.tool, call.error);
+        let at = percent(call.at, whole);
+        let _ = write!(out, "<span class=\"tick\" style=\"left:{at:.2}%\" title=\"{}\"></span>", shown(&tip, SENTENCE));
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "milliseconds of a run fit a double many times over")]
+fn percent(part: Millis, whole: Millis) -> f64 {
+    if whole.0 == 0 { 0.0 } else { (part.0 as f64 / whole.0 as f64 * 100.0).clamp(0.0, 100.0) }
+}
+
+fn details(out: &mut String, report: &Report) {
+    out.push_str("<h2>Units</h2>\n");
+    for (index, unit) in by_interest(report) {
+        let open = if unit.status == UnitStatus::Failed { " open" } else { "" };
+        let (made, failed) = words::calls(unit);
+        let _ = writeln!(
+            out,
+            "<details id=\"u{index}\"{open}><summary>{} {} <span class=\"what\">{} · {} · {made} calls, {failed} failed · {} · {}</span></summary>",
+            mark(unit),
+            key(unit),
+            unit.status.word(),
+            counted(unit.attempts.len(), "attempt"),
+            words::time(unit.spent.worked),
+            words::dollars(unit.spent.cost, unit.spent.partial),
+        );
+        if let Some(planned) = &unit.planned {
+            let files: Vec<String> =
+                planned.raw_files.iter().map(|file| format!("<code>{}</code>", shown(file, NAME))).collect();
+            let _ = writeln!(
+                out,
+                "<p>{} / {}: {}</p>",
+                shown(&planned.connection, NAME),
+                shown(&planned.adapter, NAME),
+                files.join(", ")
+            );
+        }
+        if let (Some(reason), true) = (&unit.reason, unit.attempts.is_empty()) {
+            let _ = writeln!(out, "<p>{}</p>", shown(reason, SENTENCE));
+        }
+        if let Some(remedy) = &unit.remedy {
+            let _ = writeln!(out, "<p>remedy: {}</p>", shown(remedy, SENTENCE));
+        }
+        for attempt in &unit.attempts {
+            self::attempt(out, attempt);
+        }
+        out.push_str("</details>\n");
+    }
+}
+
+fn attempt(out: &mut String, attempt: &AttemptReport) {
+    let (class, word) = state(attempt);
+    let reason = attempt.verdict.as_ref().map_or(word, |verdict| verdict.reason.as_str());
+    let _ =
+        writeln!(out, "<section class=\"{class}\"><h3>attempt {}: {}</h3>", attempt.number, shown(reason, SENTENCE));
+    let budget = attempt.step_budget.map(|most| format!(" of {most}")).unwrap_or_default();
+    let facts = [
+        Some(format!("from {} for {}", words::time(attempt.started), words::time(attempt.ran))),
+        Some(format!("{}{budget} turns", attempt.turns)),
+        Some(format!("{} calls, {} failed, {} denied", attempt.calls, attempt.failures, attempt.denials)),
+        Some(format!("cost {}", words::dollars(attempt.cost, false))),
+        Some(format!("tokens {}", words::tokens(attempt.tokens))),
+        Some(format!("model {}", attempt.model.as_deref().unwrap_or("?"))),
+        Some(format!("session {}", attempt.session.as_deref().unwrap_or("?"))),
+        attempt.amendment.as_deref().map(|amendment| format!("asked for otherwise: {amendment}")),
+        attempt.transcript.as_deref().map(|path| format!("transcript {path}")),
+    ];
+    let facts: Vec<String> = facts.into_iter().flatten().map(|fact| shown(&fact, SENTENCE)).collect();
+    let _ = writeln!(out, "<p>{}</p>", facts.join(" · "));
+    if !attempt.tools.is_empty() {
+        let tools = attempt.tools.iter().map(|(tool, calls)| {
+            let failed =
+                if calls.failed > 0 { format!(", ✗ {} failed or denied", calls.failed) } else { String::new() };
+            format!("<code>{}</code> ×{}{failed}", shown(tool, NAME), calls.made)
+        });
+        let _ = writeln!(out, "<p>{}</p>", tools.collect::<Vec<_>>().join(" · "));
+    }
+    if !attempt.failed.is_empty() {
+        out.push_str("<ul class=\"calls\">\n");
+        for call in &attempt.failed {
+            let _ = writeln!(
+                out,
+                "<li>✗ {} <code>{}</code><pre>{}</pre></li>",
+                words::time(call.at),
+                shown(&call.tool, NAME),
+                markup(&lines(&call.error))
+            );
+        }
+        out.push_str("</ul>\n");
+    }
+    out.push_str("</section>\n");
+}
+
+fn saved(out: &mut String, report: &Report) {
+    let actions: Vec<_> =
+        report.units.iter().flat_map(|unit| unit.actions().into_iter().map(move |action| (unit, action))).collect();
+    if actions.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "<h2>Saved ({})</h2>\n<ul>", actions.len());
+    for (unit, action) in &actions {
+        let connection = action.target_connection_id.as_deref().map(|id| format!("{id}/")).unwrap_or_default();
+        let _ = writeln!(
+            out,
+            "<li>{} <code>{}</code> {} by {} <span class=\"what\">{}</span></li>",
+            action.target.word(),
+            shown(&format!("{connection}{}", action.key), NAME),
+            action.change.word(),
+            key(unit),
+            shown(&action.detail, SENTENCE)
+        );
+    }
+    out.push_str("</ul>\n");
+}
+
+fn remarks(out: &mut String, report: &Report) {
+    let (told, more) = &report.remarks;
+    if told.is_empty() {
+        return;
+    }
+    out.push_str("<h2>Remarks</h2>\n<ul>\n");
+    for (at, text) in told {
+        let _ = writeln!(out, "<li>{}: {}</li>", words::time(*at), shown(text, SENTENCE));
+    }
+    if *more > 0 {
+        let _ = writeln!(out, "<li>and {more} more</li>");
+    }
+    out.push_str("</ul>\n");
+}
+
+/// Class and word of an attempt.
+fn state(attempt: &AttemptReport) -> (&'static str, &'static str) {
+    let Some(verdict) = &attempt.verdict else { return ("open", "no verdict") };
+    match (verdict.outcome, verdict.stop) {
+        (Outcome::Succeeded, crate::tape::note::StopReason::Budget) => ("budget", "budget"),
+        (Outcome::Succeeded, _) => ("good", "succeeded"),
+        (Outcome::Failed, _) => ("bad", "failed"),
+        (Outcome::Stopped, _) => ("budget", "stopped"),
+    }
+}
+
+fn mark(unit: &UnitReport) -> String {
+    format!("<span class=\"{}\">{}</span>", unit.status.word(), words::glyph(unit.status))
+}
+
+fn key(unit: &UnitReport) -> String {
+    format!("<code>{}</code>", shown(&unit.key, NAME))
+}
+
+fn shown(text: &str, most: usize) -> String {
+    markup(&line(text, most))
+}

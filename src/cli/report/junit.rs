@@ -1,0 +1,158 @@
+//! A report for CI systems: a suite a connection, a test a unit. Pure.
+
+use std::fmt::Write as _;
+
+use super::{
+    escape::{line, lines, markup},
+    words,
+};
+use crate::{
+    run::{
+        Report,
+        report::{AttemptReport, UnitReport},
+        state::UnitStatus,
+    },
+    tape::Millis,
+};
+
+/// Longest attribute, in columns.
+const ATTRIBUTE: usize = 400;
+
+/// What a test came to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Passed,
+    Failed,
+    Error,
+    Skipped,
+}
+
+/// Writes it.
+pub(super) fn write(report: &Report) -> String {
+    let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+    let all: Vec<&UnitReport> = report.units.iter().collect();
+    let name = attribute(&words::title(report));
+    let _ = writeln!(out, "<testsuites name=\"{name}\" {}>", sums(&all, report.duration));
+    for (connection, adapter) in report.connections() {
+        let units: Vec<&UnitReport> =
+            all.iter().filter(|unit| (unit.connection(), unit.adapter()) == (connection, adapter)).copied().collect();
+        suite(&mut out, report, connection.unwrap_or("ingest"), adapter, &units);
+    }
+    out.push_str("</testsuites>\n");
+    out
+}
+
+fn suite(out: &mut String, report: &Report, connection: &str, adapter: Option<&str>, units: &[&UnitReport]) {
+    let worked = units.iter().map(|unit| unit.spent.worked.0).fold(0, u64::saturating_add);
+    let began = report.started_at.map(|at| format!(" timestamp=\"{}\"", at.strftime("%Y-%m-%dT%H:%M:%S")));
+    let name = attribute(connection);
+    let _ = writeln!(
+        out,
+        "  <testsuite name=\"{name}\" {}{}>",
+        sums(units, Millis(worked)),
+        began.as_deref().unwrap_or_default()
+    );
+    out.push_str("    <properties>\n");
+    let mut property = |name: &str, value: &str| {
+        let _ = writeln!(out, "      <property name=\"{name}\" value=\"{}\"/>", attribute(value));
+    };
+    property("run", &report.name);
+    property("outcome", report.outcome.word());
+    property("adapter", adapter.unwrap_or("?"));
+    if let Some(sentence) = words::incomplete(report) {
+        property("incomplete", sentence);
+    }
+    if report.is_scripted() {
+        property("scripted", words::SCRIPTED);
+    }
+    out.push_str("    </properties>\n");
+    for unit in units {
+        case(out, connection, unit);
+    }
+    out.push_str("  </testsuite>\n");
+}
+
+fn case(out: &mut String, connection: &str, unit: &UnitReport) {
+    let (name, class) = (attribute(&unit.key), attribute(connection));
+    let time = seconds(unit.spent.worked);
+    let _ = writeln!(out, "    <testcase name=\"{name}\" classname=\"{class}\" time=\"{time}\">");
+    let reason = unit.reason.as_deref().unwrap_or("no reason is on record");
+    let kind = attribute(unit.cause.as_deref().unwrap_or(unit.status.word()));
+    match judged(unit) {
+        Verdict::Passed => {}
+        Verdict::Skipped => {
+            let text = unit.reason.as_deref().unwrap_or(unit.status.word());
+            let _ = writeln!(out, "      <skipped message=\"{}\"/>", attribute(text));
+        }
+        verdict @ (Verdict::Failed | Verdict::Error) => {
+            let element = if verdict == Verdict::Failed { "failure" } else { "error" };
+            let message = attribute(reason);
+            let text = markup(&lines(&told(unit, reason)));
+            let _ = writeln!(out, "      <{element} message=\"{message}\" type=\"{kind}\">{text}</{element}>");
+        }
+    }
+    let reused = unit.reason.clone().filter(|_| unit.status == UnitStatus::Reused);
+    let attempts: Vec<String> = reused.into_iter().chain(unit.attempts.iter().map(attempt)).collect();
+    if !attempts.is_empty() {
+        let _ = writeln!(out, "      <system-out>{}</system-out>", markup(&lines(&attempts.join("\n"))));
+    }
+    out.push_str("    </testcase>\n");
+}
+
+/// What there is to say about a failure: why, what to do, and the calls that failed.
+fn told(unit: &UnitReport, reason: &str) -> String {
+    let mut text = reason.to_owned();
+    if let Some(remedy) = &unit.remedy {
+        let _ = write!(text, "\nremedy: {remedy}");
+    }
+    for call in unit.latest().map(|attempt| attempt.failed.as_slice()).unwrap_or_default() {
+        let _ = write!(text, "\n{} {}: {}", words::time(call.at), call.tool, call.error);
+    }
+    text
+}
+
+fn attempt(attempt: &AttemptReport) -> String {
+    let outcome = attempt.verdict.as_ref().map_or("no verdict", |verdict| verdict.reason.as_str());
+    let session = attempt.session.as_deref().unwrap_or("?");
+    let model = attempt.model.as_deref().unwrap_or("?");
+    let cost = words::dollars(attempt.cost, false);
+    format!(
+        "attempt {}: {outcome} · {} · {} turns, {} calls, {} failed · {cost} · model {model} · session {session}",
+        attempt.number,
+        words::time(attempt.ran),
+        attempt.turns,
+        attempt.calls,
+        attempt.failures,
+    )
+}
+
+fn judged(unit: &UnitReport) -> Verdict {
+    match unit.status {
+        UnitStatus::Succeeded | UnitStatus::Budget | UnitStatus::Reused => Verdict::Passed,
+        UnitStatus::Failed => Verdict::Failed,
+        UnitStatus::Interrupted => Verdict::Error,
+        UnitStatus::Queued | UnitStatus::Running | UnitStatus::Held | UnitStatus::Waiting | UnitStatus::Stopped => {
+            Verdict::Skipped
+        }
+    }
+}
+
+fn sums(units: &[&UnitReport], time: Millis) -> String {
+    let count = |wanted| units.iter().filter(|unit| judged(unit) == wanted).count();
+    format!(
+        "tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\" time=\"{}\"",
+        units.len(),
+        count(Verdict::Failed),
+        count(Verdict::Error),
+        count(Verdict::Skipped),
+        seconds(time)
+    )
+}
+
+fn seconds(span: Millis) -> String {
+    format!("{}.{:03}", span.0 / 1000, span.0 % 1000)
+}
+
+fn attribute(text: &str) -> String {
+    markup(&line(text, ATTRIBUTE))
+}

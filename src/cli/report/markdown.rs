@@ -1,0 +1,183 @@
+//! A report to paste into a pull request. Pure.
+
+use std::fmt::Write as _;
+
+use super::{
+    escape::{code, words as plain},
+    words,
+};
+use crate::{
+    cli::summary::counted,
+    run::{
+        Report,
+        report::UnitReport,
+        state::{Lost, UnitStatus},
+    },
+};
+
+/// Longest sentence, in columns.
+const SENTENCE: usize = 400;
+
+/// Longest name.
+const NAME: usize = 120;
+
+/// Most names of one heap of failures, most saved things, most remarks: a pull request is not a log.
+const NAMED: usize = 30;
+
+/// Writes it.
+pub(super) fn write(report: &Report) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "## Ingest {}: {}\n", words::outcome(report), plain(&words::title(report), NAME));
+    for sentence in [words::incomplete(report), report.is_scripted().then_some(words::SCRIPTED)].into_iter().flatten() {
+        let _ = writeln!(out, "> {sentence}\n");
+    }
+    totals(&mut out, report);
+    failures(&mut out, report);
+    notable(&mut out, report);
+    units(&mut out, report);
+    saved(&mut out, report);
+    remarks(&mut out, report);
+    out
+}
+
+fn totals(out: &mut String, report: &Report) {
+    let totals = &report.totals;
+    let _ = writeln!(out, "* **{}**: {}", counted(report.units.len(), "unit"), words::statuses(totals));
+    let calls = usize::try_from(totals.calls).unwrap_or(usize::MAX);
+    let turns = usize::try_from(totals.turns).unwrap_or(usize::MAX);
+    let _ = writeln!(
+        out,
+        "* {} ({}) · {} ({} failed, {} denied) · {}",
+        counted(totals.attempts, "attempt"),
+        if totals.retries == 1 { "1 retry".to_owned() } else { format!("{} retries", totals.retries) },
+        counted(calls, "tool call"),
+        totals.failures,
+        totals.denials,
+        counted(turns, "turn"),
+    );
+    let cost = words::dollars(totals.cost, totals.cost_partial);
+    let _ = writeln!(out, "* {} · cost {cost} · tokens {}", words::time(report.duration), words::tokens(totals.tokens));
+    if let Some(began) = words::began(report) {
+        let _ = writeln!(out, "* began {began}");
+    }
+    out.push('\n');
+}
+
+fn failures(out: &mut String, report: &Report) {
+    if report.failures.is_empty() {
+        return;
+    }
+    out.push_str("### Failures by cause\n\n");
+    for heap in &report.failures {
+        let count = counted(heap.units.len(), "unit");
+        let _ = writeln!(out, "* **{}** ({count}): {}", plain(&heap.cause, NAME), plain(&heap.example, SENTENCE));
+        if let Some(remedy) = &heap.remedy {
+            let _ = writeln!(out, "  * remedy: {}", plain(remedy, SENTENCE));
+        }
+        let keys = heap.units.iter().filter_map(|unit| report.units.get(*unit));
+        let named: Vec<String> = keys.take(NAMED).map(name).collect();
+        let more = heap.units.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let _ = writeln!(out, "  * {}{more}", named.join(", "));
+    }
+    out.push('\n');
+}
+
+/// Units that count and still want to be looked at.
+fn notable(out: &mut String, report: &Report) {
+    let spent: Vec<&UnitReport> = report.units.iter().filter(|unit| unit.status == UnitStatus::Budget).collect();
+    if spent.is_empty() {
+        return;
+    }
+    out.push_str("### Budgets that ran out\n\n");
+    for unit in &spent {
+        let reason = unit.reason.as_deref().unwrap_or("no reason is on record");
+        let remedy = unit.remedy.as_deref().map(|remedy| format!(" – {remedy}")).unwrap_or_default();
+        let _ = writeln!(out, "* ▲ {}: {}", name(unit), plain(&format!("{reason}{remedy}"), SENTENCE));
+    }
+    out.push('\n');
+}
+
+fn units(out: &mut String, report: &Report) {
+    out.push_str("### Units\n\n| unit | outcome | attempts | turns | calls | failed | time | cost | model |\n");
+    out.push_str("|---|---|--:|--:|--:|--:|--:|--:|---|\n");
+    for unit in &report.units {
+        let (made, failed) = words::calls(unit);
+        let model = unit.latest().and_then(|attempt| attempt.model.as_deref()).unwrap_or("?");
+        let _ = writeln!(
+            out,
+            "| {} | {} {} | {} | {} | {made} | {failed} | {} | {} | {} |",
+            name(unit),
+            words::glyph(unit.status),
+            unit.status.word(),
+            unit.attempts.len(),
+            words::turns(unit),
+            words::time(unit.spent.worked),
+            words::dollars(unit.spent.cost, unit.spent.partial),
+            code(model, NAME),
+        );
+    }
+    out.push('\n');
+}
+
+fn saved(out: &mut String, report: &Report) {
+    let actions: Vec<_> =
+        report.units.iter().flat_map(|unit| unit.actions().into_iter().map(move |action| (unit, action))).collect();
+    if !actions.is_empty() {
+        let _ = writeln!(out, "### Saved ({})\n", actions.len());
+    }
+    for (unit, action) in actions.iter().take(NAMED * 2) {
+        let connection = action.target_connection_id.as_deref().map(|id| format!("{id}/")).unwrap_or_default();
+        let key = code(&format!("{connection}{}", action.key), NAME);
+        let detail =
+            if action.detail.is_empty() { String::new() } else { format!(" – {}", plain(&action.detail, NAME)) };
+        let (target, change) = (action.target.word(), action.change.word());
+        let _ = writeln!(out, "* {target} {key} {change} by {}{}", name(unit), detail);
+    }
+    if actions.len() > NAMED * 2 {
+        let _ = writeln!(out, "* and {} more", actions.len() - NAMED * 2);
+    }
+    if !actions.is_empty() {
+        out.push('\n');
+    }
+    let good = report.units.iter().filter(|unit| unit.is_good()).filter_map(UnitReport::latest);
+    let unmapped: Vec<_> = good.flat_map(|attempt| &attempt.unmapped).collect();
+    if !unmapped.is_empty() {
+        let _ = writeln!(out, "### Not mapped ({})\n", unmapped.len());
+        for file in unmapped.iter().take(NAMED) {
+            let path = code(&file.raw_path, NAME);
+            let detail = file.detail.as_deref().map(|detail| format!(" – {detail}")).unwrap_or_default();
+            let text = format!("{} → {}{detail}", file.reason, file.fallback);
+            let _ = writeln!(out, "* {path}: {}", plain(&text, SENTENCE));
+        }
+        out.push('\n');
+    }
+}
+
+fn remarks(out: &mut String, report: &Report) {
+    let (told, more) = &report.remarks;
+    let Lost { malformed, unknown, unknown_notes, torn } = report.lost;
+    let lost = malformed + unknown + unknown_notes + torn;
+    if told.is_empty() && lost == 0 {
+        return;
+    }
+    out.push_str("### Remarks\n\n");
+    for (at, text) in told.iter().take(NAMED) {
+        let _ = writeln!(out, "* {}: {}", words::time(*at), plain(text, SENTENCE));
+    }
+    let more = more + told.len().saturating_sub(NAMED);
+    if more > 0 {
+        let _ = writeln!(out, "* and {more} more");
+    }
+    if lost > 0 {
+        let _ = writeln!(
+            out,
+            "* not understood: {malformed} malformed, {unknown} unknown lines, {unknown_notes} unknown notes, {torn} torn"
+        );
+    }
+    out.push('\n');
+}
+
+fn name(unit: &UnitReport) -> String {
+    code(&unit.key, NAME)
+}

@@ -1,0 +1,304 @@
+//! A report in KTX's own shape, one snapshot a connection, as its validator accepts it. Pure.
+//!
+//! What KTX has no field for stands under `body.ingestdeck`, which its reader passes through. What is not known is absent
+//! or null; names that the shape insists on are `?` then.
+
+use std::collections::BTreeSet;
+
+use jiff::tz::TimeZone;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    run::{
+        Report, RunOutcome,
+        report::{AttemptReport, UnitReport},
+        state::{Tokens, UnitStatus},
+    },
+    tape::note::work::{Change, MemoryAction, Target},
+};
+
+/// Reasons that KTX's validator knows. Two that its own tool offers are missing there, and would cost the whole report.
+pub(super) const VALID_REASONS: [&str; 8] = [
+    "no_connection_mapping",
+    "looker_template_unresolved",
+    "derived_table_not_supported",
+    "no_physical_table",
+    "multiple_table_references",
+    "unsupported_dialect",
+    "parse_error",
+    "missing_target_table",
+];
+
+/// One snapshot for each connection of the run, in plan order.
+pub(super) fn snapshots(report: &Report, traced: bool) -> Vec<Value> {
+    let of = |(connection, adapter)| {
+        let is_of = |unit: &&UnitReport| (unit.connection(), unit.adapter()) == (connection, adapter);
+        let units: Vec<&UnitReport> = report.units.iter().filter(is_of).collect();
+        snapshot(report, connection, adapter, &units, traced)
+    };
+    report.connections().into_iter().map(of).collect()
+}
+
+/// KTX's rule for the outcome of a report.
+pub(super) fn outcome(units: &[&UnitReport], failed: bool) -> &'static str {
+    if failed {
+        "error"
+    } else if units.iter().all(|unit| unit.is_good()) {
+        "done"
+    } else if units.iter().any(|unit| !unit.actions().is_empty()) {
+        "partial"
+    } else {
+        "error"
+    }
+}
+
+fn snapshot(
+    report: &Report,
+    connection: Option<&str>,
+    adapter: Option<&str>,
+    units: &[&UnitReport],
+    traced: bool,
+) -> Value {
+    let job = report.job();
+    let aborted = report.outcome == RunOutcome::Error
+        && report.planned.as_ref().is_some_and(|planned| planned.failure_mode == "abort");
+    let mut body = Map::new();
+    let status = match report.outcome {
+        _ if aborted => Some("failed"),
+        RunOutcome::Done | RunOutcome::Partial | RunOutcome::Error => Some("completed"),
+        RunOutcome::Running | RunOutcome::Limit | RunOutcome::Stopped | RunOutcome::Interrupted => None,
+    };
+    if let Some(status) = status {
+        body.insert("status".into(), status.into());
+    }
+    body.insert("syncId".into(), sync_id(report).unwrap_or_else(|| "?".into()).into());
+    body.insert("diffSummary".into(), diff(units));
+    body.insert("commitSha".into(), Value::Null);
+    if let (Some(job), true) = (job, traced) {
+        body.insert("tracePath".into(), format!(".ktx/ingest-traces/{job}/trace.jsonl").into());
+    }
+    if aborted {
+        let first = units.iter().find(|unit| unit.status == UnitStatus::Failed).and_then(|unit| unit.reason.as_deref());
+        let message = first.unwrap_or("a unit of another connection failed, and the failure mode is abort");
+        body.insert("failure".into(), json!({"phase": "work_units", "message": message}));
+    }
+    body.insert("workUnits".into(), units.iter().map(|unit| work_unit(unit)).collect());
+    let failed = units.iter().filter(|unit| !unit.is_good()).map(|unit| Value::from(unit.key.as_str()));
+    body.insert("failedWorkUnits".into(), failed.collect());
+    body.insert("reconciliationSkipped".into(), true.into());
+    for empty in ["conflictsResolved", "evictionsApplied"] {
+        body.insert(empty.into(), json!([]));
+    }
+    body.insert("unmappedFallbacks".into(), unmapped(units));
+    for empty in ["evictionInputs", "unresolvedCards"] {
+        body.insert(empty.into(), json!([]));
+    }
+    for unknown in ["supersededBy", "overrideOf"] {
+        body.insert(unknown.into(), Value::Null);
+    }
+    body.insert("provenanceRows".into(), units.iter().flat_map(|unit| provenance(unit)).collect());
+    body.insert("toolTranscripts".into(), units.iter().filter_map(|unit| transcript(unit)).collect());
+    body.insert("ingestdeck".into(), extras(report, units, outcome(units, aborted)));
+    json!({
+        "id": format!("{}/{}", report.name, connection.unwrap_or("?")),
+        "runId": report.name,
+        "jobId": job.unwrap_or("?"),
+        "connectionId": connection.unwrap_or("?"),
+        "sourceKey": adapter.unwrap_or("?"),
+        "createdAt": created(report),
+        "body": body,
+    })
+}
+
+/// The moment that the report is of, which is that of the last entry: the same record gives the same report.
+fn created(report: &Report) -> String {
+    report.time(report.duration).or(report.started_at).map_or_else(|| "?".into(), |at| format!("{at:.3}"))
+}
+
+fn sync_id(report: &Report) -> Option<String> {
+    let date = report.started_at?.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d-%H%M%S").to_string();
+    Some(format!("{date}-{}", report.job()?))
+}
+
+/// Every run takes all files of its sources: nothing was there before, as far as it is concerned.
+fn diff(units: &[&UnitReport]) -> Value {
+    let planned = units.iter().filter_map(|unit| unit.planned.as_ref());
+    let files: BTreeSet<&String> = planned.flat_map(|planned| &planned.raw_files).collect();
+    json!({"added": files.len(), "modified": 0, "deleted": 0, "unchanged": 0})
+}
+
+fn work_unit(unit: &UnitReport) -> Value {
+    let actions = unit.actions();
+    let own = unit.connection().unwrap_or("?");
+    let mut touched: Vec<(&str, &str)> = Vec::new();
+    for action in actions.iter().filter(|action| action.target == Target::Sl && !action.key.is_empty()) {
+        let source = (action.target_connection_id.as_deref().unwrap_or(own), action.key.as_str());
+        if !touched.contains(&source) {
+            touched.push(source);
+        }
+    }
+    let mut value = json!({
+        "unitKey": unit.key,
+        "rawFiles": unit.planned.as_ref().map(|planned| planned.raw_files.as_slice()).unwrap_or_default(),
+        "status": if unit.is_good() { "success" } else { "failed" },
+    });
+    if !unit.is_good() {
+        value["reason"] = reason(unit).into();
+    }
+    value["actions"] = actions.iter().map(action).collect();
+    value["touchedSlSources"] = touched
+        .into_iter()
+        .map(|(connection, source)| json!({"connectionId": connection, "sourceName": source}))
+        .collect();
+    value
+}
+
+fn action(action: &MemoryAction) -> Value {
+    let mut value = json!(action);
+    value["targetConnectionId"] = json!(action.target_connection_id);
+    value
+}
+
+/// KTX knows success and failure only; that a unit has not come that far is said in words.
+fn reason(unit: &UnitReport) -> String {
+    match (&unit.reason, unit.status) {
+        (Some(reason), _) => reason.clone(),
+        (None, UnitStatus::Queued) => "it was not run".into(),
+        (None, UnitStatus::Running | UnitStatus::Held | UnitStatus::Waiting) => "it still runs".into(),
+        (None, status) => status.word().into(),
+    }
+}
+
+fn unmapped(units: &[&UnitReport]) -> Value {
+    let files = good_attempts(units).flat_map(|attempt| &attempt.unmapped);
+    files.filter(|file| VALID_REASONS.contains(&file.reason.as_str())).map(|file| json!(file)).collect()
+}
+
+fn good_attempts<'a>(units: &'a [&UnitReport]) -> impl Iterator<Item = &'a AttemptReport> {
+    units.iter().filter(|unit| unit.is_good()).filter_map(|unit| unit.latest())
+}
+
+/// Which raw file led to what. A file of a good unit that led to nothing is there too.
+fn provenance(unit: &UnitReport) -> Vec<Value> {
+    // What an earlier run did stands in its own report.
+    let is_own = unit.is_good() && unit.status != UnitStatus::Reused;
+    let (Some(planned), true) = (&unit.planned, is_own) else { return Vec::new() };
+    let mut rows = Vec::new();
+    let mut used = BTreeSet::new();
+    for action in unit.actions() {
+        let kind = match (action.target, action.change) {
+            (_, Change::Removed) => continue,
+            (Target::Wiki, _) => "wiki_written",
+            (Target::Sl, Change::Created) => "source_created",
+            (Target::Sl, Change::Updated) => "merged",
+        };
+        for path in action.raw_paths.as_ref().unwrap_or(&planned.raw_files) {
+            used.insert(path.clone());
+            rows.push(json!({
+                "rawPath": path, "artifactKind": action.target, "artifactKey": action.key,
+                "targetConnectionId": action.target_connection_id, "actionType": kind,
+            }));
+        }
+    }
+    let unused = planned.raw_files.iter().filter(|path| !used.contains(*path));
+    rows.extend(unused.map(|path| {
+        json!({"rawPath": path, "artifactKind": null, "artifactKey": null, "targetConnectionId": null, "actionType": "skipped"})
+    }));
+    rows
+}
+
+fn transcript(unit: &UnitReport) -> Option<Value> {
+    let path = unit.attempts.iter().rev().find_map(|attempt| attempt.transcript.as_deref())?;
+    let sum = |count: fn(&AttemptReport) -> u32| unit.attempts.iter().map(|attempt| u64::from(count(attempt))).sum();
+    let (calls, errors): (u64, u64) = (sum(|attempt| attempt.calls), sum(|attempt| attempt.failures));
+    let names: BTreeSet<&String> = unit.attempts.iter().flat_map(|attempt| attempt.tools.keys()).collect();
+    let fatal: Option<u64> = unit.attempts.iter().map(|attempt| attempt.fatal_failures.map(u64::from)).sum();
+    Some(json!({
+        "unitKey": unit.key, "path": path, "toolCallCount": calls, "errorCount": errors,
+        "fatalErrorCount": fatal, "toolNames": names,
+    }))
+}
+
+/// What KTX has no field for.
+fn extras(report: &Report, units: &[&UnitReport], outcome: &str) -> Value {
+    let header = report.header.as_ref();
+    json!({
+        "v": 1,
+        "program": header.map(|header| header.program.as_str()),
+        "project": header.and_then(|header| header.project.as_deref()),
+        "scripted": report.is_scripted(),
+        "outcome": outcome,
+        "runOutcome": report.outcome.word(),
+        "startedAt": report.started_at.map(|at| format!("{at:.3}")),
+        "durationMs": report.duration.0,
+        "toolFailures": report.planned.as_ref().map(|planned| planned.tool_failures.as_str()),
+        "failureMode": report.planned.as_ref().map(|planned| planned.failure_mode.as_str()),
+        "costUsd": units.iter().filter_map(|unit| unit.spent.cost).reduce(|sum, cost| sum + cost),
+        "costPartial": units.iter().any(|unit| unit.spent.partial),
+        "units": units.iter().map(|unit| unit_extras(report, unit)).collect::<Vec<_>>(),
+        "unmapped": good_attempts(units).flat_map(|attempt| &attempt.unmapped).collect::<Vec<_>>(),
+        "remarks": report.remarks.0.iter().map(|(at, text)| json!({"at": at.0, "text": text})).collect::<Vec<_>>(),
+        "lost": {
+            "malformed": report.lost.malformed, "unknown": report.lost.unknown,
+            "unknownNotes": report.lost.unknown_notes, "torn": report.lost.torn,
+        },
+    })
+}
+
+/// One unit, as reports and comparisons for programs tell it.
+pub(super) fn unit_extras(report: &Report, unit: &UnitReport) -> Value {
+    json!({
+        "unitKey": unit.key,
+        "state": unit.status.word(),
+        "cause": unit.cause,
+        "reason": unit.reason,
+        "remedy": unit.remedy,
+        "workedMs": unit.spent.worked.0,
+        "costUsd": unit.spent.cost,
+        "attempts": unit.attempts.iter().map(|attempt| attempt_extras(report, attempt)).collect::<Vec<_>>(),
+    })
+}
+
+fn attempt_extras(report: &Report, attempt: &AttemptReport) -> Value {
+    let verdict = attempt.verdict.as_ref();
+    let tools: Map<String, Value> = attempt
+        .tools
+        .iter()
+        .map(|(tool, calls)| (tool.clone(), json!({"calls": calls.made, "failed": calls.failed})))
+        .collect();
+    let failed = attempt.failed.iter();
+    json!({
+        "attempt": attempt.number,
+        "outcome": verdict.map(|verdict| verdict.outcome),
+        "stopReason": verdict.map(|verdict| verdict.stop),
+        "cause": verdict.map(|verdict| &verdict.cause),
+        "reason": verdict.map(|verdict| verdict.reason.as_str()),
+        "sessionId": attempt.session,
+        "model": attempt.model,
+        "amendment": attempt.amendment,
+        "startedAt": report.time(attempt.started).map(|at| format!("{at:.3}")),
+        "atMs": attempt.started.0,
+        "durationMs": attempt.ran.0,
+        "stepBudget": attempt.step_budget,
+        "turns": attempt.turns,
+        "costUsd": attempt.cost,
+        "tokens": tokens(attempt.tokens),
+        "toolCallCount": attempt.calls,
+        "errorCount": attempt.failures,
+        "fatalErrorCount": attempt.fatal_failures,
+        "deniedCount": attempt.denials,
+        "tools": tools,
+        "failedCalls": failed.map(|call| json!({"atMs": call.at.0, "tool": call.tool, "error": call.error})).collect::<Vec<_>>(),
+        "published": attempt.published,
+        "transcriptPath": attempt.transcript,
+    })
+}
+
+/// Null when nobody counted any.
+fn tokens(tokens: Tokens) -> Value {
+    if tokens == Tokens::default() {
+        return Value::Null;
+    }
+    let Tokens { input, output, cache_read, cache_write } = tokens;
+    json!({"input": input, "output": output, "cacheRead": cache_read, "cacheWrite": cache_write, "total": tokens.all()})
+}

@@ -1,0 +1,278 @@
+//! Reports of real records and of hostile ones.
+
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    replay::FileSource,
+    run::{
+        RunOutcome,
+        report::{AttemptReport, Calls, FailedCall, UnitReport},
+        spent::Spent,
+        state::UnitStatus,
+    },
+    tape::{
+        Millis,
+        note::{
+            Cause, Outcome, PlannedUnit, RunPlanned, StopReason, Verdict,
+            work::{Change, MemoryAction, Target, Unmapped},
+        },
+    },
+};
+
+const FORMATS: [Format; 4] = [Format::Md, Format::Json, Format::Junit, Format::Html];
+
+fn fixture(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(path)
+}
+
+fn report_of(path: &str) -> Report {
+    fold(FileSource::open(&fixture(path)).unwrap(), false).unwrap()
+}
+
+/// Every format of the report, each held to what it promises.
+fn written(report: &Report) -> [String; 4] {
+    let all = FORMATS.map(|format| write(report, format));
+    for line in all[1].lines() {
+        valid(&serde_json::from_str(line).unwrap());
+    }
+    well_formed(&all[2], &[]);
+    well_formed(&all[3], &["meta"]);
+    assert!(!all[3].contains("<script") && !all[3].contains("src="), "{}", all[3]);
+    all
+}
+
+/// What KTX's validator insists on.
+fn valid(snapshot: &Value) {
+    let text = |value: &Value| assert!(value.as_str().is_some_and(|text| !text.is_empty()), "{value} in {snapshot}");
+    for key in ["id", "runId", "jobId", "connectionId", "sourceKey", "createdAt"] {
+        text(&snapshot[key]);
+    }
+    let body = &snapshot["body"];
+    text(&body["syncId"]);
+    for key in ["added", "modified", "deleted", "unchanged"] {
+        assert!(body["diffSummary"][key].is_u64());
+    }
+    assert!(body["commitSha"].is_null() || body["commitSha"].is_string());
+    assert!(body["reconciliationSkipped"].is_boolean());
+    for key in ["failedWorkUnits", "evictionInputs", "conflictsResolved", "evictionsApplied", "unresolvedCards"] {
+        assert!(body[key].is_array(), "{key}");
+    }
+    let action = |action: &Value| {
+        assert!(["wiki", "sl"].contains(&action["target"].as_str().unwrap()));
+        assert!(["created", "updated", "removed"].contains(&action["type"].as_str().unwrap()));
+        assert!(action["key"].is_string() && action["detail"].is_string());
+        assert!(action["targetConnectionId"].is_null() || action["targetConnectionId"].is_string());
+    };
+    for unit in body["workUnits"].as_array().unwrap() {
+        text(&unit["unitKey"]);
+        assert!(["success", "failed"].contains(&unit["status"].as_str().unwrap()));
+        assert_eq!(unit["status"] == "failed", unit["reason"].is_string());
+        assert!(unit["rawFiles"].as_array().unwrap().iter().all(Value::is_string));
+        unit["actions"].as_array().unwrap().iter().for_each(action);
+        for source in unit["touchedSlSources"].as_array().unwrap() {
+            text(&source["connectionId"]);
+            text(&source["sourceName"]);
+        }
+    }
+    for row in body["provenanceRows"].as_array().unwrap() {
+        text(&row["actionType"]);
+        assert!(row["rawPath"].is_string());
+    }
+    for transcript in body["toolTranscripts"].as_array().unwrap() {
+        assert!(transcript["toolCallCount"].is_u64() && transcript["errorCount"].is_u64());
+        assert!(transcript["toolNames"].is_array());
+    }
+    for file in body["unmappedFallbacks"].as_array().unwrap() {
+        assert!(snapshot::VALID_REASONS.contains(&file["reason"].as_str().unwrap()));
+    }
+}
+
+/// Elements open and close in order, and no other `<` or stray `&` stands anywhere.
+fn well_formed(text: &str, void: &[&str]) {
+    let mut open: Vec<&str> = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('<') {
+        let end = rest[at..].find('>').map(|end| at + end).unwrap_or_else(|| panic!("unclosed: {}", &rest[at..]));
+        let tag = &rest[at + 1..end];
+        let name = tag.trim_start_matches('/').split([' ', '/']).next().unwrap();
+        match tag.as_bytes()[0] {
+            b'?' | b'!' => {}
+            b'/' => assert_eq!(open.pop(), Some(name), "in {text}"),
+            _ if tag.ends_with('/') || void.contains(&name) => {}
+            _ => open.push(name),
+        }
+        assert!(tag.matches('"').count().is_multiple_of(2), "{tag}");
+        rest = &rest[end + 1..];
+    }
+    assert_eq!(open, Vec::<&str>::new());
+    assert!(text.chars().all(|c| !c.is_control() || c == '\n' || c == '\t'));
+}
+
+#[test]
+fn every_record_has_its_report() {
+    for folder in ["captures", "captures/versions", "tapes"] {
+        for entry in fs::read_dir(fixture(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "jsonl") {
+                written(&fold(FileSource::open(&path).unwrap(), false).unwrap());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_is_reported_in_all_formats() {
+    let [md, json, junit, html] = written(&report_of("tapes/real.jsonl"));
+    insta::assert_snapshot!("real_md", md);
+    insta::assert_snapshot!("real_junit", junit);
+    insta::assert_snapshot!("real_html", html);
+    let first: Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+    insta::assert_json_snapshot!("real_json", first);
+}
+
+#[test]
+fn a_budget_that_ran_out_is_not_overlooked() {
+    let report = report_of("tapes/demo.jsonl");
+    let [md, json, ..] = written(&report);
+    assert!(md.starts_with("## Ingest done, 1 unit out of budget: lantern"), "{md}");
+    assert!(md.contains("### Budgets that ran out"));
+    assert!(json.contains(r#""stopReason":"budget""#));
+}
+
+#[test]
+fn a_connection_alone_has_its_own_sums_and_failures() {
+    let report = report_of("tapes/demo.jsonl");
+    let all = report.units.len();
+    let known = only(report.clone(), "nowhere").unwrap_err();
+    assert!(known.message.contains("warehouse-dbt, handbook"), "{known}");
+    let one = only(report, "handbook").unwrap();
+    assert_eq!(
+        (one.units.len(), one.totals.statuses.iter().map(|(_, count)| count).sum::<usize>()),
+        (all - 1, all - 1)
+    );
+    assert_eq!(written(&one)[1].lines().count(), 1);
+}
+
+#[test]
+fn what_goes_on_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tape.jsonl");
+    let tape = fs::read_to_string(fixture("tapes/demo.jsonl")).unwrap();
+    let half: Vec<&str> = tape.lines().take(300).collect();
+    fs::write(&path, half.join("\n") + "\n").unwrap();
+    let live = fold(FileSource::follow(&path).unwrap().0, true).unwrap();
+    assert_eq!(live.outcome, RunOutcome::Running);
+    for text in [&written(&live)[0], &written(&live)[2], &written(&live)[3]] {
+        assert!(text.contains("This run still goes on"), "{text}");
+    }
+    let broken = fold(FileSource::open(&path).unwrap(), false).unwrap();
+    assert_eq!(broken.outcome, RunOutcome::Interrupted);
+    let [md, json, junit, _] = written(&broken);
+    assert!(md.contains("The record breaks off"), "{md}");
+    assert!(json.contains(r#""runOutcome":"interrupted""#) && !json.contains(r#""status":"completed""#));
+    assert!(junit.contains("<error message="), "{junit}");
+}
+
+#[test]
+fn the_outcome_is_that_of_ktx() {
+    let unit = |status, saved| UnitReport { status, ..hostile("k", saved) };
+    let word = |units: &[UnitReport]| snapshot::outcome(&units.iter().collect::<Vec<_>>(), false);
+    let good = UnitStatus::Succeeded;
+    assert_eq!(word(&[]), "done");
+    assert_eq!(word(&[unit(good, true), unit(UnitStatus::Budget, false)]), "done");
+    assert_eq!(word(&[unit(good, true), unit(UnitStatus::Failed, true)]), "partial");
+    assert_eq!(word(&[unit(good, false), unit(UnitStatus::Queued, false)]), "error", "nothing was saved");
+    assert_eq!(word(&[unit(UnitStatus::Failed, true)]), "error", "what a failed unit wrote does not count");
+}
+
+/// A unit all of whose texts are `text`.
+fn hostile(text: &str, saved: bool) -> UnitReport {
+    let own = || text.to_owned();
+    let verdict = Verdict {
+        outcome: Outcome::Failed,
+        stop: StopReason::Error,
+        cause: Cause::Other(own()),
+        reason: own(),
+        remedy: Some(own()),
+    };
+    let action = MemoryAction {
+        target: Target::Sl,
+        change: Change::Created,
+        key: own(),
+        detail: own(),
+        target_connection_id: Some(own()),
+        raw_paths: Some(vec![own()]),
+    };
+    let attempt = AttemptReport {
+        number: 1,
+        started: Millis(u64::MAX),
+        ran: Millis(3),
+        verdict: Some(verdict),
+        session: Some(text.into()),
+        model: Some(text.into()),
+        amendment: Some(own()),
+        scripted: false,
+        step_budget: None,
+        turns: 1,
+        calls: 1,
+        failures: 1,
+        denials: 0,
+        cost: Some(f64::MAX),
+        tokens: Default::default(),
+        tools: [(own(), Calls { made: 1, failed: 1 })].into(),
+        failed: vec![FailedCall { at: Millis(7), tool: own(), error: own() }],
+        published: vec![own()],
+        actions: if saved { vec![action] } else { Vec::new() },
+        unmapped: vec![Unmapped { raw_path: own(), reason: own(), detail: Some(own()), fallback: own() }],
+        transcript: Some(own()),
+        fatal_failures: None,
+    };
+    let planned = PlannedUnit {
+        unit: text.into(),
+        connection: own(),
+        adapter: own(),
+        label: Some(own()),
+        raw_files: vec![own()],
+        dependency_paths: Vec::new(),
+        why: own(),
+    };
+    UnitReport {
+        key: text.into(),
+        planned: Some(planned.into()),
+        status: UnitStatus::Failed,
+        reason: Some(own()),
+        remedy: Some(own()),
+        cause: Some(own()),
+        attempts: vec![attempt],
+        spent: Spent { cost: Some(0.5), partial: true, worked: Millis(3) },
+    }
+}
+
+proptest! {
+    #[test]
+    fn hostile_text_stays_text(
+        text in "\\PC{1,30}|[<>&\"'|`\\[\\]()#@\u{0}-\u{1f}\u{202a}-\u{202e}\u{fffe}\u{ffff}a-]{1,30}|]]>|--><script>",
+        good in any::<bool>(),
+    ) {
+        let mut report = report_of("captures/api_401.jsonl");
+        let unit = hostile(&text, true);
+        let status = if good { UnitStatus::Budget } else { UnitStatus::Failed };
+        report.name = text.clone();
+        report.outcome = RunOutcome::Error;
+        report.planned = Some(RunPlanned { job: text.clone(), failure_mode: "abort".into(), ..RunPlanned::default() }.into());
+        report.failures[0].cause = text.clone();
+        report.failures[0].example = text.clone();
+        report.failures[0].remedy = Some(text.clone());
+        report.units = vec![UnitReport { status, ..unit }];
+        report.remarks = (vec![(Millis(1), text.clone())], 3);
+        let [md, json, ..] = written(&report);
+        prop_assert!(!md.contains("<script"), "{}", md);
+        prop_assert!(md.chars().all(|c| !c.is_control() || c == '\n'));
+        let first: Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+        prop_assert_eq!(&first["body"]["workUnits"][0]["unitKey"], &json!(text));
+    }
+}

@@ -1,0 +1,106 @@
+//! Figures and statuses as reports write them. Pure.
+
+use crate::{
+    cli::summary::counted,
+    run::{
+        RunOutcome,
+        report::{Report, Totals, UnitReport},
+        state::{Tokens, UnitStatus},
+    },
+    tape::Millis,
+};
+
+/// Dollars; `?` where nobody said.
+pub(super) fn dollars(cost: Option<f64>, is_partial: bool) -> String {
+    match cost {
+        Some(cost) if is_partial => format!("≥ ${cost:.4}"),
+        Some(cost) => format!("${cost:.4}"),
+        None => "?".to_owned(),
+    }
+}
+
+/// `12.3s`, `1m 01s`.
+pub(super) fn time(span: Millis) -> String {
+    if span.0 < 60_000 { format!("{}.{}s", span.0 / 1000, span.0 % 1000 / 100) } else { span.to_string() }
+}
+
+/// Input, output and both directions of the cache.
+pub(super) fn tokens(tokens: Tokens) -> String {
+    if tokens == Tokens::default() {
+        return "?".to_owned();
+    }
+    let Tokens { input, output, cache_read, cache_write } = tokens;
+    format!("{input} in, {output} out, {cache_read} cache read, {cache_write} cache written")
+}
+
+/// Glyph of a status; the word stands beside it.
+pub(super) fn glyph(status: UnitStatus) -> char {
+    match status {
+        UnitStatus::Queued => '○',
+        UnitStatus::Running => '▸',
+        UnitStatus::Held => '‖',
+        UnitStatus::Waiting => '◐',
+        UnitStatus::Succeeded => '✓',
+        UnitStatus::Budget | UnitStatus::Stopped | UnitStatus::Interrupted => '▲',
+        UnitStatus::Failed => '✗',
+        UnitStatus::Reused => '≡',
+    }
+}
+
+/// `3 succeeded, 1 failed`.
+pub(super) fn statuses(totals: &Totals) -> String {
+    let counts: Vec<String> =
+        totals.statuses.iter().map(|(status, count)| format!("{count} {}", status.word())).collect();
+    counts.join(", ")
+}
+
+/// `orbit · run a1b2c3`, or the name of a capture.
+pub(super) fn title(report: &Report) -> String {
+    match &report.header {
+        Some(header) => format!("{} · run {}", header.project.as_deref().unwrap_or("ingest"), header.run.short()),
+        None => report.name.clone(),
+    }
+}
+
+/// `partial`, and that budgets ran out if they did: that is no failure, but must not be overlooked.
+pub(super) fn outcome(report: &Report) -> String {
+    let spent = report.units.iter().filter(|unit| unit.status == UnitStatus::Budget).count();
+    let word = report.outcome.word();
+    if spent == 0 { word.to_owned() } else { format!("{word}, {} out of budget", counted(spent, "unit")) }
+}
+
+/// When it began, to the second.
+pub(super) fn began(report: &Report) -> Option<String> {
+    report.started_at.map(|at| format!("{at:.0}"))
+}
+
+/// The sentence about a record that is not complete.
+pub(super) fn incomplete(report: &Report) -> Option<&'static str> {
+    match report.outcome {
+        RunOutcome::Running => Some("This run still goes on: units that are queued or running have no outcome yet."),
+        RunOutcome::Interrupted => Some("The record breaks off: what happened after its last entry is not known."),
+        _ => None,
+    }
+}
+
+/// The sentence about a script that played the model.
+pub(super) const SCRIPTED: &str = "A scripted agent played the model: costs, tokens and models are invented.";
+
+/// Turns, with how many were allowed.
+pub(super) fn turns(unit: &UnitReport) -> String {
+    let turns: u32 = unit.attempts.iter().map(|attempt| attempt.turns).sum();
+    match unit.latest() {
+        Some(latest) if unit.attempts.len() == 1 => {
+            latest.step_budget.map_or_else(|| turns.to_string(), |most| format!("{turns}/{most}"))
+        }
+        Some(_) => turns.to_string(),
+        None => "–".to_owned(),
+    }
+}
+
+/// How many of all the attempts' calls were made and failed.
+pub(super) fn calls(unit: &UnitReport) -> (u32, u32) {
+    unit.attempts.iter().fold((0, 0), |(made, failed), attempt| {
+        (made.saturating_add(attempt.calls), failed.saturating_add(attempt.failures))
+    })
+}

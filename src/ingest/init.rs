@@ -1,0 +1,195 @@
+//! The first `ktx.yaml` of a directory: which connections its files suggest.
+//!
+//! It must not write anything.
+
+use std::{collections::BTreeSet, fmt::Write as _, fs::File, io::Read as _};
+
+use super::source::{self, RawFile, Tree, slug::slug};
+
+/// Folders whose files nobody wrote for people, and those that runs write themselves.
+const PASSED_OVER: [&str; 9] = [
+    "dbt_packages",
+    "node_modules",
+    "raw-sources",
+    "semantic-layer",
+    "site-packages",
+    "target",
+    "vendor",
+    "venv",
+    "wiki",
+];
+
+/// Markdown files side by side that look like documentation.
+const PAGES: usize = 2;
+
+/// A connection that the files suggest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proposal {
+    /// Its id, unique among them.
+    pub id: String,
+    /// Its driver.
+    pub driver: &'static str,
+    /// Its directory, or the file of a database, relative and with `/`; `.` is the whole tree.
+    pub place: String,
+}
+
+/// The connections that the files of `tree` suggest, in the order of their drivers.
+pub fn propose(tree: &Tree) -> Vec<Proposal> {
+    let files: Vec<&RawFile> = tree.files.iter().filter(|file| is_looked_at(&file.path)).collect();
+    let mut found: Vec<(&'static str, &str)> = Vec::new();
+    let free = |found: &[(&'static str, &str)], path: &str| !found.iter().any(|(_, place)| is_below(path, place));
+    for file in &files {
+        let (folder, name) = split(&file.path);
+        if matches!(name, "dbt_project.yml" | "dbt_project.yaml") && free(&found, &file.path) {
+            found.push(("dbt", folder));
+        }
+    }
+    let looks: Vec<&str> = files.iter().map(|file| file.path.as_str()).filter(|path| is_lookml(path)).collect();
+    let looks: Vec<&str> = looks.into_iter().filter(|path| free(&found, path)).collect();
+    found.extend(tops(&looks).into_iter().map(|place| ("lookml", place)));
+    for folder in folders_of_pages(&files) {
+        if free(&found, folder) {
+            found.push(("docs", folder));
+        }
+    }
+    found.extend(files.iter().filter(|file| is_database(tree, &file.path)).map(|file| ("sqlite", file.path.as_str())));
+    found.retain(|(driver, _)| *driver == "sqlite" || source::adapter(driver).is_some());
+    named(&found)
+}
+
+/// The text of a `ktx.yaml` with these connections.
+pub fn render(proposals: &[Proposal]) -> String {
+    let mut text = String::from("connections:\n");
+    for Proposal { id, driver, place } in proposals {
+        let key = if *driver == "sqlite" { "path" } else { "source_dir" };
+        // Every JSON string is a YAML string, whatever is in it.
+        let place = serde_json::Value::from(place.as_str());
+        let _ = write!(text, "  {id}:\n    driver: {driver}\n    {key}: {place}\n");
+    }
+    text.push_str("llm:\n  provider:\n    backend: claude-code\n  models:\n    default: sonnet\n");
+    text.push_str("ingest:\n  workUnits:\n    stepBudget: 40\n    maxConcurrency: 2\n    failureMode: continue\n");
+    text
+}
+
+fn is_looked_at(path: &str) -> bool {
+    !path.split('/').any(|part| PASSED_OVER.contains(&part))
+}
+
+/// Folder (empty for the root) and name.
+fn split(path: &str) -> (&str, &str) {
+    path.rsplit_once('/').unwrap_or(("", path))
+}
+
+fn is_below(path: &str, folder: &str) -> bool {
+    folder.is_empty() || path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn is_lookml(path: &str) -> bool {
+    has_extension(path, &["lkml", "lookml"])
+}
+
+fn has_extension(path: &str, extensions: &[&str]) -> bool {
+    let extension = split(path).1.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
+    extension.is_some_and(|extension| extensions.contains(&extension.as_str()))
+}
+
+/// The deepest folder that holds all of `paths`; the folders at the top, if only the root does.
+fn tops<'a>(paths: &[&'a str]) -> BTreeSet<&'a str> {
+    let Some((first, rest)) = paths.split_first() else { return BTreeSet::new() };
+    let mut common = split(first).0;
+    while !rest.iter().all(|path| is_below(path, common)) {
+        common = split(common).0;
+    }
+    if !common.is_empty() {
+        return BTreeSet::from([common]);
+    }
+    paths.iter().map(|path| path.split_once('/').map_or("", |(top, _)| top)).collect()
+}
+
+/// Folders with pages side by side, without those below another one. The root is none: every project has a README.
+fn folders_of_pages<'a>(files: &[&'a RawFile]) -> Vec<&'a str> {
+    let folders = files.iter().filter(|file| has_extension(&file.path, &["md"])).map(|file| split(&file.path).0);
+    let mut count: Vec<(&str, usize)> = Vec::new();
+    for folder in folders.filter(|folder| !folder.is_empty()) {
+        match count.iter_mut().find(|(known, _)| *known == folder) {
+            Some((_, pages)) => *pages += 1,
+            None => count.push((folder, 1)),
+        }
+    }
+    let mut folders: Vec<&str> = Vec::new();
+    let mut enough: Vec<&str> =
+        count.into_iter().filter(|(_, pages)| *pages >= PAGES).map(|(folder, _)| folder).collect();
+    enough.sort_unstable();
+    for folder in enough {
+        if !folders.iter().any(|above| is_below(folder, above)) {
+            folders.push(folder);
+        }
+    }
+    folders
+}
+
+/// What a file is called proves nothing; how it begins does.
+fn is_database(tree: &Tree, path: &str) -> bool {
+    let mut head = [0; 16];
+    has_extension(path, &["db", "sqlite", "sqlite3"])
+        && File::open(tree.root.join(path)).and_then(|mut file| file.read_exact(&mut head)).is_ok()
+        && head == *b"SQLite format 3\0"
+}
+
+fn named(found: &[(&'static str, &str)]) -> Vec<Proposal> {
+    let mut proposals: Vec<Proposal> = Vec::new();
+    for (driver, place) in found {
+        let last = split(place).1;
+        let name = match slug(last.rsplit_once('.').map_or(last, |(stem, _)| stem)) {
+            empty if empty.is_empty() => (*driver).to_owned(),
+            name => name,
+        };
+        let taken = |id: &str| proposals.iter().any(|proposal| proposal.id == id);
+        let id = std::iter::once(name.clone())
+            .chain(std::iter::once(format!("{name}-{driver}")))
+            .chain((2..).map(|number| format!("{name}-{driver}-{number}")))
+            .find(|id| !taken(id))
+            .unwrap_or(name);
+        let place = if place.is_empty() { "." } else { place };
+        proposals.push(Proposal { id, driver, place: place.to_owned() });
+    }
+    proposals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proposed(paths: &[&str]) -> Vec<String> {
+        let mut files: Vec<RawFile> = paths.iter().map(|path| RawFile { path: (*path).into(), bytes: 1 }).collect();
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        let tree = Tree { files, ..Tree::default() };
+        propose(&tree).into_iter().map(|found| format!("{} {} {}", found.id, found.driver, found.place)).collect()
+    }
+
+    #[test]
+    fn files_suggest_connections() {
+        let paths = ["README.md", "sources/dbt/dbt_project.yml", "sources/dbt/models/a.md", "sources/dbt/models/b.md"];
+        assert_eq!(proposed(&paths), ["dbt dbt sources/dbt"]);
+        assert_eq!(proposed(&["dbt_project.yml", "docs/a.md", "docs/b.md"]), ["dbt dbt ."]);
+        let paths = ["notes/a.md", "notes/b.md", "notes/deep/c.md", "notes/deep/d.md", "one/a.md", "x.db"];
+        assert_eq!(proposed(&paths), ["notes docs notes"]);
+        let paths = ["wiki/global/a.md", "wiki/global/b.md", "node_modules/x/a.md", "node_modules/x/b.md"];
+        assert!(proposed(&paths).is_empty());
+    }
+
+    #[test]
+    fn ids_differ() {
+        let paths = ["a/docs/x.md", "a/docs/y.md", "b/docs/x.md", "b/docs/y.md", "c/docs/x.md", "c/docs/y.md"];
+        assert_eq!(proposed(&paths), ["docs docs a/docs", "docs-docs docs b/docs", "docs-docs-2 docs c/docs"]);
+        assert_eq!(proposed(&["日本/x.md", "日本/y.md"]), ["docs docs 日本"]);
+    }
+
+    #[test]
+    fn views_and_dashboards_are_one_source() {
+        assert_eq!(tops(&["bi/views/a.lkml", "bi/dashboards/b.lookml"]), BTreeSet::from(["bi"]));
+        assert_eq!(tops(&["views/a.lkml", "models/b.lkml"]), BTreeSet::from(["models", "views"]));
+        assert_eq!(tops(&["a.lkml"]), BTreeSet::from([""]));
+        assert_eq!(tops(&["bi/a.lkml", "bin/a.lkml"]), BTreeSet::from(["bi", "bin"]));
+    }
+}

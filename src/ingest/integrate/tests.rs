@@ -1,0 +1,262 @@
+//! Patches by example: made in worktrees as attempts make them, put together, saved.
+
+use std::fs;
+
+use super::*;
+use crate::ingest::{
+    git::tests::{project, write},
+    landing,
+    repository::Repository,
+    worktree,
+};
+
+/// A run over a project with two pages.
+struct Run {
+    _dir: tempfile::TempDir,
+    root: PathBuf,
+    trees: Arc<Worktrees>,
+}
+
+fn page(body: &str, refs: &[&str]) -> String {
+    format!("---\nsummary: s\nrefs: [{}]\n---\n\n{body}\n", refs.join(", "))
+}
+
+impl Run {
+    fn new() -> Self {
+        let old = page("old\n\nsecond\n\nthird\n\nfourth", &[]);
+        let (dir, root) = project(&[
+            ("wiki/global/old.md", &old),
+            ("wiki/global/fan.md", &page("fan", &["old"])),
+            ("raw-sources/x/big.txt", "raw\n"),
+        ]);
+        let repository = Repository::find(&root).unwrap().unwrap();
+        repository.hide_ours().unwrap();
+        let head = repository.ready().unwrap();
+        let trees = Worktrees::new(repository, "local-1", &head.commit);
+        Self { _dir: dir, root, trees }
+    }
+
+    fn git(&self, args: &[&str]) -> String {
+        String::from_utf8(self.trees.repository.git.run(args).unwrap()).unwrap()
+    }
+
+    /// What an attempt at `unit` leaves that writes these files; without text it removes them.
+    fn patch(&self, unit: &str, files: &[(&str, Option<&str>)]) -> Patch {
+        let base = self.trees.base();
+        let space = Workspace::tree(self.trees.open(Some(unit), &base).unwrap(), base);
+        for (path, text) in files {
+            space.read(path).unwrap();
+            match text {
+                Some(text) => space.write(path, text.as_bytes()).unwrap(),
+                None => assert!(space.remove(path).unwrap()),
+            }
+        }
+        let (_, patch, paths) = space.patch().unwrap().unwrap();
+        assert_eq!(paths, files.iter().map(|(path, _)| *path).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>());
+        self.raw_patch(unit, &patch)
+    }
+
+    fn raw_patch(&self, unit: &str, patch: &[u8]) -> Patch {
+        let file = self.root.join(format!(".ktx/ingest-patches/{unit}.patch"));
+        fs::write(&file, patch).unwrap();
+        Patch { unit: unit.into(), file: Some(file), semantic_layer: true }
+    }
+
+    fn integrate(&self, patches: &[Patch]) -> (Integration, Vec<Integrated>) {
+        let mut integration = Integration::begin(&self.trees).unwrap();
+        let mut results = Vec::new();
+        integration.integrate(patches, |_, integrated| results.push(integrated.clone())).unwrap();
+        (integration, results)
+    }
+
+    fn read(&self, path: &str) -> Option<String> {
+        fs::read_to_string(self.root.join(path)).ok()
+    }
+
+    /// Nothing of ours may be left where people look.
+    fn assert_tidy(&self) {
+        assert_eq!(self.git(&["status", "--porcelain"]), "");
+        assert_eq!(self.git(&["worktree", "list"]).lines().count(), 1);
+        assert_eq!(self.git(&["branch", "--format=%(refname)"]), "refs/heads/main\n");
+        assert_eq!(worktree::sweep(&self.trees.repository).unwrap(), 0);
+    }
+}
+
+#[test]
+fn what_units_wrote_becomes_one_commit() {
+    let run = Run::new();
+    let (new, gone) = (page("new", &["old"]), page("fan", &[]));
+    let patches = [
+        run.patch("a", &[("wiki/global/new.md", Some(&new)), ("semantic-layer/w/x.yaml", Some("name: x\n"))]),
+        Patch { unit: "b".into(), file: None, semantic_layer: true },
+        run.patch("c", &[("wiki/global/fan.md", Some(&gone))]),
+    ];
+    run.assert_tidy();
+    let (mut integration, results) = run.integrate(&patches);
+    let words: Vec<_> = results.iter().map(|result| matches!(result, Integrated::Accepted { .. })).collect();
+    // The source is not whole, and that costs its unit only.
+    assert_eq!(words, [false, false, true], "{results:?}");
+    assert!(matches!(results[0], Integrated::SemanticConflict { .. }));
+    assert_eq!(results[1], Integrated::Noop);
+    let before = run.git(&["rev-parse", "HEAD"]);
+    let saved = integration.save("ingest(docs): local-1\n\nbody").unwrap();
+    drop(integration);
+    assert_eq!(saved.paths, ["wiki/global/fan.md"]);
+    assert_eq!(saved.branch.as_deref(), Some("main"));
+    assert_eq!(run.git(&["rev-parse", "HEAD^"]), before, "one commit");
+    assert_eq!(run.git(&["log", "-1", "--format=%s"]), "ingest(docs): local-1\n");
+    assert_eq!(run.read("wiki/global/fan.md"), Some(gone));
+    assert_eq!(run.trees.base(), saved.commit.unwrap());
+    run.assert_tidy();
+}
+
+#[test]
+fn only_what_units_write_to_is_checked_out() {
+    let run = Run::new();
+    let tree = run.trees.open(Some("a"), &run.trees.base()).unwrap();
+    assert!(tree.dir().ends_with(".ktx/worktrees/session-local-1-a"));
+    assert!(tree.dir().join("wiki/global/old.md").exists());
+    assert!(!tree.dir().join("raw-sources").exists());
+    assert_eq!(run.git(&["branch", "--list", "session/*", "--format=%(refname:short)"]), "session/local-1-a\n");
+    let again = run.trees.open(Some("a"), &run.trees.base()).unwrap();
+    assert_ne!(tree.dir(), again.dir(), "a name that is taken is not taken over");
+    drop((tree, again));
+    run.assert_tidy();
+}
+
+#[test]
+fn the_same_lines_are_a_conflict_and_others_are_not() {
+    let run = Run::new();
+    let old = run.read("wiki/global/old.md").unwrap();
+    let path = "wiki/global/old.md";
+    let patches = [
+        run.patch("a", &[(path, Some(&old.replace("second", "second by a")))]),
+        run.patch(
+            "b",
+            &[(path, Some(&old.replace("second", "second by b"))), ("wiki/global/b.md", Some(&page("b", &[])))],
+        ),
+        run.patch("c", &[(path, Some(&old.replace("fourth", "fourth by c")))]),
+        run.patch("d", &[(path, Some(&old.replace("second", "second by a")))]),
+    ];
+    let (mut integration, results) = run.integrate(&patches);
+    assert!(matches!(results[0], Integrated::Accepted { .. }));
+    assert_eq!(results[1], Integrated::TextualConflict { paths: vec![path.into()], others: vec!["a".into()] });
+    assert!(matches!(results[2], Integrated::Accepted { .. }), "{results:?}");
+    assert_eq!(results[3], Integrated::Noop, "it says what is there already");
+    integration.save("m").unwrap();
+    assert_eq!(run.read(path), Some(old.replace("second", "second by a").replace("fourth", "fourth by c")));
+    assert_eq!(run.read("wiki/global/b.md"), None, "a unit counts wholly or not at all");
+    drop(integration);
+    run.assert_tidy();
+}
+
+#[test]
+fn what_fits_but_does_not_hold_is_a_conflict_too() {
+    let run = Run::new();
+    let patches = [
+        run.patch("remover", &[("wiki/global/old.md", None), ("wiki/global/fan.md", Some(&page("fan", &[])))]),
+        run.patch("referrer", &[("wiki/global/new.md", Some(&page("new", &["old"])))]),
+    ];
+    let (_integration, results) = run.integrate(&patches);
+    assert!(matches!(results[0], Integrated::Accepted { .. }), "{results:?}");
+    let Integrated::SemanticConflict { findings, .. } = &results[1] else { panic!("{results:?}") };
+    assert_eq!(findings, &["wiki references target missing page(s): new -> old"]);
+}
+
+#[test]
+fn a_patch_may_only_be_what_a_unit_can_write() {
+    let run = Run::new();
+    let new = |path: &str, mode: &str| {
+        format!(
+            "diff --git a/{path} b/{path}\nnew file mode {mode}\nindex 0000000..1\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n"
+        )
+    };
+    let chmod = "diff --git a/wiki/global/old.md b/wiki/global/old.md\nold mode 100644\nnew mode 100755\n";
+    let binary = "diff --git a/wiki/x b/wiki/x\nnew file mode 100644\nindex 0000000000000000000000000000000000000000..f76dd238ade08917e6712764a16a22005a50573d\nGIT binary patch\nliteral 1\nIcmZPo000310RR91\n\nliteral 0\nHcmV?d00001\n\n";
+    for (name, patch) in [
+        ("outside", new("ktx.yaml2", "100644")),
+        ("climbing", new("wiki/../x", "100644")),
+        ("hidden", new(".git/hooks/post-commit", "100644")),
+        ("executable", new("wiki/global/x.md", "100755")),
+        ("link", new("wiki/global/x.md", "120000")),
+        ("mode", chmod.to_owned()),
+        ("binary", binary.to_owned()),
+        ("garbage", "not a patch".to_owned()),
+    ] {
+        let (integration, results) = run.integrate(&[run.raw_patch(name, patch.as_bytes())]);
+        assert!(matches!(results[0], Integrated::Policy { .. }), "{name}: {results:?}");
+        assert_eq!(integration.worktree.git.run(&["status", "--porcelain"]).unwrap(), b"", "{name}");
+    }
+    let mut layer = run.patch("layer", &[("semantic-layer/w/x.yaml", Some("x"))]);
+    layer.semantic_layer = false;
+    let (_, results) = run.integrate(&[layer]);
+    assert!(
+        matches!(&results[0], Integrated::Policy { why } if why.contains("may not change the semantic")),
+        "{results:?}"
+    );
+}
+
+#[test]
+fn a_branch_that_moved_is_followed_or_refused() {
+    let run = Run::new();
+    let old = run.read("wiki/global/old.md").unwrap();
+    let patches = [run.patch("a", &[("wiki/global/old.md", Some(&old.replace("second", "second by a")))])];
+    let (mut integration, _) = run.integrate(&patches);
+    write(&run.root, "wiki/global/old.md", &old.replace("fourth", "fourth by hand"));
+    run.git(&["commit", "--quiet", "-am", "by hand"]);
+    let head = run.git(&["rev-parse", "HEAD"]);
+    integration.save("m").unwrap();
+    assert_eq!(run.git(&["rev-parse", "HEAD^"]), head);
+    let both = old.replace("second", "second by a").replace("fourth", "fourth by hand");
+    assert_eq!(run.read("wiki/global/old.md"), Some(both.clone()));
+    drop(integration);
+    run.assert_tidy();
+
+    let patches = [run.patch("b", &[("wiki/global/old.md", Some(&both.replace("third", "third by b")))])];
+    let (mut integration, _) = run.integrate(&patches);
+    write(&run.root, "wiki/global/old.md", &both.replace("third", "third by hand"));
+    run.git(&["commit", "--quiet", "-am", "by hand again"]);
+    let error = integration.save("m").unwrap_err();
+    assert!(matches!(error, IntegrateError::Moved { .. }), "{error}");
+    assert!(patches[0].file.as_ref().unwrap().exists());
+    drop(integration);
+    run.assert_tidy();
+}
+
+#[test]
+fn a_file_that_somebody_edits_meanwhile_is_not_lost() {
+    let run = Run::new();
+    let old = run.read("wiki/global/old.md").unwrap();
+    let patches = [run.patch("a", &[("wiki/global/old.md", Some(&old.replace("second", "second by a")))])];
+    let (mut integration, _) = run.integrate(&patches);
+    write(&run.root, "wiki/global/old.md", "by hand, not committed");
+    let head = run.git(&["rev-parse", "HEAD"]);
+    let error = integration.save("m").unwrap_err();
+    assert!(error.to_string().contains("commit or stash them"), "{error}");
+    assert_eq!(run.read("wiki/global/old.md").as_deref(), Some("by hand, not committed"));
+    assert_eq!(run.git(&["rev-parse", "HEAD"]), head);
+    assert_eq!(landing::recover(&run.trees.repository).unwrap(), landing::Settled::default());
+    run.git(&["checkout", "--", "wiki"]);
+    integration.save("m").unwrap();
+    drop(integration);
+    run.assert_tidy();
+}
+
+#[test]
+fn what_a_killed_run_left_is_swept() {
+    let run = Run::new();
+    let base = run.trees.base();
+    for unit in ["a", "b"] {
+        std::mem::forget(run.trees.open(Some(unit), &base).unwrap());
+    }
+    // Half gone.
+    fs::remove_dir_all(run.root.join(".ktx/worktrees/session-local-1-b")).unwrap();
+    // Of somebody else.
+    let other = run.root.join(".ktx/worktrees/session-other");
+    run.git(&["worktree", "add", "--quiet", "-b", "session/other", other.to_str().unwrap()]);
+    assert_eq!(worktree::sweep(&run.trees.repository).unwrap(), 2);
+    assert!(other.exists());
+    run.git(&["worktree", "remove", other.to_str().unwrap()]);
+    run.git(&["branch", "--quiet", "-D", "session/other"]);
+    run.assert_tidy();
+}

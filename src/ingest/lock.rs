@@ -1,0 +1,103 @@
+//! One ingest of a project at a time, across processes: two would build on states that the other one replaces.
+//!
+//! The lock is the kernel's, so a crash frees it. It must not know what an ingest does.
+
+use std::{
+    fs::{File, OpenOptions, TryLockError},
+    io::{self, Read as _, Seek as _, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use super::beneath;
+
+/// Below the project.
+const DIR: &str = ".ktx/ingestdeck";
+const NAME: &str = "ingest.lock";
+
+/// A project that is ours until this value is dropped.
+#[derive(Debug)]
+pub struct ProjectLock {
+    _file: File,
+}
+
+/// A project cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ProjectLockError {
+    /// Somebody else ingests.
+    #[error(
+        "{} is being ingested by {}; wait for it or stop it, then try again", project.display(),
+        pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
+    )]
+    Taken {
+        /// The project.
+        project: PathBuf,
+        /// Who, if it says so.
+        pid: Option<u32>,
+    },
+    /// The system refuses.
+    #[error("cannot lock the project: {}: {cause}; make the directory writable", path.display())]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+}
+
+/// Takes the project at `root`.
+pub fn take(root: &Path) -> Result<ProjectLock, ProjectLockError> {
+    let path = root.join(DIR).join(NAME);
+    let failed = |cause| ProjectLockError::Io { path: path.clone(), cause };
+    beneath::make_private(root, &root.join(DIR)).map_err(failed)?;
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(nix::fcntl::OFlag::O_NOFOLLOW.bits())
+        .open(&path)
+        .map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => {
+            // For the message of whoever comes second; the lock holds without it.
+            let _ = sign(&mut file);
+            Ok(ProjectLock { _file: file })
+        }
+        Err(TryLockError::WouldBlock) => {
+            Err(ProjectLockError::Taken { project: root.to_path_buf(), pid: holder(&mut file) })
+        }
+        Err(TryLockError::Error(cause)) => Err(failed(cause)),
+    }
+}
+
+fn sign(file: &mut File) -> io::Result<()> {
+    file.set_len(0)?;
+    file.rewind()?;
+    write!(file, "{}", std::process::id())
+}
+
+fn holder(file: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    file.take(20).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_hears_who_holds_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = take(dir.path()).unwrap();
+        let error = take(dir.path()).unwrap_err();
+        let own = std::process::id();
+        assert!(matches!(&error, ProjectLockError::Taken { pid: Some(pid), .. } if *pid == own), "{error}");
+        assert!(error.to_string().contains(&format!("process {own}; wait")), "{error}");
+        drop(first);
+        // A child that another test forks just now holds a copy until it becomes another program.
+        assert!((0..1_000_000).any(|_| take(dir.path()).is_ok()));
+    }
+}

@@ -1,0 +1,187 @@
+//! Documents in KTX's shape, every documented key among them.
+
+use super::*;
+use crate::ingest::yaml;
+
+fn read(text: &str) -> Result<(Settings, Vec<String>), Fault> {
+    super::read(&yaml::tree(text).unwrap())
+}
+
+fn warnings(text: &str) -> Vec<String> {
+    read(text).unwrap().1
+}
+
+fn fault(text: &str) -> String {
+    let fault = read(text).unwrap_err();
+    format!("{}: {}", fault.line, fault.problem)
+}
+
+/// Every key that KTX documents outside of the connections.
+const COMPLETE: &str = r#"
+setup: {database_connection_ids: [warehouse]}
+storage:
+  state: sqlite
+  search: sqlite-fts5
+  git: {author: "Ada <ada@example.com>"}
+llm:
+  provider:
+    backend: claude-code
+    vertex: {project: p, location: us-east5}
+    anthropic: {api_key: "env:ANTHROPIC_API_KEY", base_url: "https://proxy.example.com"}
+    gateway: {api_key: "file:/run/secrets/gateway", base_url: "https://gateway.example.com"}
+  agentRunner: {backend: claude-code}
+  models:
+    default: sonnet
+    triage: haiku
+    candidateExtraction: claude-sonnet-4-6
+    curator: opus
+    reconcile: claude-opus-4-20250514
+    repair: haiku
+ingest:
+  adapters: [dbt, lookml, historic-sql]
+  embeddings:
+    backend: openai
+    model: text-embedding-3-small
+    dimensions: 1536
+    batchSize: 64
+    openai: {api_key: "env:OPENAI_API_KEY"}
+    sentenceTransformers: {base_url: "", pathPrefix: /v1}
+  workUnits: {stepBudget: 40, maxConcurrency: 6, failureMode: abort}
+  rateLimit:
+    enabled: true
+    throttleThreshold: 1
+    minConcurrencyUnderPressure: 2
+    maxWaitMs: 600000
+    retry: {maxAttempts: 6, baseDelayMs: 1000, maxDelayMs: 60000, jitter: false}
+  profile: json
+agent:
+  run_research: {enabled: true, max_iterations: 0, default_toolset: [wiki_search]}
+scan:
+  enrichment: {mode: llm, embeddings: {backend: none, dimensions: 8}}
+  relationships:
+    enabled: true
+    llmProposals: false
+    validationRequiredForManifest: true
+    acceptThreshold: 0.85
+    reviewThreshold: 0.55
+    maxLlmTablesPerBatch: 40
+    maxCandidatesPerColumn: 25
+    profileSampleRows: 10000
+    profileConcurrency: 4
+    validationConcurrency: 4
+    validationBudget: all
+    detectionBudgetMs: 600000
+"#;
+
+const CONNECTIONS: &str = r#"
+connections:
+  warehouse: {driver: postgres, url: "env:DATABASE_URL", enabled_tables: [public.orders], query_timeout_ms: 500, context: {queryHistory: {enabled: true}}}
+  lake: {driver: bigquery, dataset_id: analytics, credentials_json: "file:/run/secrets/key.json"}
+  local: {driver: sqlite, path: demo.db}
+  events: {driver: mongodb, url: "env:MONGO", databases: [app], sample_size: 10, order_by: at}
+  dbt: {driver: dbt, repo_url: "https://example.com/x.git", branch: main, path: "", auth_token_ref: "env:TOKEN", profiles_path: p, target: prod, project_name: x}
+  looks: {driver: lookml, repoUrl: "file:../looks", branch: main, mappings: {expectedLookerConnectionName: bq}}
+  flow: {driver: metricflow, metricflow: {repoUrl: "file:flow", branch: main, path: models}}
+  pages: {driver: notion, auth_token_ref: "file:/run/secrets/notion", crawl_mode: selected_roots, root_page_ids: [a], max_pages_per_run: 10, max_knowledge_creates_per_run: 0}
+  charts: {driver: metabase, api_url: "https://m.example.com", api_key_ref: "env:MB", mappings: {databaseMappings: {"1": warehouse}}}
+  explores: {driver: looker, base_url: "https://l.example.com", client_id: id, client_secret_ref: "env:LS"}
+  books: {driver: sigma, api_url: "https://s.example.com", client_id: id, connectionMappings: {a: warehouse}}
+  drive: {driver: gdrive, service_account_key_ref: "file:/key.json", folder_id: f, recursive: true}
+"#;
+
+#[test]
+fn every_documented_key_is_known() {
+    assert_eq!(warnings(COMPLETE), [] as [&str; 0]);
+    assert_eq!(warnings(CONNECTIONS), [] as [&str; 0]);
+    let (settings, _) = read(&format!("{COMPLETE}{CONNECTIONS}")).unwrap();
+    assert_eq!(settings.connections.len(), 12);
+    assert_eq!(settings.rate_limit.throttle_threshold, 1.0);
+    assert_eq!(settings.work_units.failure_mode, FailureMode::Abort);
+}
+
+#[test]
+fn a_role_has_its_model_or_the_default_and_any_name_will_do() {
+    let (settings, _) = read(COMPLETE).unwrap();
+    assert_eq!(settings.model(Role::CandidateExtraction), Some("claude-sonnet-4-6"));
+    assert_eq!(settings.model(Role::Reconcile), Some("claude-opus-4-20250514"));
+    let (settings, _) = read("llm:\n  models:\n    default: '  my/gateway-model '\n").unwrap();
+    assert_eq!(settings.model_of(Role::Repair), Some((Role::Default, "my/gateway-model")));
+    assert_eq!(settings.lines["llm.models.default"], 3);
+    assert_eq!(Settings::default().model_of(Role::Repair), None);
+}
+
+#[test]
+fn each_key_that_is_not_known_names_the_nearest() {
+    let text = "workUnits: {}\nscan: {relationships: {acceptTreshold: 1, zzz: 1}}\nstorage: {git: {autor: x}}\n\
+        agent: {run_research: {maxIterations: 3}}\nconnections:\n  n: {driver: notion, crawlmode: x, anything: 1}\n  p: {driver: postgres, host: h, port: 1, user: u}\n\
+        llm: {baseDelayMs: 1}\n";
+    insta::assert_snapshot!(warnings(text).join("\n"));
+}
+
+#[test]
+fn every_wrong_type_is_a_fault_with_its_line() {
+    let cases = [
+        "setup: {database_connection_ids: warehouse}",
+        "storage: {git: {author: 3}}",
+        "storage: {state: [a]}",
+        "llm: {agentRunner: {backend: claude}}",
+        "llm: {models: {triage: ''}}",
+        "ingest: {profile: yes please}",
+        "ingest: {embeddings: {dimensions: 0}}",
+        "ingest: {rateLimit: {enabled: 'no'}}",
+        "ingest: {rateLimit: {maxWaitMs: 0}}",
+        "ingest: {rateLimit: {retry: 6}}",
+        "ingest: {adapters: [dbt, 3]}",
+        "scan: {relationships: {validationBudget: some}}",
+        "scan: {relationships: {acceptThreshold: 2}}",
+        "connections: {n: {driver: notion, max_pages_per_run: many}}",
+        "connections: {n: {driver: [notion]}}",
+    ];
+    insta::assert_snapshot!(cases.map(fault).join("\n"));
+}
+
+#[test]
+fn what_has_no_meaning_here_is_no_fault() {
+    let said = warnings("storage: {state: duckdb}\nllm: {promptCaching: {systemTtl: 1h}}\n");
+    assert_eq!(
+        said,
+        [
+            "line 1: storage.state is `duckdb`, which has no meaning here",
+            "line 2: llm.promptCaching has no effect: Claude Code decides what it caches",
+        ]
+    );
+}
+
+#[test]
+fn secrets_stay_out_of_every_message() {
+    let cases = [
+        "connections: 'postgres://u:hunter2@h/db'",
+        "connections: {w: 'postgres://u:hunter2@h/db'}",
+        "connections: {w: {driver: postgres, query_timeout_ms: hunter2}}",
+        "connections: {w: {driver: postgres, enabled_tables: hunter2}}",
+        "llm: {provider: {anthropic: hunter2}}",
+        "llm: {provider: {gateway: {api_key: [hunter2]}}}",
+    ];
+    for text in cases {
+        let said = fault(text);
+        assert!(!said.contains("hunter2"), "{said}");
+    }
+    assert_eq!(
+        warnings("connections: {w: {driver: postgres, ur1: 'env:HUNTER2'}}").join(""),
+        "line 1: unknown key `connections.w.ur1` is ignored; did you mean `url`?"
+    );
+}
+
+#[test]
+fn the_line_of_what_is_set_is_known() {
+    let (settings, _) =
+        read("llm:\n  models: {default: sonnet}\ningest:\n  workUnits:\n    stepBudget: 3\n    maxConcurrency:\n")
+            .unwrap();
+    let lines: Vec<_> = settings.lines.iter().map(|(key, line)| (key.as_str(), *line)).collect();
+    assert_eq!(lines, [("ingest.workUnits.stepBudget", 5), ("llm.models.default", 2)]);
+}
+
+#[test]
+fn an_empty_section_is_no_section() {
+    assert_eq!(read("llm:\ningest:\n  workUnits:\nconnections:\nscan:\n").unwrap(), (Settings::default(), Vec::new()));
+}

@@ -1,0 +1,239 @@
+//! The git repository of a project: whether it is ours to commit to, and where its branch stands.
+//!
+//! It must not know units. Without a repository a project is written to directly.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    beneath::{self, Folder},
+    git::{Git, GitError},
+};
+
+/// Files and folders of a repository that stand for an operation somebody has not finished.
+const UNFINISHED: &[(&str, &str)] = &[
+    ("MERGE_HEAD", "a merge"),
+    ("CHERRY_PICK_HEAD", "a cherry-pick"),
+    ("REVERT_HEAD", "a revert"),
+    ("rebase-merge", "a rebase"),
+    ("rebase-apply", "a rebase"),
+];
+
+/// Folders of `.ktx` that hold what a repository is not to keep.
+const OURS: &[&str] = &[".ktx/ingestdeck", WORKTREES, PATCHES, ".ktx/ingest-transcripts", ".ktx/ingest-traces"];
+
+/// Where worktrees lie.
+pub(super) const WORKTREES: &str = ".ktx/worktrees";
+/// Where patches lie.
+pub(super) const PATCHES: &str = ".ktx/ingest-patches";
+
+/// Most paths that a sentence names.
+const NAMED: usize = 3;
+
+/// A repository that units cannot be committed to. The sentence has the remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum RepositoryError {
+    /// It belongs to something larger.
+    #[error(
+        "{} lies inside the git repository {}, which is not its own; move the project out of it, or make it a \
+         repository of its own with `git init` and a first commit", project.display(), top.display()
+    )]
+    Foreign {
+        /// The project.
+        project: PathBuf,
+        /// The repository above.
+        top: PathBuf,
+    },
+    /// `.git` is a file.
+    #[error(
+        "{} is a worktree or submodule of another git repository; run the ingest in the repository itself",
+        project.display()
+    )]
+    Linked {
+        /// The project.
+        project: PathBuf,
+    },
+    /// Its configuration leads elsewhere.
+    #[error("the git repository of {} has its files elsewhere; unset core.worktree and core.bare in it", project.display())]
+    Elsewhere {
+        /// The project.
+        project: PathBuf,
+    },
+    /// It has no commit.
+    #[error(
+        "the git repository of {} has no commit yet; make the first one with `git add -A && git commit`",
+        project.display()
+    )]
+    Unborn {
+        /// The project.
+        project: PathBuf,
+    },
+    /// Somebody is in the middle of something.
+    #[error("{what} is not finished in {}; finish or abort it, then try again", project.display())]
+    Unfinished {
+        /// The project.
+        project: PathBuf,
+        /// What.
+        what: &'static str,
+    },
+    /// The places that units write to hold changes that no commit has.
+    #[error("{} not committed; commit or stash {}, then try again", named(paths), if paths.len() == 1 { "it" } else { "them" })]
+    Dirty {
+        /// Project-relative paths.
+        paths: Vec<String>,
+    },
+    /// git itself.
+    #[error(transparent)]
+    Git(#[from] GitError),
+    /// The system refuses.
+    #[error("cannot look at the git repository of {}: {cause}", project.display())]
+    Io {
+        /// The project.
+        project: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+}
+
+fn named(paths: &[String]) -> String {
+    let shown: Vec<String> = paths.iter().take(NAMED).map(|path| path.escape_debug().to_string()).collect();
+    let more = match paths.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let verb = if paths.len() == 1 { "is" } else { "are" };
+    format!("{}{more} {verb}", shown.join(", "))
+}
+
+/// Where a branch stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Commit.
+    pub commit: String,
+    /// Its branch; `None` when it is detached.
+    pub branch: Option<String>,
+}
+
+/// The repository of a project, and git in its top directory.
+#[derive(Clone, Debug)]
+pub struct Repository {
+    root: PathBuf,
+    pub(super) git: Git,
+}
+
+impl Repository {
+    /// The repository of the project at `root`. `None` where there is none, neither its own nor one above.
+    pub fn find(root: &Path) -> Result<Option<Self>, RepositoryError> {
+        let project = || root.to_path_buf();
+        match fs::symlink_metadata(root.join(".git")) {
+            Ok(meta) if meta.is_dir() => {}
+            Ok(_) => return Err(RepositoryError::Linked { project: project() }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return match above(root) {
+                    Some(top) => Err(RepositoryError::Foreign { project: project(), top }),
+                    None => Ok(None),
+                };
+            }
+            Err(cause) => return Err(RepositoryError::Io { project: project(), cause }),
+        }
+        let git = Git::open(root)?;
+        let top = git.ask(&["rev-parse", "--show-toplevel"])?;
+        let top_is_root = || {
+            let top = String::from_utf8_lossy(&top.stdout).trim_end_matches('\n').to_owned();
+            Some(Path::new(&top).canonicalize().ok()? == root.canonicalize().ok()?)
+        };
+        if !top.ok && !top.stderr.contains("work tree") {
+            return Err(GitError::Failed { what: "rev-parse".into(), stderr: top.stderr }.into());
+        }
+        if !top.ok || top_is_root() != Some(true) {
+            return Err(RepositoryError::Elsewhere { project: project() });
+        }
+        Ok(Some(Self { root: project(), git }))
+    }
+
+    /// The project's directory.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where the branch stands, once nothing speaks against writing to it.
+    pub fn ready(&self) -> Result<Head, RepositoryError> {
+        for (name, what) in UNFINISHED {
+            if self.root.join(".git").join(name).exists() {
+                return Err(RepositoryError::Unfinished { project: self.root.clone(), what });
+            }
+        }
+        let status = self.git.run(&[
+            "status",
+            "--porcelain=v2",
+            "--branch",
+            "-z",
+            "--untracked-files=all",
+            "--no-renames",
+            "--",
+            "wiki",
+            "semantic-layer",
+        ])?;
+        let (head, paths) = read_status(&String::from_utf8_lossy(&status));
+        let head = head.ok_or_else(|| RepositoryError::Unborn { project: self.root.clone() })?;
+        if paths.is_empty() { Ok(head) } else { Err(RepositoryError::Dirty { paths }) }
+    }
+
+    /// The commit that the project stands at.
+    pub(super) fn head(&self) -> Result<String, GitError> {
+        self.git.line(&["rev-parse", "--verify", "HEAD"])
+    }
+
+    /// The branch that the project stands at; `None` when it is detached.
+    pub(super) fn branch(&self) -> Result<Option<String>, GitError> {
+        let answer = self.git.ask(&["symbolic-ref", "--quiet", "--short", "HEAD"])?;
+        Ok(answer.ok.then(|| String::from_utf8_lossy(&answer.stdout).trim_end().to_owned()))
+    }
+
+    /// Makes our folders below `.ktx`, each of which tells git by itself that it is not to be kept: the project's own
+    /// `.gitignore` is left as it is.
+    pub fn hide_ours(&self) -> io::Result<()> {
+        for folder in OURS {
+            beneath::make_private(&self.root, &self.root.join(folder))?;
+            let folder = Folder::open(&self.root.join(folder))?;
+            if folder.read_if_there(".gitignore", 1024)?.is_none() {
+                folder.write(".gitignore", b"*\n", beneath::PRIVATE, 0o644)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The directory above `root` that is the top of a repository.
+fn above(root: &Path) -> Option<PathBuf> {
+    let is_top = |dir: &&Path| {
+        let git = dir.join(".git");
+        git.is_file() || git.join("HEAD").is_file()
+    };
+    let root = root.canonicalize().ok()?;
+    root.ancestors().skip(1).find(is_top).map(Path::to_path_buf)
+}
+
+/// Head and changed paths from porcelain version 2 with NULs.
+fn read_status(status: &str) -> (Option<Head>, Vec<String>) {
+    let (mut commit, mut branch, mut paths) = (None, None, Vec::new());
+    for entry in status.split('\0') {
+        if let Some(oid) = entry.strip_prefix("# branch.oid ") {
+            commit = (oid != "(initial)").then(|| oid.to_owned());
+        } else if let Some(name) = entry.strip_prefix("# branch.head ") {
+            branch = (name != "(detached)").then(|| name.to_owned());
+        } else {
+            // The path is the last field; how many come before it depends on the kind of the entry.
+            let fields = match entry.as_bytes().first() {
+                Some(b'1') => 9,
+                Some(b'u') => 11,
+                Some(b'?') => 2,
+                _ => continue,
+            };
+            paths.extend(entry.splitn(fields, ' ').nth(fields - 1).map(str::to_owned));
+        }
+    }
+    (commit.map(|commit| Head { commit, branch }), paths)
+}

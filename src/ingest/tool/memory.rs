@@ -1,0 +1,97 @@
+//! What the writes of an attempt come to: one action for each page and source that they changed, as KTX reports them.
+//!
+//! Reads calls and their replies. It must not know how they were carried out.
+
+use serde_json::Value;
+
+use crate::{
+    tape::note::work::{Change, MemoryAction, Target},
+    units::{ToolCall, ToolReply},
+};
+
+/// Adds what a call did to the `actions` before it.
+pub(super) fn note(actions: &mut Vec<MemoryAction>, call: &ToolCall, reply: &ToolReply) {
+    let Some(done) = reply.structured.as_ref().filter(|done| done["success"] == true) else { return };
+    if call.name == "sl_rollback" {
+        let name = text(done, "sourceName").unwrap_or_default();
+        actions.retain(|action| action.target != Target::Sl || action.key != name);
+        return;
+    }
+    let Some(action) = action(call, done) else { return };
+    let before = actions.iter().position(|known| is_same(known, &action)).map(|at| actions.remove(at));
+    let change = before.map_or(Some(action.change), |before| before.change.and_then(action.change));
+    actions.extend(change.map(|change| MemoryAction { change, ..action }));
+}
+
+fn action(call: &ToolCall, done: &Value) -> Option<MemoryAction> {
+    let change = match text(done, "action")?.as_str() {
+        "created" => Change::Created,
+        "updated" => Change::Updated,
+        "removed" => Change::Removed,
+        _ => return None,
+    };
+    let (target, key, target_connection_id, detail) = match call.name.as_str() {
+        "wiki_write" | "wiki_remove" => (Target::Wiki, text(done, "key")?, None, text(&call.arguments, "summary")),
+        "sl_write_source" | "sl_edit_source" => {
+            let about = call.arguments.get("source").and_then(|source| text(source, "description"));
+            (Target::Sl, text(done, "sourceName")?, text(done, "connectionId"), about)
+        }
+        _ => return None,
+    };
+    let raw_paths = call.arguments.get("rawPaths").and_then(Value::as_array);
+    let raw_paths = raw_paths.map(|paths| paths.iter().filter_map(Value::as_str).map(str::to_owned).collect());
+    Some(MemoryAction { target, change, key, detail: detail.unwrap_or_default(), target_connection_id, raw_paths })
+}
+
+fn is_same(a: &MemoryAction, b: &MemoryAction) -> bool {
+    (a.target, &a.key, &a.target_connection_id) == (b.target, &b.key, &b.target_connection_id)
+}
+
+fn text(value: &Value, key: &str) -> Option<String> {
+    value.get(key)?.as_str().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn did(actions: &mut Vec<MemoryAction>, name: &str, arguments: Value, structured: Value) {
+        let call = ToolCall { name: name.into(), arguments, tool_use_id: None };
+        note(actions, &call, &ToolReply { structured: Some(structured), ..ToolReply::text("done") });
+    }
+
+    fn page(action: &str) -> (Value, Value) {
+        (
+            json!({"key": "orders", "summary": "Orders", "rawPaths": ["a.md"]}),
+            json!({"success": true, "key": "orders", "action": action}),
+        )
+    }
+
+    #[test]
+    fn writes_of_one_page_are_one_action() {
+        let mut actions = Vec::new();
+        for change in ["created", "updated"] {
+            let (arguments, structured) = page(change);
+            did(&mut actions, "wiki_write", arguments, structured);
+        }
+        let [action] = &actions[..] else { panic!("{actions:?}") };
+        assert_eq!((action.change, action.detail.as_str()), (Change::Created, "Orders"));
+        assert_eq!(action.raw_paths.as_deref(), Some(&["a.md".to_owned()][..]));
+        let (arguments, structured) = page("removed");
+        did(&mut actions, "wiki_remove", arguments, structured);
+        assert_eq!(actions, []);
+    }
+
+    #[test]
+    fn what_is_rolled_back_or_declined_was_not_done() {
+        let mut actions = Vec::new();
+        let done = json!({"success": true, "connectionId": "w", "sourceName": "orders", "action": "updated"});
+        did(&mut actions, "sl_edit_source", json!({}), done);
+        did(&mut actions, "sl_write_source", json!({}), json!({"success": false, "action": "created"}));
+        assert_eq!((actions.len(), actions[0].target_connection_id.as_deref()), (1, Some("w")));
+        did(&mut actions, "sl_rollback", json!({}), json!({"success": true, "sourceName": "orders"}));
+        assert_eq!(actions, []);
+    }
+}

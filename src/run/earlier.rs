@@ -1,0 +1,158 @@
+//! A run as the past of another one: how each of its units stood, and what it had taken over itself. Pure.
+
+use super::state::{Attempt, RunState, Unit, UnitStatus};
+use crate::{
+    tape::{
+        RunId,
+        note::{Continues, Earlier},
+    },
+    units::reuse::{self, Past, Standing},
+};
+
+/// Tells what `state` means for a run that goes on with it.
+#[derive(Clone, Copy, Debug)]
+pub struct Before<'a> {
+    state: &'a RunState,
+    run: RunId,
+}
+
+impl<'a> Before<'a> {
+    /// The past that is `state`, of run `run`.
+    pub fn new(state: &'a RunState, run: RunId) -> Self {
+        Self { state, run }
+    }
+
+    /// What is said of the run as a whole; nothing of its units yet.
+    pub fn continues(&self) -> Continues {
+        let costs = self.state.units.iter().flat_map(|unit| &unit.attempts).filter_map(|attempt| attempt.cost_usd);
+        let outcome = self.state.ended.as_ref().map(|ended| ended.outcome.clone());
+        Continues { run: self.run, outcome, cost_usd: costs.reduce(|sum, cost| sum + cost), units: Default::default() }
+    }
+
+    /// What this run and those before it did about `unit`. Nothing is reused yet. `None` if it was never tried.
+    pub fn earlier(&self, unit: &Unit) -> Option<Earlier> {
+        let before = self.taken_over(unit);
+        let attempts = u32::try_from(unit.attempts.len()).unwrap_or(u32::MAX);
+        let costs = unit.attempts.iter().filter_map(|attempt| attempt.cost_usd);
+        let cost_usd = costs.reduce(|sum, cost| sum + cost);
+        match (attempts, before) {
+            (0, before) => before.map(|before| Earlier { reused: None, ..before.clone() }),
+            (_, before) => Some(reuse::add(before, Earlier { run: self.run, attempts, cost_usd, reused: None })),
+        }
+    }
+
+    /// How `unit` stood, to be judged. What this run had taken over stands as it did where it was done.
+    pub fn past<'b>(&self, unit: &'b Unit) -> Past<'b>
+    where
+        'a: 'b,
+    {
+        let taken = self.taken_over(unit).and_then(|earlier| Some((earlier.run, earlier.reused.as_ref()?)));
+        if let (UnitStatus::Reused, Some((run, reused))) = (unit.status, taken) {
+            let standing = Standing::Succeeded { budget: reused.budget };
+            return Past { run, standing, attempt: reused.attempt, content: Some(&reused.content) };
+        }
+        let latest = unit.latest();
+        let reason = latest.and_then(|attempt| attempt.verdict.as_ref()).map(|verdict| verdict.reason.as_str());
+        let standing = match (unit.status, reason) {
+            // Its writes never got into the project.
+            (UnitStatus::Succeeded | UnitStatus::Budget, _) if latest.is_some_and(Attempt::is_unsaved) => {
+                Standing::Interrupted
+            }
+            (UnitStatus::Succeeded, _) => Standing::Succeeded { budget: false },
+            (UnitStatus::Budget, _) => Standing::Succeeded { budget: true },
+            (UnitStatus::Failed, reason) => Standing::Failed(reason.unwrap_or("no reason is on record")),
+            // It was to be tried again, which never came.
+            (UnitStatus::Waiting, Some(reason)) => Standing::Failed(reason),
+            (UnitStatus::Stopped, _) => Standing::Stopped,
+            (UnitStatus::Running | UnitStatus::Held | UnitStatus::Interrupted, _) => Standing::Interrupted,
+            (UnitStatus::Queued | UnitStatus::Waiting | UnitStatus::Reused, _) => Standing::Waiting,
+        };
+        let content = latest.and_then(|attempt| attempt.content.as_deref());
+        Past { run: self.run, standing, attempt: latest.map_or(0, |attempt| attempt.number), content }
+    }
+
+    fn taken_over(&self, unit: &Unit) -> Option<&'a Earlier> {
+        self.state.earlier(&unit.key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, sync::Arc};
+
+    use super::*;
+    use crate::{
+        tape::note::{Cause, Content, Outcome, Reused, RunPlanned, StopReason, Verdict},
+        units::reuse::{Choice, choose},
+    };
+
+    fn id(number: u128) -> RunId {
+        RunId(uuid::Uuid::from_u128(number))
+    }
+
+    fn content() -> Content {
+        Content { key: "k".into(), ..Content::default() }
+    }
+
+    fn unit(key: &str, status: UnitStatus, costs: &[Option<f64>]) -> Unit {
+        let attempt = |(at, cost): (usize, &Option<f64>)| Attempt {
+            number: u32::try_from(at).unwrap() + 1,
+            cost_usd: *cost,
+            content: Some(Arc::new(content())),
+            verdict: Some(Verdict {
+                outcome: Outcome::Failed,
+                stop: StopReason::Error,
+                cause: Cause::Transient,
+                reason: "busy".into(),
+                remedy: None,
+            }),
+            ..Attempt::default()
+        };
+        let attempts = costs.iter().enumerate().map(attempt).collect();
+        Unit { key: key.into(), planned: None, status, attempts, retry_at: None, holding: Default::default() }
+    }
+
+    /// Run 2, which took over `old` from run 1, where `again` had failed twice for half a dollar.
+    fn state() -> RunState {
+        let reused = Reused { attempt: 3, budget: false, content: content() };
+        let earlier = |reused| Earlier { run: id(1), attempts: 2, cost_usd: Some(0.5), reused };
+        let units = BTreeMap::from([("old".into(), earlier(Some(reused))), ("again".into(), earlier(None))]);
+        let continues = Continues { run: id(1), outcome: None, cost_usd: None, units };
+        let planned = RunPlanned { continues: Some(continues), ..RunPlanned::default() };
+        RunState {
+            planned: Some(Arc::new(planned)),
+            units: vec![
+                unit("old", UnitStatus::Reused, &[]),
+                unit("again", UnitStatus::Succeeded, &[None, Some(0.25)]),
+                unit("new", UnitStatus::Queued, &[]),
+                unit("waits", UnitStatus::Waiting, &[Some(1.0)]),
+            ],
+            ..RunState::default()
+        }
+    }
+
+    #[test]
+    fn what_was_taken_over_stands_where_it_was_done() {
+        let state = state();
+        let before = Before::new(&state, id(2));
+        assert_eq!(before.continues().cost_usd, Some(1.25), "what run 1 cost is not what run 2 cost");
+        let past: Vec<_> = state.units.iter().map(|unit| before.past(unit)).collect();
+        assert_eq!((past[0].run, past[0].attempt), (id(1), 3));
+        assert_eq!((past[1].run, past[1].attempt), (id(2), 2));
+        assert_eq!((past[2].standing, past[3].standing), (Standing::Waiting, Standing::Failed("busy")));
+        assert!(past[..2].iter().all(|past| matches!(choose(past, Some(&content())), Choice::Reuse(_))));
+        assert!(past[2..].iter().all(|past| matches!(choose(past, Some(&content())), Choice::Run(_))));
+    }
+
+    #[test]
+    fn attempts_and_costs_of_all_earlier_runs_add_up() {
+        let state = state();
+        let before = Before::new(&state, id(2));
+        let sums = state.units.iter().map(|unit| before.earlier(unit));
+        let sums: Vec<_> = sums.map(|sum| sum.map(|sum| (sum.run, sum.attempts, sum.cost_usd, sum.reused))).collect();
+        assert_eq!(sums[0], Some((id(1), 2, Some(0.5), None)));
+        assert_eq!(sums[1], Some((id(2), 4, Some(0.75), None)));
+        assert_eq!(sums[2], None, "it was never tried");
+        assert_eq!(sums[3], Some((id(2), 1, Some(1.0), None)));
+    }
+}

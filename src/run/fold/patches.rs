@@ -1,0 +1,107 @@
+//! The fold of what became of patches: written, put together, saved.
+
+use std::sync::Arc;
+
+use super::{Emitted, Fold, RunChange};
+use crate::{
+    run::{
+        Arrived, Lane as Address,
+        state::{RowEnd, Story, UnitStatus},
+    },
+    tape::note::{Integrating, Integration, Level, PatchIntegrated, PatchWritten, SaveFailed, Saved},
+};
+
+impl Fold {
+    pub(super) fn patch_written(
+        &mut self,
+        story: &mut Story,
+        arrived: &Arrived<'_>,
+        written: &PatchWritten,
+        emit: &mut dyn FnMut(Emitted<'_>),
+    ) {
+        let Some(lane) = self.address(story, arrived, None, emit) else { return };
+        self.enter(story, lane, arrived);
+        let fold = self.lane(lane);
+        fold.attempt(story).patch = Some(Arc::new(written.clone()));
+        fold.note_row(story, arrived.seq, RowEnd::Ok);
+    }
+
+    pub(super) fn integrating(
+        story: &mut Story,
+        arrived: &Arrived<'_>,
+        integrating: &Integrating,
+        emit: &mut dyn FnMut(Emitted<'_>),
+    ) {
+        (story.state.integrating, story.state.unsaved, story.state.ended) = (true, None, None);
+        emit(Emitted::Run { at: arrived.at, change: RunChange::Integrating(integrating.units.len()) });
+    }
+
+    pub(super) fn patch_integrated(
+        &mut self,
+        story: &mut Story,
+        arrived: &Arrived<'_>,
+        integrated: &PatchIntegrated,
+        emit: &mut dyn FnMut(Emitted<'_>),
+    ) {
+        let Some(lane) = self.address(story, arrived, None, emit) else { return };
+        self.enter(story, lane, arrived);
+        let fold = self.lane(lane);
+        let attempt = fold.attempt(story);
+        attempt.integration = Some(integrated.result);
+        let verdict = integrated.verdict.as_ref();
+        if let Some(verdict) = verdict {
+            attempt.verdict = Some(verdict.clone());
+            let (number, unit) = (attempt.number, fold.unit(story));
+            // Somebody may have asked for another attempt already; that one counts then.
+            let is_newest = unit.latest().is_some_and(|latest| latest.number == number);
+            if is_newest && unit.status.is_over() {
+                unit.status = UnitStatus::Failed;
+            }
+        }
+        fold.note_row(story, arrived.seq, if verdict.is_some() { RowEnd::Failed } else { RowEnd::Ok });
+        if let Some(verdict) = verdict {
+            story.touch.row(RowEnd::Failed);
+            self.remark(story, arrived, Level::Error, verdict.reason.clone());
+        }
+        let Address::Attempt(unit, number) = arrived.lane else { return };
+        let reason = verdict.map(|verdict| verdict.reason.as_str());
+        emit(Emitted::Patch { at: arrived.at, unit, attempt: number, result: integrated.result, reason });
+    }
+
+    pub(super) fn saved(
+        &mut self,
+        story: &mut Story,
+        arrived: &Arrived<'_>,
+        saved: &Saved,
+        emit: &mut dyn FnMut(Emitted<'_>),
+    ) {
+        story.state.integrating = false;
+        for attempt in story.state.units.iter_mut().filter_map(|unit| unit.attempts.last_mut()) {
+            attempt.saved |= attempt.integration.is_some_and(Integration::is_taken);
+            if let (Some(Integration::Accepted), Some(patch)) = (attempt.integration, &attempt.patch) {
+                attempt.published.clone_from(&patch.paths);
+            }
+        }
+        if let Some(commit) = saved.short() {
+            // A round that changed nothing does not hide the commit of the one before.
+            story.state.saved = Some(Arc::new(saved.clone()));
+            let branch = saved.branch.as_deref().map(|branch| format!(" on {branch}")).unwrap_or_default();
+            self.remark(story, arrived, Level::Info, format!("commit {commit}{branch}"));
+        }
+        emit(Emitted::Run { at: arrived.at, change: RunChange::Saved(saved) });
+    }
+
+    pub(super) fn save_failed(
+        &mut self,
+        story: &mut Story,
+        arrived: &Arrived<'_>,
+        failed: &SaveFailed,
+        emit: &mut dyn FnMut(Emitted<'_>),
+    ) {
+        story.state.integrating = false;
+        story.state.unsaved = Some(failed.reason.as_str().into());
+        story.touch.row(RowEnd::Failed);
+        self.remark(story, arrived, Level::Error, failed.reason.clone());
+        emit(Emitted::Run { at: arrived.at, change: RunChange::SaveFailed(&failed.reason) });
+    }
+}

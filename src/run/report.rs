@@ -1,0 +1,450 @@
+//! A run as a whole, for those who were not there: what every report and comparison of runs is made from. Pure.
+//!
+//! Gathered in one pass over the entries. It must not know how it is written down.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+
+use super::{
+    Emitted, Origin,
+    causes::{self, Failures},
+    event::{Detail, Event, Phase},
+    outcome::RunOutcome,
+    spent::{Spent, ran},
+    state::{self, Lost, Story, Tokens, UnitStatus},
+};
+use crate::{
+    decode::content_text,
+    tape::{
+        Header, Millis, UnitKey,
+        note::{Level, PlannedUnit, RunPlanned, Verdict, work::MemoryAction, work::Unmapped},
+    },
+    units::tally::bare_name,
+};
+
+/// Failed calls of an attempt that are kept in words. All are counted.
+const TOLD: usize = 40;
+
+/// Characters of each.
+const WORDS: usize = 600;
+
+/// Remarks that are kept.
+const REMARKS: usize = 200;
+
+/// A run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// Run id, or the name of a capture.
+    pub name: String,
+    /// What it was read from, in words.
+    pub format: &'static str,
+    /// Header of its tape.
+    pub header: Option<Header>,
+    /// Wall-clock time of its beginning.
+    pub started_at: Option<Timestamp>,
+    /// False when the record has no times of its own.
+    pub has_times: bool,
+    /// How it stands.
+    pub outcome: RunOutcome,
+    /// Time of the last entry.
+    pub duration: Millis,
+    /// Its plan.
+    pub planned: Option<Arc<RunPlanned>>,
+    /// Its units, in plan order.
+    pub units: Vec<UnitReport>,
+    /// Why units failed, those of most units first.
+    pub failures: Vec<Failures>,
+    /// Sums over all attempts.
+    pub totals: Totals,
+    /// Warnings and errors of the run itself, and how many more there were.
+    pub remarks: (Vec<(Millis, String)>, usize),
+    /// What could not be read.
+    pub lost: Lost,
+}
+
+/// Sums.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Totals {
+    /// Units of each status, in order of first appearance.
+    pub statuses: Vec<(UnitStatus, usize)>,
+    /// Dollars, of the attempts that said so.
+    pub cost: Option<f64>,
+    /// True when some attempt did not say what it cost.
+    pub cost_partial: bool,
+    /// Tokens.
+    pub tokens: Tokens,
+    /// Attempts.
+    pub attempts: usize,
+    /// Attempts that were not the first.
+    pub retries: usize,
+    /// Turns.
+    pub turns: u64,
+    /// Tool calls.
+    pub calls: u64,
+    /// Failed calls.
+    pub failures: u64,
+    /// Denied calls.
+    pub denials: u64,
+}
+
+/// A unit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UnitReport {
+    /// Key.
+    pub key: UnitKey,
+    /// Its plan; `None` in captures.
+    pub planned: Option<Arc<PlannedUnit>>,
+    /// Where it stands.
+    pub status: UnitStatus,
+    /// Why it stands there, where there is anything to say.
+    pub reason: Option<String>,
+    /// What a person can do.
+    pub remedy: Option<String>,
+    /// What decided, in words.
+    pub cause: Option<String>,
+    /// Its attempts, oldest first.
+    pub attempts: Vec<AttemptReport>,
+    /// What it took.
+    pub spent: Spent,
+}
+
+/// An attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttemptReport {
+    /// From 1.
+    pub number: u32,
+    /// Since the run began.
+    pub started: Millis,
+    /// How long it ran.
+    pub ran: Millis,
+    /// How it ended; `None` while it runs or where the record breaks off.
+    pub verdict: Option<Verdict>,
+    /// Session id.
+    pub session: Option<Arc<str>>,
+    /// Model that answered, else the one that was asked for.
+    pub model: Option<Arc<str>>,
+    /// What a person wanted otherwise than planned.
+    pub amendment: Option<String>,
+    /// A script played the model.
+    pub scripted: bool,
+    /// Turns allowed.
+    pub step_budget: Option<u32>,
+    /// Turns.
+    pub turns: u32,
+    /// Tool calls.
+    pub calls: u32,
+    /// Failed calls.
+    pub failures: u32,
+    /// Denied calls.
+    pub denials: u32,
+    /// Dollars.
+    pub cost: Option<f64>,
+    /// Tokens.
+    pub tokens: Tokens,
+    /// Calls of each tool.
+    pub tools: BTreeMap<String, Calls>,
+    /// The first of the calls that failed or were denied.
+    pub failed: Vec<FailedCall>,
+    /// Files that it got into the project.
+    pub published: Vec<String>,
+    /// What it changed.
+    pub actions: Vec<MemoryAction>,
+    /// Raw files that it could not map.
+    pub unmapped: Vec<Unmapped>,
+    /// Its tool transcript.
+    pub transcript: Option<String>,
+    /// Failed calls that nothing made good, where they were counted.
+    pub fatal_failures: Option<u32>,
+}
+
+/// Calls of one tool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Calls {
+    /// Made.
+    pub made: u32,
+    /// Failed, or denied by whomever.
+    pub failed: u32,
+}
+
+/// A call that failed or was denied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedCall {
+    /// When it ended.
+    pub at: Millis,
+    /// Tool without its server prefix.
+    pub tool: String,
+    /// Its error, cut.
+    pub error: String,
+}
+
+/// Collects what the state does not keep.
+#[derive(Debug, Default)]
+pub struct Gathering {
+    attempts: HashMap<UnitKey, HashMap<u32, Gathered>>,
+}
+
+#[derive(Debug, Default)]
+struct Gathered {
+    tools: BTreeMap<String, Calls>,
+    failed: Vec<FailedCall>,
+}
+
+impl Gathering {
+    /// Takes in what an entry led to.
+    pub fn take(&mut self, emitted: &Emitted<'_>) {
+        let Emitted::Event { at, unit, attempt, event: Event::Action(event), .. } = emitted else { return };
+        let Detail::Tool(detail) = &event.action.detail else { return };
+        let began = event.phase == Phase::Started;
+        let failed = event.phase == Phase::Completed && event.ok == Some(false);
+        if !began && !failed {
+            return;
+        }
+        let tool = bare_name(detail.tool_name.as_deref().unwrap_or("?"));
+        let gathered = self.of(unit, *attempt);
+        let calls = gathered.tools.entry(tool.to_owned()).or_default();
+        calls.made += u32::from(began);
+        calls.failed += u32::from(failed);
+        if failed && gathered.failed.len() < TOLD {
+            let content = detail.result.as_ref().and_then(|result| result.content);
+            let error = content.map(content_text).or_else(|| event.message.clone()).unwrap_or_default();
+            let error = error.chars().take(WORDS).collect();
+            gathered.failed.push(FailedCall { at: *at, tool: tool.to_owned(), error });
+        }
+    }
+
+    /// The report, once everything was taken in. `live` when the run goes on.
+    pub fn report(mut self, origin: &Origin, story: &Story, live: bool) -> Report {
+        let state = &story.state;
+        let units: Vec<UnitReport> = state.units.iter().map(|unit| self.unit(story, unit)).collect();
+        Report {
+            name: origin.name.clone(),
+            format: origin.format,
+            header: origin.header.clone(),
+            started_at: origin.started_at,
+            has_times: origin.has_times,
+            outcome: RunOutcome::of(state, live),
+            duration: state.now,
+            planned: state.planned.clone(),
+            failures: causes::causes(state),
+            totals: totals(&units),
+            units,
+            remarks: remarks(story),
+            lost: state.lost,
+        }
+    }
+
+    fn of(&mut self, unit: &str, attempt: u32) -> &mut Gathered {
+        if !self.attempts.contains_key(unit) {
+            self.attempts.insert(UnitKey::from(unit), HashMap::new());
+        }
+        let attempts = self.attempts.entry(UnitKey::from(unit)).or_default();
+        attempts.entry(attempt).or_default()
+    }
+
+    fn unit(&mut self, story: &Story, unit: &state::Unit) -> UnitReport {
+        let now = story.state.now;
+        let verdict = unit.latest().and_then(|attempt| attempt.verdict.as_ref());
+        let reason = match (verdict, unit.status) {
+            (Some(verdict), _) => Some(verdict.reason.clone()),
+            (None, UnitStatus::Interrupted) => Some(causes::error(unit).to_owned()),
+            (None, UnitStatus::Stopped) => Some("stopped before it began".to_owned()),
+            (None, UnitStatus::Reused) => reused(story, unit),
+            (None, _) => None,
+        };
+        let mut gathered = self.attempts.remove(&unit.key).unwrap_or_default();
+        let attempts = unit.attempts.iter().map(|attempt| {
+            let gathered = gathered.remove(&attempt.number).unwrap_or_default();
+            attempt_report(unit, attempt, gathered, now)
+        });
+        UnitReport {
+            key: unit.key.clone(),
+            planned: unit.planned.clone(),
+            status: unit.status,
+            reason,
+            remedy: verdict.and_then(|verdict| verdict.remedy.clone()),
+            cause: verdict.map(|verdict| verdict.cause.word().to_owned()),
+            attempts: attempts.collect(),
+            spent: Spent::of(unit, now),
+        }
+    }
+}
+
+/// Where a unit was done that this run did not run again.
+fn reused(story: &Story, unit: &state::Unit) -> Option<String> {
+    let earlier = story.state.earlier(&unit.key)?;
+    let reused = earlier.reused.as_ref()?;
+    let budget = if reused.budget { ", its budget spent" } else { "" };
+    Some(format!(
+        "done in run {} by attempt {}{budget}; nothing of it has changed",
+        earlier.run.short(),
+        reused.attempt
+    ))
+}
+
+fn attempt_report(unit: &state::Unit, attempt: &state::Attempt, gathered: Gathered, now: Millis) -> AttemptReport {
+    let work = attempt.work.as_deref().cloned().unwrap_or_default();
+    AttemptReport {
+        number: attempt.number,
+        started: attempt.started_at,
+        ran: ran(unit, attempt, now),
+        verdict: attempt.verdict.clone(),
+        session: attempt.session.clone(),
+        model: attempt.model.clone().or_else(|| attempt.asked_model.clone()),
+        amendment: attempt.amendment.as_ref().map(ToString::to_string),
+        scripted: attempt.scripted,
+        step_budget: attempt.step_budget,
+        turns: attempt.turns,
+        calls: attempt.calls,
+        failures: attempt.failures,
+        denials: attempt.denials,
+        cost: attempt.cost_usd,
+        tokens: attempt.tokens,
+        tools: gathered.tools,
+        failed: gathered.failed,
+        published: attempt.published.clone(),
+        actions: work.actions,
+        unmapped: work.unmapped,
+        transcript: work.transcript,
+        fatal_failures: work.fatal_failures,
+    }
+}
+
+fn totals(units: &[UnitReport]) -> Totals {
+    let mut totals = Totals::default();
+    for unit in units {
+        match totals.statuses.iter_mut().find(|(status, _)| *status == unit.status) {
+            Some((_, count)) => *count += 1,
+            None => totals.statuses.push((unit.status, 1)),
+        }
+        totals.cost_partial |= unit.spent.partial;
+        totals.retries += unit.attempts.len().saturating_sub(1);
+        totals.attempts += unit.attempts.len();
+        for attempt in &unit.attempts {
+            if let Some(cost) = attempt.cost {
+                totals.cost = Some(totals.cost.unwrap_or_default() + cost);
+            }
+            totals.tokens = totals.tokens.plus(attempt.tokens);
+            totals.turns += u64::from(attempt.turns);
+            totals.calls += u64::from(attempt.calls);
+            totals.failures += u64::from(attempt.failures);
+            totals.denials += u64::from(attempt.denials);
+        }
+    }
+    totals
+}
+
+fn remarks(story: &Story) -> (Vec<(Millis, String)>, usize) {
+    let of_run = story.remarks().iter().filter(|remark| remark.unit.is_none() && remark.level >= Level::Warning);
+    let mut all = of_run.map(|remark| (remark.at, remark.text.clone()));
+    let told: Vec<_> = all.by_ref().take(REMARKS).collect();
+    (told, all.count())
+}
+
+impl UnitReport {
+    /// The newest attempt.
+    pub fn latest(&self) -> Option<&AttemptReport> {
+        self.attempts.last()
+    }
+
+    /// True when its work counts.
+    pub fn is_good(&self) -> bool {
+        matches!(self.status, UnitStatus::Succeeded | UnitStatus::Budget | UnitStatus::Reused)
+    }
+
+    /// Connection, where there is a plan that names one.
+    pub fn connection(&self) -> Option<&str> {
+        self.planned.as_ref().map(|planned| planned.connection.as_str()).filter(|connection| !connection.is_empty())
+    }
+
+    /// Adapter, likewise.
+    pub fn adapter(&self) -> Option<&str> {
+        self.planned.as_ref().map(|planned| planned.adapter.as_str()).filter(|adapter| !adapter.is_empty())
+    }
+
+    /// What its good attempt changed. On a tape of an older program only paths are known of it.
+    pub fn actions(&self) -> Vec<MemoryAction> {
+        let good = self.latest().filter(|_| self.is_good());
+        let known = good.map(|attempt| attempt.actions.clone()).unwrap_or_default();
+        if !known.is_empty() {
+            return known;
+        }
+        good.into_iter().flat_map(|attempt| &attempt.published).filter_map(|path| action_at(path)).collect()
+    }
+}
+
+/// The page or source at a path. Whether it is new, the path does not tell.
+fn action_at(path: &str) -> Option<MemoryAction> {
+    use crate::tape::note::work::{Change, Target};
+    let (target, key, connection) = if let Some(page) = path.strip_prefix("wiki/global/") {
+        (Target::Wiki, page.strip_suffix(".md")?, None)
+    } else {
+        let (connection, file) = path.strip_prefix("semantic-layer/")?.split_once('/')?;
+        (Target::Sl, file.strip_suffix(".yaml").or_else(|| file.strip_suffix(".yml"))?, Some(connection.to_owned()))
+    };
+    Some(MemoryAction {
+        target,
+        change: Change::Updated,
+        key: key.to_owned(),
+        detail: String::new(),
+        target_connection_id: connection,
+        raw_paths: None,
+    })
+}
+
+impl Report {
+    /// The plan's job, if there is one.
+    pub fn job(&self) -> Option<&str> {
+        self.planned.as_ref().map(|planned| planned.job.as_str()).filter(|job| !job.is_empty())
+    }
+
+    /// When something happened, by the wall clock.
+    pub fn time(&self, at: Millis) -> Option<Timestamp> {
+        at.after(self.started_at?).filter(|_| self.has_times)
+    }
+
+    /// Connections with their adapters, in plan order. Units without one have none.
+    pub fn connections(&self) -> Vec<(Option<&str>, Option<&str>)> {
+        let mut found = Vec::new();
+        for unit in &self.units {
+            let of = (unit.connection(), unit.adapter());
+            if !found.contains(&of) {
+                found.push(of);
+            }
+        }
+        found
+    }
+
+    /// The part that is about one connection, or all connections that there are.
+    ///
+    /// # Errors
+    /// When no unit is of that connection.
+    pub fn of_connection(mut self, connection: &str) -> Result<Self, Vec<String>> {
+        if !self.units.iter().any(|unit| unit.connection() == Some(connection)) {
+            return Err(self.connections().into_iter().filter_map(|(known, _)| known.map(str::to_owned)).collect());
+        }
+        let is_of = |unit: Option<&UnitReport>| unit.is_some_and(|unit| unit.connection() == Some(connection));
+        let mut places = Vec::with_capacity(self.units.len());
+        let mut next = 0;
+        for unit in &self.units {
+            places.push(next);
+            next += usize::from(is_of(Some(unit)));
+        }
+        for heap in &mut self.failures {
+            heap.units.retain(|unit| is_of(self.units.get(*unit)));
+            heap.units.iter_mut().for_each(|unit| *unit = places.get(*unit).copied().unwrap_or_default());
+        }
+        self.failures.retain(|heap| !heap.units.is_empty());
+        self.units.retain(|unit| is_of(Some(unit)));
+        self.totals = totals(&self.units);
+        Ok(self)
+    }
+
+    /// A script played the model.
+    pub fn is_scripted(&self) -> bool {
+        self.units.iter().flat_map(|unit| &unit.attempts).any(|attempt| attempt.scripted)
+    }
+}

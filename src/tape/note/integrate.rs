@@ -1,0 +1,108 @@
+//! Notes about what became of the patches of a run. In a project without a repository there are none.
+
+use serde::{Deserialize, Serialize};
+
+use super::Verdict;
+use crate::tape::UnitKey;
+
+/// A successful attempt left a patch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PatchWritten {
+    /// The commit that it applies to.
+    pub base: String,
+    /// Its file, relative to the project; `None` if nothing was changed.
+    pub path: Option<String>,
+    /// Changed paths, relative to the project and sorted.
+    pub paths: Vec<String>,
+}
+
+/// The patches of a run are being put together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Integrating {
+    /// The commit that they are put on.
+    pub onto: String,
+    /// Their units, in order.
+    pub units: Vec<UnitKey>,
+}
+
+/// What became of the patch of an attempt.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PatchIntegrated {
+    /// KTX's word for it.
+    pub result: Integration,
+    /// Its commit before everything becomes one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// Paths that changed, or that the conflict is about.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
+    /// The verdict that now holds for the attempt, where the patch was not taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+}
+
+/// What became of a patch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Integration {
+    /// It is in.
+    Accepted,
+    /// It changes nothing.
+    #[default]
+    Noop,
+    /// Others changed the same lines.
+    TextualConflict,
+    /// It fits, but the result does not hold.
+    SemanticConflict,
+    /// It changes what it may not.
+    Policy,
+}
+
+impl Integration {
+    /// Its word, on screens.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Accepted => "integrated",
+            Self::Noop => "unchanged",
+            Self::TextualConflict | Self::SemanticConflict => "conflict",
+            Self::Policy => "policy",
+        }
+    }
+
+    /// True when the unit keeps its success.
+    pub fn is_taken(self) -> bool {
+        matches!(self, Self::Accepted | Self::Noop)
+    }
+}
+
+/// Everything that was taken is on the project's branch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Saved {
+    /// The commit; `None` if nothing had changed.
+    pub commit: Option<String>,
+    /// The branch; `None` when it was detached.
+    pub branch: Option<String>,
+    /// First line of its message.
+    pub subject: String,
+    /// Changed paths, relative to the project and sorted.
+    pub paths: Vec<String>,
+}
+
+impl Saved {
+    /// The commit as people write it.
+    pub fn short(&self) -> Option<&str> {
+        self.commit.as_deref().map(|commit| commit.get(..8).unwrap_or(commit))
+    }
+}
+
+/// What was taken could not be put on the branch. The patches are kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SaveFailed {
+    /// One sentence with the remedy.
+    pub reason: String,
+}

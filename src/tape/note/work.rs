@@ -1,0 +1,148 @@
+//! What an attempt leaves behind beside its verdict, in KTX's shapes: what it saved, what it could not map, and where its
+//! calls are on file. Plain data.
+
+use serde::{Deserialize, Serialize};
+
+/// What a successful attempt did, and the figures of its transcript. All empty on tapes of older programs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Work {
+    /// What it changed; nothing if it failed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub actions: Vec<MemoryAction>,
+    /// Raw files that it could not map; none if it failed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unmapped: Vec<Unmapped>,
+    /// Its tool transcript, relative to the project.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transcript: Option<String>,
+    /// Failed calls that no later one made good; `None` if nobody counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fatal_failures: Option<u32>,
+}
+
+impl Work {
+    /// True when there is nothing to say.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// One change of the wiki or the semantic layer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MemoryAction {
+    /// Which of the two.
+    pub target: Target,
+    /// What was done.
+    #[serde(rename = "type")]
+    pub change: Change,
+    /// Page key or source name.
+    pub key: String,
+    /// One sentence; may be empty.
+    #[serde(default)]
+    pub detail: String,
+    /// Connection of a source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_connection_id: Option<String>,
+    /// Raw files that it rests on, as the agent named them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw_paths: Option<Vec<String>>,
+}
+
+/// What an action changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Target {
+    /// A wiki page.
+    Wiki,
+    /// A source of the semantic layer.
+    Sl,
+}
+
+impl Target {
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Wiki => "wiki",
+            Self::Sl => "sl",
+        }
+    }
+}
+
+/// How an action changes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    /// It is new.
+    Created,
+    /// It was there before.
+    Updated,
+    /// It is gone.
+    Removed,
+}
+
+impl Change {
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Updated => "updated",
+            Self::Removed => "removed",
+        }
+    }
+
+    /// Both changes of one thing, the `later` one after this, as one. `None` if it is as it was before.
+    pub fn and_then(self, later: Self) -> Option<Self> {
+        match (self, later) {
+            (Self::Created, Self::Removed) => None,
+            (Self::Created, Self::Created | Self::Updated) => Some(Self::Created),
+            (Self::Removed, Self::Created) => Some(Self::Updated),
+            (Self::Updated | Self::Removed, later) => Some(later),
+        }
+    }
+}
+
+/// A raw file without a place in the semantic layer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Unmapped {
+    /// The file.
+    pub raw_path: String,
+    /// KTX's word for the reason.
+    pub reason: String,
+    /// What a person should know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// KTX's word for what was done instead.
+    pub fallback: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn actions_have_the_shape_of_ktx() {
+        let action = MemoryAction {
+            target: Target::Sl,
+            change: Change::Created,
+            key: "orders".into(),
+            detail: "One row per order".into(),
+            target_connection_id: Some("warehouse".into()),
+            raw_paths: None,
+        };
+        let json = r#"{"target":"sl","type":"created","key":"orders","detail":"One row per order","targetConnectionId":"warehouse"}"#;
+        assert_eq!(serde_json::to_string(&action).unwrap(), json);
+        assert_eq!(serde_json::from_str::<MemoryAction>(json).unwrap(), action);
+    }
+
+    #[test]
+    fn changes_of_one_thing_are_one_change() {
+        use Change::{Created, Removed, Updated};
+        assert_eq!(Created.and_then(Updated), Some(Created));
+        assert_eq!(Created.and_then(Removed), None);
+        assert_eq!(Removed.and_then(Created), Some(Updated));
+        assert_eq!(Updated.and_then(Removed), Some(Removed));
+    }
+}

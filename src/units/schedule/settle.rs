@@ -1,0 +1,119 @@
+//! What follows once all units have settled: their patches are put together, the result is saved, the run ends. Where
+//! attempts write into the project themselves, it ends at once.
+
+use crate::tape::{
+    UnitKey,
+    note::{Level, Outcome, RunEnded},
+};
+
+use super::{Halt, Order, Schedule, Stage, Taken, say};
+
+impl Schedule {
+    /// Goes on to the next stage when nothing runs or waits any more.
+    pub(super) fn settle_if_idle(&mut self, orders: &mut Vec<Order>) {
+        if self.stage != Stage::Open || !self.board.is_idle() {
+            return;
+        }
+        let units = self.unsaved();
+        match self.kept_back() {
+            _ if units.is_empty() => self.end(orders),
+            Some(why) => {
+                let what =
+                    if units.len() == 1 { "1 patch is".to_owned() } else { format!("{} patches are", units.len()) };
+                say(Level::Warning, format!("{what} kept and not put on the branch: {why}"), orders);
+                self.end(orders);
+            }
+            None => {
+                self.stage = Stage::Integrating;
+                orders.push(Order::Integrate { units });
+            }
+        }
+    }
+
+    /// Why patches stay patches for now.
+    fn kept_back(&self) -> Option<&'static str> {
+        if self.killed {
+            return Some("the run was killed");
+        }
+        (self.halt == Some(Halt::Aborted)).then_some("a unit failed, and the failure mode is abort")
+    }
+
+    fn unsaved(&self) -> Vec<(UnitKey, u32)> {
+        if self.settings.integrates { self.board.unsaved() } else { Vec::new() }
+    }
+
+    pub(super) fn integrated(&mut self, results: &[Taken], orders: &mut Vec<Order>) {
+        if self.stage != Stage::Integrating {
+            return;
+        }
+        for Taken { unit, attempt, verdict } in results {
+            let Some(verdict) = verdict else { continue };
+            if let Some(at) = self.board.find(unit).filter(|at| self.board.units()[*at].attempts == *attempt) {
+                self.board.judge(at, verdict.outcome, verdict.stop);
+            }
+        }
+        self.stage = Stage::Saving;
+        orders.push(Order::Save { failed: self.board.unsuccessful() });
+    }
+
+    pub(super) fn saved(&mut self, ok: bool, orders: &mut Vec<Order>) {
+        if self.stage != Stage::Saving {
+            return;
+        }
+        if ok {
+            self.board.saved();
+        }
+        // Somebody may have asked for another attempt meanwhile; what it writes is saved in a round of its own.
+        if self.board.is_idle() {
+            self.end(orders);
+        } else {
+            self.stage = Stage::Open;
+        }
+    }
+
+    /// Another try to save what is not saved, where that is all there is to try again.
+    pub(super) fn save_again(&mut self) {
+        if self.stage == Stage::Ended && !self.unsaved().is_empty() {
+            self.reopen();
+        }
+    }
+
+    /// Goes on after the end, because a person asked.
+    pub(super) fn reopen(&mut self) {
+        if self.stage == Stage::Ended {
+            self.stage = Stage::Open;
+            self.halt = None;
+            self.killed = false;
+        }
+    }
+
+    fn end(&mut self, orders: &mut Vec<Order>) {
+        self.stage = Stage::Ended;
+        orders.push(Order::End(self.summary()));
+    }
+
+    fn summary(&self) -> RunEnded {
+        let mut ended = self.board.count();
+        ended.unsaved = u32::try_from(self.unsaved().len()).unwrap_or(u32::MAX);
+        let all = ended.failed + ended.stopped + ended.not_run + ended.unsaved == 0;
+        let cut_short = ended.stopped + ended.not_run > 0;
+        let saved = (ended.succeeded + ended.budget + ended.reused).saturating_sub(ended.unsaved) > 0;
+        let outcome = match self.halt {
+            _ if all => "done",
+            Some(Halt::Limited) => "limit",
+            Some(Halt::Unusable) => "unusable",
+            Some(Halt::Aborted) => "error",
+            Some(Halt::Asked) if cut_short => "stopped",
+            Some(Halt::Asked) | None if saved => "partial",
+            Some(Halt::Asked) | None if ended.failed + ended.unsaved > 0 => "error",
+            Some(Halt::Asked) | None => "stopped",
+        };
+        ended.outcome = outcome.to_owned();
+        ended
+    }
+}
+
+/// True for a last verdict that does not count.
+pub(super) fn is_unsuccessful(last: Option<Outcome>) -> bool {
+    matches!(last, Some(Outcome::Failed | Outcome::Stopped))
+}

@@ -1,0 +1,43 @@
+//! A project of documents, and a scripted agent to work on them.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+
+use crate::{
+    harness::Outcome,
+    probe::{argument, ingestdeck},
+};
+
+/// Makes a project of `count` documents in `folder`, one unit each.
+pub(crate) fn of_documents(folder: &Path, count: u32) -> Outcome<()> {
+    fs::create_dir(folder.join("docs"))?;
+    for number in 0..count {
+        fs::write(folder.join(document(number)), format!("# Page {number}\n"))?;
+    }
+    Ok(fs::write(folder.join("ktx.yaml"), "connections:\n  handbook: {driver: docs, source_dir: docs}\n")?)
+}
+
+/// Path of a document below the project.
+fn document(number: u32) -> String {
+    format!("docs/{}", raw_file(number))
+}
+
+/// Path of a document below its source.
+pub(crate) fn raw_file(number: u32) -> String {
+    format!("page-{number:04}.md")
+}
+
+/// Key of the unit of a document.
+pub(crate) fn unit(number: u32) -> String {
+    format!("docs-page-{number:04}")
+}
+
+/// Writes a program to give as `--claude-bin` into `folder`: it plays `script`.
+pub(crate) fn agent(folder: &Path, script: &str) -> Outcome<String> {
+    let (script_file, agent) = (folder.join("script.toml"), folder.join("agent"));
+    fs::write(&script_file, script)?;
+    let script_file = argument(&script_file)?;
+    let words = format!("#!/bin/sh\nexec '{}' scripted-agent --script '{script_file}' -- \"$@\"\n", ingestdeck());
+    fs::write(&agent, words)?;
+    fs::set_permissions(&agent, fs::Permissions::from_mode(0o700))?;
+    Ok(argument(&agent)?.to_owned())
+}

@@ -1,0 +1,248 @@
+//! Runs that go on with what an earlier one left: killed, limited, failed, and resumed more than once.
+
+use std::{fs, path::PathBuf};
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use super::place::{Place, Ran, contract};
+
+/// Writes one page and is done; the page of the unit `docs-x` is `x`.
+fn writes(unit: &str) -> String {
+    let page = unit.trim_start_matches("docs-");
+    format!(
+        r#"
+[[part]]
+unit = "{unit}"
+steps = [
+  {{ call = {{ tool = "read_raw_file", with = {{ path = "{page}.md" }} }} }},
+  {{ call = {{ tool = "record_verification_ledger", with = {{ summary = "Read it." }} }} }},
+  {{ call = {{ tool = "wiki_write", with = {{ key = "{page}", summary = "About {page}", content = "Text." }} }} }},
+  {{ say = "Done." }},
+]
+"#
+    )
+}
+
+fn part(unit: &str, steps: &str) -> String {
+    format!("[[part]]\nunit = \"{unit}\"\nsteps = [{steps}]\n")
+}
+
+/// Three units, where the scripts of `claude` are played.
+fn place() -> Place {
+    let place = Place::new();
+    place.notes(&["one", "two", "three"]);
+    place
+}
+
+fn claude(place: &Place, parts: &[String]) -> String {
+    place
+        .player(&format!("[usd_per_million]\ninput = 1000.0\noutput = 1000.0\n{}", parts.concat()))
+        .display()
+        .to_string()
+}
+
+fn run(place: &Place, claude: &str, more: &[&str]) -> Ran {
+    place.run(&[&["run", "--ui", "json", "--claude-bin", claude], more].concat())
+}
+
+/// A run that is killed while `docs-three` waits for ever; `docs-one` has succeeded by then.
+fn killed(place: &Place) {
+    let claude = claude(place, &[writes("docs-one"), part("docs-*", "{ say = \"now\" }, \"hang\"")]);
+    let mut running = place.start(place.command(&["run", "--ui", "lines", "--claude-bin", &claude]));
+    running.wait_for("stdout", "docs-one#1               ✓ succeeded");
+    running.wait_for("stdout", "docs-three#1             ● session");
+    running.signal(Signal::SIGKILL);
+    assert_eq!(running.end().code, None);
+    #[cfg(target_os = "linux")]
+    place.wait_until_nobody_is_left();
+}
+
+/// States of each unit in order of time, by key.
+fn states(lines: &[Value], unit: &str) -> Vec<String> {
+    let of_unit = lines.iter().filter(|line| line["unit"] == unit && line["event"]["type"] == "unit");
+    of_unit.map(|line| line["event"]["state"].as_str().unwrap().to_owned()).collect()
+}
+
+fn summary(lines: &[Value]) -> &Value {
+    &lines.last().unwrap()["event"]
+}
+
+/// Tapes, oldest first.
+fn tapes(place: &Place) -> Vec<PathBuf> {
+    let runs = fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap();
+    let mut tapes: Vec<PathBuf> = runs.map(|run| run.unwrap().path().join("tape.jsonl")).collect();
+    tapes.sort();
+    tapes
+}
+
+fn notes(tape: &PathBuf, kind: &str) -> Vec<Value> {
+    let text = fs::read_to_string(tape).unwrap();
+    let entries = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    entries.filter(|entry| entry["note"]["kind"] == kind).collect()
+}
+
+fn whys(place: &Place, more: &[&str]) -> Vec<(String, String)> {
+    let plan = place.run(&[&["plan", "--ui", "json"], more].concat());
+    let units = plan.done().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let text = |unit: &Value, name: &str| unit[name].as_str().unwrap().to_owned();
+    units.map(|unit| (text(&unit, "unit"), text(&unit, "why"))).collect()
+}
+
+#[test]
+fn a_killed_run_goes_on_where_it_was() {
+    let place = place();
+    killed(&place);
+    let first = &tapes(&place)[0];
+    let run_id = first.parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
+    let short = &run_id[run_id.len() - 6..];
+    assert_eq!(
+        whys(&place, &["--resume-run", "latest"]),
+        [
+            ("docs-one".to_owned(), format!("succeeded in run {short} with the same content")),
+            ("docs-three".to_owned(), format!("was cut off in run {short}")),
+            ("docs-two".to_owned(), format!("had no turn in run {short}")),
+        ]
+    );
+    let table = place.run(&["plan", "--resume-run", &run_id]);
+    assert!(table.done().contains("3 units planned, 1 of them reused"), "{table:?}");
+
+    let good = claude(&place, &["one", "two", "three"].map(|name| writes(&format!("docs-{name}"))));
+    let ran = run(&place, &good, &["--resume-run", short]);
+    let lines = contract(ran.done());
+    assert_eq!(summary(&lines)["units"], json!({"succeeded": 2, "reused": 1}));
+    assert_eq!(lines[0]["event"]["continues"], run_id.as_str());
+    assert_eq!(states(&lines, "docs-one"), ["reused"], "it is never shown as run here");
+    assert_eq!(states(&lines, "docs-three"), ["queued", "running", "succeeded"]);
+    assert!(place.path("wiki/global/one.md").is_file() && place.path("wiki/global/three.md").is_file());
+    let second = &tapes(&place)[1];
+    let started = notes(second, "attempt_started");
+    assert!(started.len() == 2 && started.iter().all(|entry| entry["try"] == 1), "{started:?}");
+    let earlier = &notes(second, "run_planned")[0]["note"]["continues"];
+    assert_eq!(earlier["units"]["docs-one"]["attempts"], 1);
+    assert_eq!(earlier["units"]["docs-three"]["attempts"], 1);
+    assert!(earlier["units"].get("docs-two").is_none(), "it was never tried: {earlier}");
+    let before = earlier["cost_usd"].as_f64().unwrap();
+    assert!(before > 0.0, "{earlier}");
+    let text = fs::read_to_string(second).unwrap();
+    let entries = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let costs: f64 = entries.filter_map(|entry| entry["out"]["total_cost_usd"].as_f64()).sum();
+    let told = summary(&lines)["cost_usd"].as_f64().unwrap();
+    assert!((told - costs).abs() < 1e-9 && told > 0.0, "{told} is not {costs}: the cost of before is not its own");
+    assert_eq!(notes(second, "run_ended")[0]["note"]["reused"], 1);
+
+    // Whoever replays it sees the same, and the list says it.
+    assert_eq!(place.run(&["replay", "latest", "--ui", "json"]).done(), ran.stdout);
+    let shown = place.run(&["runs", "show"]);
+    assert!(shown.done().contains("3 units: 1 reused, 2 succeeded"), "{shown:?}");
+    assert!(!shown.stdout.contains("--resume-run"), "nothing is left: {shown:?}");
+    let listed = place.run(&["runs", "list"]);
+    assert!(listed.done().contains("2 succeeded  1 reused"), "{listed:?}");
+
+    // A run that took something over can be taken over itself.
+    let again = run(&place, &good, &["--resume-run", "latest"]);
+    assert_eq!((again.done(), tapes(&place).len()), ("", 2), "no run for nothing");
+    assert!(again.stderr.contains("stand: there is nothing to run"), "{again:?}");
+    place.write("notes/two.md", "# two, revised\n");
+    let again = run(&place, &good, &["--resume-run", "latest"]);
+    let lines = contract(again.done());
+    assert_eq!(summary(&lines)["units"], json!({"succeeded": 1, "reused": 2}));
+    let why =
+        lines.iter().find(|line| line["unit"] == "docs-one").unwrap()["event"]["reason"].as_str().unwrap().to_owned();
+    assert_eq!(why, format!("succeeded in run {short} with the same content"), "where it was really done");
+    let why = lines.iter().find(|line| line["unit"] == "docs-two").unwrap()["event"]["reason"].as_str().unwrap();
+    assert!(why.ends_with(", but its raw files changed"), "{why}");
+}
+
+#[test]
+fn what_a_unit_is_made_of_decides_and_the_plan_says_why() {
+    let place = place();
+    let good = claude(&place, &["one", "two", "three"].map(|name| writes(&format!("docs-{name}"))));
+    contract(run(&place, &good, &["--only", "docs-one", "--model", "opus"]).done());
+    let why = |model: &str| {
+        let ran = run(&place, &good, &["--resume-run", "latest", "--model", model]);
+        let lines = contract(ran.done());
+        lines.iter().find(|line| line["unit"] == "docs-one").unwrap()["event"]["reason"].as_str().unwrap().to_owned()
+    };
+    assert!(why("haiku").ends_with("but its model changed from opus to haiku"));
+    let started = notes(tapes(&place).last().unwrap(), "attempt_started");
+    let content = &started[0]["note"]["content"];
+    assert!(content["key"].as_str().unwrap().len() == 64 && content["model"] == "haiku", "{content}");
+    // Units that the run never planned are not part of what continues it.
+    let plan = place.run(&["plan", "--resume-run", "latest"]);
+    assert!(plan.stderr.contains("2 units left out, being no part of run "), "{plan:?}");
+    fs::remove_file(place.path("notes/one.md")).unwrap();
+    let gone = run(&place, &good, &["--resume-run", "latest"]);
+    assert!(gone.refused(4).contains("is left in the plan"), "{gone:?}");
+}
+
+#[test]
+fn only_what_failed_runs_again() {
+    let place = place();
+    let bad = part("docs-t*", "{ call = { tool = \"wiki_list_tags\", with = { path = 1 } } }, { say = \"tried\" }");
+    let ran = run(&place, &claude(&place, &[writes("docs-one"), bad]), &[]);
+    assert_eq!(ran.code, Some(100), "{ran:?}");
+    let whys = whys(&place, &["--failed"]);
+    assert_eq!(whys.iter().map(|(unit, _)| unit.as_str()).collect::<Vec<_>>(), ["docs-three", "docs-two"]);
+    assert!(whys[0].1.starts_with("failed in run ") && whys[0].1.ends_with("during WorkUnit docs-three"), "{whys:?}");
+
+    let good = claude(&place, &["one", "two", "three"].map(|name| writes(&format!("docs-{name}"))));
+    let lines = contract(run(&place, &good, &["--failed", "--only", "*-two"]).done());
+    assert_eq!(summary(&lines)["units"], json!({"succeeded": 1}));
+    let none = run(&place, &good, &["--failed"]);
+    assert!(none.done().is_empty() && none.stderr.contains("no unit failed in run "), "{none:?}");
+    let first = tapes(&place)[0].parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
+    let lines = contract(run(&place, &good, &[&format!("--failed={first}"), "--only", "*-three"]).done());
+    assert_eq!(summary(&lines)["units"], json!({"succeeded": 1}));
+    let both = run(&place, &good, &["--failed", "--resume-run", "latest"]);
+    assert_eq!(both.code, Some(2), "{both:?}");
+}
+
+#[test]
+fn a_run_that_meets_a_limit_names_the_way_on() {
+    let place = place();
+    let settings = fs::read_to_string(place.path("ktx.yaml")).unwrap();
+    place.write("ktx.yaml", settings + "ingest:\n  rateLimit:\n    maxWaitMs: 5000\n");
+    let spent = part(
+        "docs-t*",
+        r#"{ rate_limit = { status = "rejected", resets_in_s = 7200 } }, { api_error = { status = 429, error = "rate_limit", text = "You've hit your session limit", api_error = "usage_limit_reached" } }"#,
+    );
+    let limited = run(&place, &claude(&place, &[writes("docs-one"), spent]), &[]);
+    assert_eq!(limited.code, Some(102), "{limited:?}");
+    let run_id = contract(&limited.stdout)[0]["run"].as_str().unwrap().to_owned();
+    let way = format!("ingestdeck run --resume-run {}", &run_id[run_id.len() - 6..]);
+    assert!(limited.stderr.contains(&way), "{limited:?}");
+    let shown = place.run(&["runs", "show"]);
+    assert!(shown.done().trim_end().ends_with(&way), "{shown:?}");
+
+    let good = claude(&place, &["one", "two", "three"].map(|name| writes(&format!("docs-{name}"))));
+    let words: Vec<&str> = way.split(' ').skip(2).collect();
+    let lines = contract(run(&place, &good, &words).done());
+    assert_eq!(summary(&lines)["units"], json!({"succeeded": 2, "reused": 1}));
+}
+
+#[test]
+fn a_run_that_still_lives_cannot_be_taken_over() {
+    let place = place();
+    let claude = claude(&place, &[part("docs-*", "{ say = \"now\" }, \"hang\"")]);
+    let mut running = place.start(place.command(&["run", "--ui", "lines", "--claude-bin", &claude]));
+    running.wait_for("stdout", "docs-one#1               ● session");
+    let refused = run(&place, &claude, &["--resume-run", "latest"]);
+    let holder = format!("still runs in process {}", running.id());
+    assert!(refused.refused(2).contains(&holder), "{refused:?}");
+    assert!(run(&place, &claude, &["--failed"]).refused(2).contains(&holder));
+    running.signal(Signal::SIGKILL);
+    running.end();
+}
+
+#[test]
+fn there_must_be_a_run_of_units() {
+    let place = place();
+    let claude = claude(&place, &[writes("docs-one")]);
+    assert!(run(&place, &claude, &["--resume-run", "latest"]).refused(4).contains("no run of units is recorded"));
+    assert!(run(&place, &claude, &["--resume-run", "abc"]).refused(4).contains("no run matches"));
+    // A demo is played by a script.
+    place.run(&["demo", "--speed", "40", "--ui", "none", "--keep", "kept"]).done();
+    let demo = place.run(&["run", "--resume-run", "latest", "--project-dir", "kept", "--claude-bin", &claude]);
+    assert!(demo.refused(4).contains("no run of units"), "{demo:?}");
+}

@@ -1,0 +1,64 @@
+//! Looking on at a run of another process.
+
+use nix::sys::signal::Signal;
+
+use super::place::{Place, contract};
+
+const GOOD: &str = "[[part]]\nsteps = [{ call = { tool = \"read_raw_file\", with = { path = \"one.md\" } } }, { wait = 1500 }, { say = \"read\" }]";
+
+#[test]
+fn a_run_is_seen_from_its_beginning_to_its_end() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    let claude = place.player(GOOD).display().to_string();
+    let mut running = place.start(place.command(&["run", "--ui", "json", "--claude-bin", &claude]));
+    running.wait_for("stdout", "\"started\"");
+    // It sees what was before it, and what comes.
+    let seen = place.run(&["watch", "--ui", "json"]);
+    let ran = running.end();
+    assert_eq!((seen.code, seen.stderr.as_str()), (Some(0), ""), "{seen:?}");
+    assert!(seen.stdout == ran.stdout, "another stream:\n{}\n{}", seen.stdout, ran.stdout);
+    contract(&seen.stdout);
+    // A run that is over is shown, and its exit code is the run's.
+    assert_eq!(place.run(&["watch", "latest", "--ui", "json"]).done(), ran.stdout);
+}
+
+#[test]
+fn the_exit_code_is_the_runs() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    let bad = "[[part]]\nsteps = [{ call = { tool = \"wiki_list_tags\", with = { path = 1 } } }, { say = \"tried\" }]";
+    let claude = place.player(bad).display().to_string();
+    assert_eq!(place.run(&["run", "--ui", "none", "--claude-bin", &claude]).code, Some(100));
+    let seen = place.run(&["watch", "--ui", "lines"]);
+    assert_eq!((seen.code, seen.stderr.as_str()), (Some(100), ""), "{seen:?}");
+    assert!(seen.stdout.contains("1 failed") && seen.stdout.contains("ingestdeck run --resume-run "), "{seen:?}");
+}
+
+#[test]
+fn a_writer_that_dies_is_missed() {
+    let place = Place::new();
+    place.notes(&["one", "two"]);
+    let claude = place.player("[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]").display().to_string();
+    let mut running = place.start(place.command(&["run", "--ui", "lines", "--claude-bin", &claude]));
+    running.wait_for("stdout", "docs-one#1               ● session");
+    let mut watching = place.start(place.command(&["watch", "--ui", "lines"]));
+    watching.wait_for("stdout", "docs-one#1               ● session");
+    running.signal(Signal::SIGKILL);
+    running.end();
+    let seen = watching.end();
+    assert_eq!(seen.code, Some(130), "{seen:?}");
+    assert!(seen.stderr.contains(": writer gone: the process that ran this is no more"), "{seen:?}");
+    assert!(seen.stdout.contains("2 units: 1 interrupted, 1 queued"), "{seen:?}");
+    // Whoever comes later is told the same.
+    let late = place.run(&["watch", "--ui", "none"]);
+    assert!(late.code == Some(130) && late.stderr.contains("writer gone"), "{late:?}");
+}
+
+#[test]
+fn there_must_be_a_run() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    assert!(place.run(&["watch"]).refused(4).contains("no run is recorded"));
+    assert!(place.run(&["watch", "abc"]).refused(4).contains("no run matches"));
+}

@@ -1,0 +1,127 @@
+//! A run of another process, and a run that goes on with an earlier one: what is shown of them, and that keys which act do
+//! not.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use ingestdeck::{
+    tape::{
+        Note, RunId,
+        note::{Content, Continues, Earlier, PlannedUnit, Reused, RunPlanned},
+    },
+    tui::LiveHandle,
+};
+use tokio::sync::{oneshot, watch};
+
+use super::{
+    script::{Script, options, play},
+    tape::{self, Tape},
+};
+
+const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), (120, 36)];
+
+/// How the record of another process stands while somebody presses `keys`.
+enum Writer {
+    Lives,
+    Left,
+    Died,
+}
+
+fn watched(keys: &str, size: (u16, u16), writer: &Writer) -> Script {
+    let growing = tape::running().growing();
+    let (_grows, changed) = watch::channel(0);
+    let (gone, broken) = oneshot::channel();
+    let kept = match writer {
+        Writer::Lives => Some(gone),
+        Writer::Left => {
+            growing.finish.finish();
+            drop(gone);
+            None
+        }
+        Writer::Died => {
+            growing.finish.finish();
+            gone.send("writer gone: the process that ran this is no more".into()).unwrap();
+            None
+        }
+    };
+    let script = Script::new(keys, size).after(Duration::from_secs(20)).waiting(Duration::from_secs(1));
+    let (script, _) = play(growing.timeline, Some(LiveHandle::watching(changed, broken)), options(), script);
+    drop(kept);
+    script
+}
+
+#[test]
+fn it_says_that_it_only_looks_on() {
+    for size in SIZES {
+        insta::assert_snapshot!(format!("watched_{}x{}", size.0, size.1), watched("", size, &Writer::Lives).text());
+    }
+}
+
+#[test]
+fn keys_that_act_do_nothing_but_say_why() {
+    for key in ["r", "R", "x", "+", "-", "e"] {
+        let text = watched(&format!("gg{key}"), (120, 36), &Writer::Lives).text();
+        assert!(text.contains("another process runs this"), "{key}: {text}");
+        assert!(!text.contains('?') || !text.contains("Stop notion"), "nothing is asked: {text}");
+    }
+    let text = watched(" ", (120, 36), &Writer::Lives).text();
+    assert!(!text.contains("will wait at its next tool call"), "{text}");
+    let text = watched("q", (120, 36), &Writer::Lives).text();
+    assert!(!text.contains("Stop and leave?"), "{text}");
+}
+
+#[test]
+fn a_writer_that_left_or_died_is_told_apart() {
+    let left = watched("", (120, 36), &Writer::Left).text();
+    assert!(left.contains("REPLAY") && !left.contains("read only") && !left.contains("writer gone"), "{left}");
+    insta::assert_snapshot!("writer_gone", watched("", (120, 36), &Writer::Died).text());
+}
+
+/// Four units after a run that a limit ended: two stand, one runs again, one waits.
+fn continued() -> Tape {
+    let before = RunId(uuid::Uuid::from_u128(0xa1_b2c3));
+    let mut tape = Tape::new("orbit", false);
+    let unit = |key: &str, why: &str| PlannedUnit {
+        unit: key.into(),
+        connection: "notion".into(),
+        adapter: "docs".into(),
+        raw_files: vec![format!("{key}.md")],
+        why: why.into(),
+        ..PlannedUnit::default()
+    };
+    let same = "succeeded in run a1b2c3 with the same content";
+    let units = vec![
+        unit("notion-a", same),
+        unit("notion-b", same),
+        unit("notion-c", "failed in run a1b2c3: You've hit your session limit"),
+        unit("notion-d", "had no turn in run a1b2c3"),
+    ];
+    let reused = Reused { attempt: 1, budget: false, content: Content::default() };
+    let earlier = |cost_usd, reused| Earlier { run: before, attempts: 2, cost_usd, reused };
+    let earlier = BTreeMap::from([
+        ("notion-a".into(), earlier(Some(0.25), Some(reused.clone()))),
+        ("notion-b".into(), earlier(None, Some(reused))),
+        ("notion-c".into(), earlier(Some(0.25), None)),
+    ]);
+    let continues = Continues { run: before, outcome: Some("limit".into()), cost_usd: Some(0.5), units: earlier };
+    let plan = RunPlanned {
+        job: "job-2".into(),
+        units,
+        concurrency: 1,
+        step_budget: 40,
+        continues: Some(continues),
+        ..RunPlanned::default()
+    };
+    tape.note(None, &Note::RunPlanned(Box::new(plan))).start("notion-c", 1).wait(200);
+    tape
+}
+
+#[test]
+fn what_an_earlier_run_did_is_shown_as_that() {
+    for size in SIZES {
+        let (script, _) = play(continued().timeline(), None, options(), Script::new("gg", size));
+        insta::assert_snapshot!(format!("continued_{}x{}", size.0, size.1), script.text());
+    }
+    let (script, _) = play(continued().timeline(), None, options(), Script::new("ggL", (120, 36)));
+    let text = script.text();
+    assert!(text.contains("continues run a1b2c3 (limit, $0.50), 2 of its units are reused"), "{text}");
+}
