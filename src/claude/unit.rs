@@ -48,6 +48,7 @@ use super::{
     process::{Child, Ended, Patience},
     reader::LineReader,
 };
+pub use lull::first_beat;
 
 mod lull;
 mod start;
@@ -260,18 +261,17 @@ async fn conduct(
             ended = shell.child.wait(), if running => Event::Exited(ended),
             alarm = ring(alarm), if alarm.is_some() => Event::Alarm(alarm),
         };
-        // Whatever else happens may make it answer at once.
-        lull = Lull::default();
+        lull = lull.over();
         let steps = match event {
             Event::Out(filled) => {
                 note_broken(filled, "stdout");
                 let batch = stdout.take();
                 match shell.tape.record(batch.bodies()) {
                     Ok(()) => {
-                        for line in batch.lines() {
-                            let line = decode::line(line);
-                            lull = Lull::after(&line.body, batch.size());
-                            let steps = course.line(&line);
+                        let lines: Vec<_> = batch.lines().map(decode::line).collect();
+                        lull = lull.after(lines.iter().map(|line| &line.body), batch.size());
+                        for line in &lines {
+                            let steps = course.line(line);
                             shell.carry_out(&mut course, steps);
                         }
                     }
@@ -280,7 +280,7 @@ async fn conduct(
                         shell.carry_out(&mut course, steps);
                     }
                 }
-                if lull.is_some() {
+                if lull.is_on() {
                     stdout.source().leave_alone();
                 }
                 speaking = !stdout.is_over();
