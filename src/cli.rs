@@ -18,6 +18,7 @@ pub mod manual;
 pub mod mcp;
 mod meter;
 pub mod model;
+pub mod past;
 pub mod plan;
 pub mod project;
 pub mod replay;

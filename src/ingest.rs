@@ -1,10 +1,10 @@
 //! The ingest stage: a project, its sources cut into units, and what one attempt at a unit may read, call and write.
 //!
 //! The way through it, in order: [`project`] finds and reads `ktx.yaml`; [`mod@plan`] cuts the sources of its connections
-//! into units with the adapters of [`source`]; [`attempt`] gives a runner the prompt and the tools of one try, checks
-//! what it wrote and moves it into the project, whole or not at all. In a project with a [`repository`] an attempt works
-//! in a [`worktree`] and leaves a patch; [`mod@integrate`] makes one commit of them. [`desk`] has the same tools without
-//! an attempt.
+//! into units with the adapters of [`source`]; [`instructions`] are what agents are told beside them; [`attempt`] gives a
+//! runner the prompt and the tools of one try, checks what it wrote and moves it into the project, whole or not at all. In
+//! a project with a [`repository`] an attempt works in a [`worktree`] and leaves a patch; [`mod@integrate`] makes one
+//! commit of them. [`desk`] has the same tools without an attempt.
 //!
 //! It must not know who runs the agent, nor that there is a tape or a screen.
 
@@ -21,16 +21,20 @@ pub mod attempt;
 pub mod check;
 pub mod content;
 pub mod desk;
+pub mod diff;
 pub mod git;
 pub mod init;
+pub mod instructions;
 pub mod integrate;
 pub mod landing;
 pub mod lock;
 pub mod plan;
 pub mod project;
 pub mod prompt;
+pub mod reconcile;
 pub mod repository;
 pub mod source;
+pub mod stage;
 pub mod tool;
 pub mod transcript;
 pub mod workspace;

@@ -146,6 +146,9 @@ pub struct SelectArgs {
     /// Only units whose key matches this pattern; may be repeated
     #[arg(long, value_name = "GLOB")]
     pub only: Vec<String>,
+    /// All units, whether or not anything changed since they last succeeded
+    #[arg(long)]
+    pub full: bool,
     /// What to take over.
     #[command(flatten)]
     pub past: PastArgs,
@@ -174,6 +177,9 @@ pub struct RunArgs {
     /// Units at once, instead of the project's
     #[arg(long, value_name = "N")]
     pub concurrency: Option<u32>,
+    /// Commit what the units of a git project wrote without a pass that puts it together
+    #[arg(long)]
+    pub no_reconcile: bool,
     /// How they run.
     #[command(flatten)]
     pub terms: TermArgs,

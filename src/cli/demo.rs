@@ -13,7 +13,10 @@ use super::{
     launch::{self, Fate, Launch, Outcome},
     project, settings,
 };
-use crate::{ingest::project::Project, units::tally::FailureRule};
+use crate::{
+    ingest::{diff::Baseline, project::Project},
+    units::tally::FailureRule,
+};
 
 /// The project's files.
 const FILES: &[(&str, &str)] = &[
@@ -98,7 +101,7 @@ pub fn demo(global: &Global, args: &DemoArgs) -> Result<Exit, Failure> {
     let exe = std::env::current_exe()
         .map_err(|error| Failure::internal(format!("cannot tell where this program is: {error}")))?;
     let project = Project::open(&root).map_err(Failure::internal)?;
-    let planned = project::planned(&project, &SelectArgs::default())?;
+    let planned = project::planned(&project, &SelectArgs::default(), &Baseline::default())?;
     let terms = Terms {
         model: None,
         step_budget: project.settings.work_units.step_budget,

@@ -36,7 +36,7 @@ pub fn init(global: &Global, args: &InitArgs) -> Result<Exit, Failure> {
     if file.symlink_metadata().is_ok() {
         return Err(exists(&file));
     }
-    let tree = Tree::walk(&root)
+    let tree = Tree::walk(&root, &|_| true)
         .map_err(|error| Failure::usage(format!("cannot look into {}: {error}; name a directory", root.display())))?;
     let proposals = init::propose(&tree);
     if proposals.is_empty() {

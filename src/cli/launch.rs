@@ -32,6 +32,7 @@ use crate::{
         attempt::Job,
         plan::Planned,
         project::{Project, RateLimit},
+        stage,
         worktree::Worktrees,
     },
     replay::{FileSource, file::Finish},
@@ -111,10 +112,11 @@ impl Launch {
         };
         Schedule::new(self.planned.units.iter().map(|unit| unit.planned.unit.clone()).collect(), settings)
             .reusing(resume::reused(self.continues.as_ref()))
+            .with_patches_of(resume::patches(self.continues.as_ref()).map(|(unit, _)| unit))
     }
 
-    fn plan_note(&self, job: &Job) -> Note {
-        Note::RunPlanned(Box::new(RunPlanned {
+    fn plan_notes(&self, job: &Job) -> Vec<Note> {
+        let plan = Note::RunPlanned(Box::new(RunPlanned {
             job: job.id.clone(),
             units: self.planned.units.iter().map(|unit| unit.planned.clone()).collect(),
             skipped: self.planned.skipped.clone(),
@@ -124,8 +126,11 @@ impl Launch {
             tool_failures: self.terms.rule.word().to_owned(),
             model: self.terms.model.clone(),
             scripted: self.agent.is_scripted(),
+            instructions: self.project.instructions.overrides.iter().map(ToString::to_string).collect(),
             continues: self.continues.clone(),
-        }))
+        }));
+        let read = self.planned.sources.iter().map(|source| Note::SourceRead(Box::new(source.note())));
+        std::iter::once(plan).chain(read).collect()
     }
 }
 
@@ -148,7 +153,7 @@ fn pacing(limits: &RateLimit) -> Pacing {
 ///
 /// # Errors
 /// When the run cannot be recorded or shown. What runs has been ended by then.
-pub fn launch(global: &Global, launch: Launch) -> Result<Outcome, Failure> {
+pub fn launch(global: &Global, mut launch: Launch) -> Result<Outcome, Failure> {
     let stage = Stage {
         global,
         config: &launch.config,
@@ -160,18 +165,20 @@ pub fn launch(global: &Global, launch: Launch) -> Result<Outcome, Failure> {
     };
     let now = Timestamp::now();
     let job = Job::at(now);
-    let (schedule, plan) = (launch.schedule(launch.ground.branch.is_some()), launch.plan_note(&job));
+    let _staged = stage::stage(&launch.project.root, &job, &mut launch.planned).map_err(Failure::internal)?;
+    let (schedule, plan) = (launch.schedule(launch.ground.branch.is_some()), launch.plan_notes(&job));
     let project = Arc::new(launch.project);
     // The lock is held until the run is over.
     let Prepared { lock: _lock, branch } = launch.ground;
-    let (units, agent, terms) = (launch.planned.units, launch.agent, launch.terms);
+    let (units, agent, terms, continues) = (launch.planned.units, launch.agent, launch.terms, launch.continues);
     let locks = Locks::new(stage.runs.root().join("locks"));
     stage.perform(now, schedule, &plan, |recorder, holds, directory| {
         let ground = match branch {
             Some((repository, head)) => Ground::Worktrees(Worktrees::new(repository, &job.id, &head.commit)),
             None => Ground::Overlay(directory.join("work")),
         };
-        Attempts::new(project, &units, job, ground, agent, terms, recorder, holds, locks)
+        let attempts = Attempts::new(project, &units, job, ground, agent, terms, recorder, holds, locks);
+        attempts.taking_over(resume::patches(continues.as_ref()))
     })
 }
 
@@ -217,7 +224,7 @@ impl Stage<'_> {
         &self,
         now: Timestamp,
         schedule: Schedule,
-        plan: &Note,
+        plan: &[Note],
         make: impl FnOnce(Arc<dyn Recorder>, Arc<Holds>, &Path) -> E,
     ) -> Result<Outcome, Failure> {
         let runtime = screen::runtime(2)?;
@@ -232,7 +239,7 @@ impl Stage<'_> {
         &self,
         now: Timestamp,
         schedule: Schedule,
-        plan: &Note,
+        plan: &[Note],
         make: impl FnOnce(Arc<dyn Recorder>, Arc<Holds>, &Path) -> E,
     ) -> Result<Outcome, Failure> {
         let ui = show::resolve(self.global.ui);
@@ -256,7 +263,7 @@ impl Stage<'_> {
         let (id, directory) = (new.id, new.directory.clone());
         let (tape, lock) = new.into_parts();
         let tape = Arc::new(tape);
-        note(&tape, plan).map_err(Failure::internal)?;
+        plan.iter().try_for_each(|plan| note(&tape, plan)).map_err(Failure::internal)?;
         let (source, finish) = FileSource::follow(tape.path()).map_err(|error| replay::failure(&error))?;
         let timeline = Timeline::new(Box::new(source));
 

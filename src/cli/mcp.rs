@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     claude::mcp,
-    ingest::{WorkUnit, desk, project::Project},
+    ingest::{WorkUnit, desk, diff::Baseline, project::Project},
 };
 
 /// Serves until stdin ends.
@@ -44,5 +44,5 @@ fn units(project: &Project, args: &McpArgs) -> Result<Vec<WorkUnit>, Failure> {
         (None, Some(connection)) => SelectArgs { connections: vec![connection.clone()], ..SelectArgs::default() },
         (None, None) => return Ok(Vec::new()),
     };
-    Ok(project::planned(project, &select)?.units)
+    Ok(project::planned(project, &select, &Baseline::default())?.units)
 }

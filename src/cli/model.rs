@@ -1,4 +1,4 @@
-//! Which model plays a role, and who chose it: a flag, the project, or Claude Code itself.
+//! Which model plays a role, and who chose it: a flag, the project, or Claude Code itself; and what the project tells it.
 
 use crate::ingest::project::{FILE, Project, Role};
 
@@ -9,20 +9,29 @@ pub struct Choice {
     pub model: Option<String>,
     /// `--model`, `llm.models.default, ktx.yaml line 9`, …
     pub origin: String,
+    /// Prompts, skills and pins that the project brings itself, one phrase each.
+    pub instructions: Vec<String>,
 }
 
 impl Choice {
     /// The model of `role` in `project`, unless a flag names another.
     pub fn of(project: &Project, role: Role, flag: Option<&str>) -> Self {
-        if let Some(model) = flag {
-            return Self { model: Some(model.to_owned()), origin: "--model".to_owned() };
-        }
-        let Some((named, model)) = project.settings.model_of(role) else {
-            return Self { model: None, origin: "Claude Code's own choice".to_owned() };
+        let (model, origin) = match (flag, project.settings.model_of(role)) {
+            (Some(model), _) => (Some(model), "--model".to_owned()),
+            (None, None) => (None, "Claude Code's own choice".to_owned()),
+            (None, Some((named, model))) => {
+                let key = format!("llm.models.{}", named.word());
+                let line = project.settings.lines.get(&key).map(|line| format!(" line {line}")).unwrap_or_default();
+                (Some(model), format!("{key}, {FILE}{line}"))
+            }
         };
-        let key = format!("llm.models.{}", named.word());
-        let line = project.settings.lines.get(&key).map(|line| format!(" line {line}")).unwrap_or_default();
-        Self { model: Some(model.to_owned()), origin: format!("{key}, {FILE}{line}") }
+        let instructions = project.instructions.overrides.iter().map(ToString::to_string).collect();
+        Self { model: model.map(str::to_owned), origin, instructions }
+    }
+
+    /// The sentence about the model, then what the project brings itself.
+    pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
+        [self.sentence()].into_iter().chain(self.instructions.iter().cloned())
     }
 
     /// `model opus (--model)`.

@@ -1,11 +1,11 @@
-//! `plan`: what would run, and why.
+//! `plan`: what would run, why, and what it is likely to take.
 
 use std::{
     collections::HashSet,
     io::{self, Write as _},
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     args::{Global, SelectArgs, Ui},
@@ -15,7 +15,22 @@ use super::{
     resume::{self, Taken},
     summary::counted,
 };
-use crate::{ingest::project::Role, tape::UnitKey, tui::text};
+use crate::{
+    actions::label,
+    ingest::{
+        plan::{Planned, SourcePlan, WorkUnit},
+        project::Role,
+    },
+    store::db::PastEffort,
+    tape::{Millis, UnitKey},
+    tui::text,
+    units::forecast::{Finished, Forecast, Left, Range, forecast},
+};
+
+/// Paths of one connection that a table names.
+const NAMED: usize = 10;
+/// Widest key of a table, in columns.
+const KEY: usize = 60;
 
 /// Prints the plan.
 ///
@@ -26,45 +41,153 @@ pub fn plan(global: &Global, select: &SelectArgs) -> Result<Exit, Failure> {
     let choice = Choice::of(&project, Role::CandidateExtraction, None);
     let taken = resume::planned(global, &project, select, choice.model.as_deref())?;
     project::warn(&taken.planned.warnings);
+    let slots = usize::try_from(project.settings.work_units.max_concurrency).unwrap_or(usize::MAX);
+    let outlook = Outlook::new(&taken.efforts, slots);
     let printed = match global.ui {
-        Ui::Json => objects(&taken, &choice),
+        Ui::Json => objects(&taken, &choice, &outlook),
         Ui::None => Ok(()),
-        Ui::Auto | Ui::Tui | Ui::Lines => table(&taken, &choice),
+        Ui::Auto | Ui::Tui | Ui::Lines => table(&taken, &choice, &outlook),
     };
     printed.map_err(|error| super::show::stdout_failed(&error))?;
     Ok(Exit::Ok)
 }
 
-fn objects(taken: &Taken, choice: &Choice) -> io::Result<()> {
+/// What to say when nothing is planned.
+pub fn nothing(planned: &Planned) -> String {
+    let unchanged: usize = planned.sources.iter().map(|source| source.unchanged_units).sum();
+    match unchanged {
+        0 => "there is nothing to run".into(),
+        1 => "nothing to do: its one unit is unchanged since it last succeeded; --full plans it all the same".into(),
+        count => format!(
+            "nothing to do: all {count} units are unchanged since they last succeeded; --full plans them all the same"
+        ),
+    }
+}
+
+/// What units took, by adapter.
+struct Outlook {
+    adapters: Vec<String>,
+    finished: Vec<Vec<Finished>>,
+    slots: usize,
+}
+
+impl Outlook {
+    fn new(efforts: &[PastEffort], slots: usize) -> Self {
+        let mut outlook = Self { adapters: Vec::new(), finished: Vec::new(), slots };
+        for effort in efforts {
+            let kind = outlook.kind(&effort.adapter).unwrap_or_else(|| {
+                outlook.adapters.push(effort.adapter.clone());
+                outlook.finished.push(Vec::new());
+                outlook.adapters.len() - 1
+            });
+            if let Some(finished) = outlook.finished.get_mut(kind) {
+                finished.push(Finished { cost: effort.cost_usd, worked: effort.worked });
+            }
+        }
+        outlook
+    }
+
+    fn kind(&self, adapter: &str) -> Option<usize> {
+        self.adapters.iter().position(|known| known == adapter)
+    }
+
+    /// An adapter that never finished a unit is of a kind that has no past.
+    fn left(&self, unit: &WorkUnit) -> Left {
+        Left { kind: self.kind(&unit.planned.adapter).unwrap_or(usize::MAX), running: None }
+    }
+
+    fn of(&self, unit: &WorkUnit) -> Forecast {
+        forecast(&self.finished, &[self.left(unit)], 1)
+    }
+
+    fn of_all(&self, units: &[WorkUnit]) -> Forecast {
+        let left: Vec<Left> = units.iter().map(|unit| self.left(unit)).collect();
+        forecast(&self.finished, &left, self.slots)
+    }
+
+    /// One forecast for each adapter: its units are all alike.
+    fn by_adapter<'a>(&self, units: &'a [WorkUnit]) -> Vec<(&'a str, Forecast)> {
+        let mut known: Vec<(&str, Forecast)> = Vec::new();
+        for unit in units {
+            let adapter = unit.planned.adapter.as_str();
+            if !known.iter().any(|(name, _)| *name == adapter) {
+                known.push((adapter, self.of(unit)));
+            }
+        }
+        known
+    }
+}
+
+fn objects(taken: &Taken, choice: &Choice, outlook: &Outlook) -> io::Result<()> {
     let mut out = io::stdout().lock();
+    let planned = &taken.planned;
     let reused: HashSet<&UnitKey> = taken.reused().collect();
-    for unit in taken.planned.units.iter().map(|unit| &unit.planned) {
+    let forecasts = outlook.by_adapter(&planned.units);
+    for unit in planned.units.iter().map(|unit| &unit.planned) {
+        let forecast = forecasts.iter().find(|(adapter, _)| *adapter == unit.adapter).map(|(_, forecast)| forecast);
         let mut object = json!({
             "unit": unit.unit, "connection": unit.connection, "adapter": unit.adapter, "rawFiles": unit.raw_files,
-            "dependencyPaths": unit.dependency_paths, "why": unit.why,
-            "model": choice.model,
+            "dependencyPaths": unit.dependency_paths, "why": unit.why, "model": choice.model, "bytes": unit.bytes,
+            "forecast": forecast.map(in_json),
         });
         if reused.contains(&unit.unit) {
             object["reused"] = true.into();
         }
+        if let Some(reason) = &unit.sl_disallowed {
+            object["slDisallowedReason"] = json!(reason);
+        }
+        writeln!(out, "{object}")?;
+    }
+    for source in planned.sources.iter().filter(|source| !source.diff.deleted.is_empty()) {
+        let object = json!({
+            "connection": source.connection, "adapter": source.adapter, "evicted": source.diff.deleted,
+            "why": "gone from the source",
+        });
         writeln!(out, "{object}")?;
     }
     Ok(())
 }
 
-fn table(taken: &Taken, choice: &Choice) -> io::Result<()> {
+/// P50 and P90; null where nothing can be said.
+fn in_json(forecast: &Forecast) -> Value {
+    json!({
+        "costUsd": forecast.cost.map(|cost| json!({"p50": cost.likely, "p90": cost.high})),
+        "seconds": forecast.time.map(|time| json!({"p50": time.likely.0 / 1000, "p90": time.high.0 / 1000})),
+    })
+}
+
+fn table(taken: &Taken, choice: &Choice, outlook: &Outlook) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let planned = &taken.planned;
-    let widest = planned.units.iter().map(|unit| text::width(&unit.planned.unit)).max().unwrap_or(0).min(60);
-    for unit in &planned.units {
-        let files = unit.planned.raw_files.len();
+    let forecasts = outlook.by_adapter(&planned.units);
+    let widest = planned.units.iter().map(|unit| text::width(&unit.planned.unit)).max().unwrap_or(0).min(KEY);
+    for unit in planned.units.iter().map(|unit| &unit.planned) {
+        let key = text::safe(&unit.unit, KEY);
+        let pad = widest.saturating_sub(text::width(&unit.unit));
+        let files = unit.raw_files.len();
         let plural = if files == 1 { " " } else { "s" };
-        let key = text::safe(&unit.planned.unit, 60);
-        let pad = widest.saturating_sub(text::width(&unit.planned.unit));
-        writeln!(out, "{key}{:pad$}  {files:>3} file{plural}  {}", "", text::safe(&unit.planned.why, 100))?;
+        let bytes = unit.bytes.map_or_else(|| "?".into(), size);
+        let forecast = forecasts.iter().find(|(adapter, _)| *adapter == unit.adapter);
+        let forecast = forecast.map_or_else(|| "?".into(), |(_, forecast)| in_words(forecast));
+        let why = text::safe(&unit.why, 100);
+        let limits = unit.sl_disallowed.as_ref().map(|reason| format!(" (no sources: {})", text::safe(reason, 60)));
+        writeln!(
+            out,
+            "{key}{:pad$}  {files:>3} file{plural} {bytes:>9}  {forecast:<18}  {why}{}",
+            "",
+            limits.unwrap_or_default()
+        )?;
+    }
+    for source in &planned.sources {
+        about(&mut out, source)?;
     }
     if !planned.units.is_empty() {
-        writeln!(out, "{}", text::safe(&choice.sentence(), 200))?;
+        for line in choice.lines() {
+            writeln!(out, "{}", text::safe(&line, 200))?;
+        }
+        writeln!(out, "forecast: {}", in_words(&outlook.of_all(&planned.units)))?;
+    } else if planned.sources.iter().any(|source| source.unchanged_units > 0) {
+        writeln!(out, "{}", nothing(planned))?;
     }
     let reused = taken.reused().count();
     let reused = if reused > 0 { format!(", {reused} of them reused") } else { String::new() };
@@ -73,4 +196,34 @@ fn table(taken: &Taken, choice: &Choice) -> io::Result<()> {
         writeln!(out, "{}", text::safe(&skipped.why, 200))?;
     }
     Ok(())
+}
+
+fn size(bytes: u64) -> String {
+    label::size(usize::try_from(bytes).unwrap_or(usize::MAX))
+}
+
+fn about(out: &mut impl io::Write, source: &SourcePlan) -> io::Result<()> {
+    let unchanged = match source.unchanged_units {
+        0 => String::new(),
+        count => format!(", {} unchanged", counted(count, "unit")),
+    };
+    writeln!(out, "{} {}{unchanged}", source.connection, source.diff.summary())?;
+    let gone = &source.diff.deleted;
+    for path in gone.iter().take(NAMED) {
+        writeln!(out, "  gone: {}", text::safe(path, 120))?;
+    }
+    if gone.len() > NAMED {
+        writeln!(out, "  and {} more that are gone", gone.len() - NAMED)?;
+    }
+    Ok(())
+}
+
+/// `$0.10–0.30, 40s–2m 05s`: in half of all cases no more than the first, in nine of ten no more than the second.
+fn in_words(forecast: &Forecast) -> String {
+    let cost = forecast.cost.map(|Range { likely, high }| format!("${likely:.2}–{high:.2}"));
+    let time = forecast.time.map(|Range { likely, high }: Range<Millis>| format!("{likely}–{high}"));
+    match (cost, time) {
+        (None, None) => "?".into(),
+        (cost, time) => format!("{}, {}", cost.unwrap_or_else(|| "$?".into()), time.unwrap_or_else(|| "?".into())),
+    }
 }

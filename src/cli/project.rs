@@ -8,6 +8,7 @@ use super::{
     show,
 };
 use crate::ingest::{
+    diff::Baseline,
     plan::{self, PlanError, Planned, Selection},
     project::{self, Project, ProjectError, Role, Where},
 };
@@ -49,13 +50,13 @@ pub fn find(global: &Global) -> Result<Option<Project>, Failure> {
     }
 }
 
-/// Plans what `select` asks for.
+/// Plans what `select` asks for, against what earlier runs processed.
 ///
 /// # Errors
 /// When it asks for something that does not exist or cannot be ingested.
-pub fn planned(project: &Project, select: &SelectArgs) -> Result<Planned, Failure> {
-    let selection = Selection { connections: select.connections.clone(), only: select.only.clone() };
-    plan::plan(project, &selection).map_err(|error: PlanError| {
+pub fn planned(project: &Project, select: &SelectArgs, baseline: &Baseline) -> Result<Planned, Failure> {
+    let selection = Selection { connections: select.connections.clone(), only: select.only.clone(), full: select.full };
+    plan::plan_against(project, &selection, baseline).map_err(|error: PlanError| {
         let exit = if error.is_not_found() { Exit::NotFound } else { Exit::Usage };
         Failure::new(exit, error.to_string())
     })
@@ -95,7 +96,8 @@ pub fn lines(project: &Project) -> Vec<String> {
         "" => format!("# {key} is not set  # {}", origin(key)),
         value => format!("{key} = {value}  # {}", origin(key)),
     });
-    models.chain(values).collect()
+    let brought = project.instructions.overrides.iter().map(|brought| format!("# {brought}"));
+    models.chain(values).chain(brought).collect()
 }
 
 /// Says each warning on stderr.

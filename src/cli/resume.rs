@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use super::{
     args::{Global, PastArgs, SelectArgs},
     exit::{Exit, Failure},
-    project, replay, runs,
+    past, project, replay, runs,
     summary::counted,
 };
 use crate::{
@@ -22,8 +22,8 @@ use crate::{
         earlier::Before,
         state::{Unit, UnitStatus},
     },
-    store::{Found, Runs, Standing},
-    tape::{UnitKey, note::Continues},
+    store::{Found, Runs, Standing, db::PastEffort},
+    tape::{RunId, UnitKey, note::Continues},
     units::reuse::{Choice, Standing as Stood, choose},
 };
 
@@ -40,6 +40,8 @@ pub struct Taken {
     pub planned: Planned,
     /// The run that is continued.
     pub continues: Option<Continues>,
+    /// What units took in earlier runs, oldest first.
+    pub efforts: Vec<PastEffort>,
 }
 
 impl Taken {
@@ -48,9 +50,9 @@ impl Taken {
         reused(self.continues.as_ref())
     }
 
-    /// True when no unit is left to be run.
+    /// True when no unit is left to be run, and nothing to be put on the branch.
     pub fn is_done(&self) -> bool {
-        self.reused().count() == self.planned.units.len()
+        self.reused().count() == self.planned.units.len() && patches(self.continues.as_ref()).next().is_none()
     }
 }
 
@@ -60,24 +62,54 @@ pub fn reused(continues: Option<&Continues>) -> impl Iterator<Item = &UnitKey> {
     units.filter(|(_, earlier)| earlier.reused.is_some()).map(|(unit, _)| unit)
 }
 
+/// Patches of those units that are not on the branch yet, relative to the project.
+pub fn patches(continues: Option<&Continues>) -> impl Iterator<Item = (&UnitKey, &str)> {
+    let units = continues.into_iter().flat_map(|continues| &continues.units);
+    units.filter_map(|(unit, earlier)| Some((unit, earlier.reused.as_ref()?.patch.as_deref()?)))
+}
+
 /// Plans what `select` asks for, `model` being what units would be run with.
 ///
 /// # Errors
 /// When it asks for something that does not exist, that cannot be ingested, or that still runs.
 pub fn planned(global: &Global, project: &Project, select: &SelectArgs, model: Option<&str>) -> Result<Taken, Failure> {
-    let planned = project::planned(project, select)?;
     let runs = Runs::of_project(&project.root);
-    match &select.past {
-        PastArgs { resume_run: Some(what), .. } => {
-            let (found, state) = recorded(global, &runs, what)?;
-            resume(project, planned, &Before::new(&state, found.id), &state, model)
-        }
-        PastArgs { failed: Some(what), .. } => {
-            let (found, state) = recorded(global, &runs, what)?;
-            Ok(failed(planned, &Before::new(&state, found.id), &state))
-        }
-        PastArgs { resume_run: None, failed: None } => Ok(Taken { planned, continues: None }),
+    let PastArgs { resume_run, failed: of_failed } = &select.past;
+    let Some(what) = resume_run.as_ref().or(of_failed.as_ref()) else {
+        let past = past::read(project, None)?;
+        let planned = project::planned(project, select, &past.baseline)?;
+        return Ok(Taken { planned, continues: None, efforts: past.efforts });
+    };
+    let (found, state) = recorded(global, &runs, what)?;
+    // Units must be cut as they were cut then, or nothing of them could be compared.
+    let past = past::read(project, Some(beginning(&runs, &found, &state)?))?;
+    let planned = project::planned(project, select, &past.baseline)?;
+    let before = Before::new(&state, found.id);
+    let of = |planned: &Planned, id: &str| planned.units.iter().filter(|unit| unit.planned.connection == id).count();
+    let called_for: Vec<usize> = planned.sources.iter().map(|source| of(&planned, &source.connection)).collect();
+    let mut taken = match of_failed {
+        None => resume(project, planned, &before, &state, model)?,
+        Some(_) => failed(planned, &before, &state),
+    };
+    let left: Vec<usize> = taken.planned.sources.iter().map(|source| of(&taken.planned, &source.connection)).collect();
+    for (source, (called_for, left)) in taken.planned.sources.iter_mut().zip(called_for.into_iter().zip(left)) {
+        source.complete &= left == called_for;
     }
+    Ok(Taken { efforts: past.efforts, ..taken })
+}
+
+/// The first run of those that were continued, one after the other, up to this one.
+fn beginning(runs: &Runs, found: &Found, state: &RunState) -> Result<RunId, Failure> {
+    const MOST: usize = 64;
+    let continued = |state: &RunState| state.planned.as_ref()?.continues.as_ref().map(|continues| continues.run);
+    let recorded = runs.list().map_err(Failure::internal)?;
+    let (mut first, mut next) = (found.id, continued(state));
+    for _ in 0..MOST {
+        let Some(found) = next.and_then(|run| recorded.iter().find(|found| found.id == run)) else { break };
+        first = found.id;
+        next = continued(&folded(runs, found)?);
+    }
+    Ok(first)
 }
 
 /// The units of an earlier run: those whose success stands as reused, and the others to be run.
@@ -109,6 +141,9 @@ fn resume(
         let mut earlier = before.earlier(then);
         unit.planned.why = match choose(&past, now.as_ref()) {
             Choice::Run(why) => why,
+            Choice::Reuse(reused) if reused.patch.as_ref().is_some_and(|patch| !project.root.join(patch).is_file()) => {
+                format!("succeeded in run {}, but its patch is gone", past.run.short())
+            }
             Choice::Reuse(reused) => {
                 if let Some(earlier) = &mut earlier {
                     (earlier.run, earlier.reused) = (past.run, Some(reused));
@@ -119,7 +154,7 @@ fn resume(
         continues.units.extend(earlier.map(|earlier| (unit.planned.unit.clone(), earlier)));
     }
     warn_of_others(&continues, &known, &planned.units, &new);
-    Ok(Taken { planned, continues: Some(continues) })
+    Ok(Taken { planned, continues: Some(continues), efforts: Vec::new() })
 }
 
 /// The units that failed in an earlier run.
@@ -138,7 +173,7 @@ fn failed(mut planned: Planned, before: &Before<'_>, state: &RunState) -> Taken 
         true
     });
     warn_of_others(&continues, &known, &planned.units, &[]);
-    Taken { planned, continues: Some(continues) }
+    Taken { planned, continues: Some(continues), efforts: Vec::new() }
 }
 
 /// Units that were planned, not those that only appear on the record.

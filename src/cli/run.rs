@@ -8,14 +8,14 @@ use super::{
     ground::Prepared,
     launch::{self, Fate, Launch},
     model::Choice,
-    project,
+    plan, project,
     resume::{self, Taken},
     settings,
     summary::counted,
 };
 use crate::{
     config::schema::ToolFailures,
-    ingest::project::Role,
+    ingest::{plan::Planned, project::Role},
     tape::{UnitKey, note::Continues},
     units::tally::FailureRule,
 };
@@ -63,10 +63,10 @@ pub fn start(
     }
     let slots = positive("--concurrency", concurrency)?.unwrap_or(project.settings.work_units.max_concurrency);
     let is_done = taken.is_done();
-    let Taken { planned, continues } = taken;
+    let Taken { planned, continues, .. } = taken;
     if is_done {
         project::warn(&planned.skipped.iter().map(|skipped| skipped.why.clone()).collect::<Vec<_>>());
-        project::warn(&[nothing_to_run(select, planned.units.len(), continues.as_ref())]);
+        project::warn(&[nothing_to_run(select, &planned, continues.as_ref())]);
         return Ok(Exit::Ok);
     }
     let ground = Prepared::new(&project.root)?;
@@ -81,11 +81,13 @@ pub fn start(
     Ok(outcome.exit)
 }
 
-fn nothing_to_run(select: &SelectArgs, units: usize, continues: Option<&Continues>) -> String {
+fn nothing_to_run(select: &SelectArgs, planned: &Planned, continues: Option<&Continues>) -> String {
     match continues.map(|continues| continues.run.short()) {
         Some(run) if select.past.failed.is_some() => format!("no unit failed in run {run}: there is nothing to run"),
-        Some(run) => format!("all {} of run {run} stand: there is nothing to run", counted(units, "unit")),
-        None => "there is nothing to run".into(),
+        Some(run) => {
+            format!("all {} of run {run} stand: there is nothing to run", counted(planned.units.len(), "unit"))
+        }
+        None => plan::nothing(planned),
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{
     config::{Vars, paths::UserDirs},
     replay::FileSource,
     run::{Progress, Source, Timeline},
-    store::{Db, Found, Runs, Standing, refresh::RefreshError, runs::RunsError},
+    store::{Db, Found, Refreshed, Runs, Standing, refresh::RefreshError, runs::RunsError},
     tui::{text, view::dollars},
 };
 
@@ -69,11 +69,22 @@ pub fn tape_of(global: &Global, what: &str) -> Result<PathBuf, Failure> {
 
 /// Brings the index up to date. It can be built again at any time, so a failure is only logged.
 pub fn index_quietly(runs: &Runs) {
-    let refreshed =
-        Db::open(&runs.database()).map_err(RefreshError::from).and_then(|mut db| runs.refresh(&mut db, &open_tape));
-    if let Err(error) = refreshed {
+    if let Err(error) = index(runs) {
         tracing::warn!(%error, "the index is behind; `ingestdeck runs reindex` builds it anew");
     }
+}
+
+/// Brings the index up to date, and tells in a sentence each which runs cannot be read.
+///
+/// # Errors
+/// When the index cannot be used.
+pub fn index(runs: &Runs) -> Result<Vec<String>, RefreshError> {
+    let mut db = Db::open(&runs.database())?;
+    Ok(left_out(&runs.refresh(&mut db, &open_tape)?))
+}
+
+fn left_out(refreshed: &Refreshed) -> Vec<String> {
+    refreshed.unreadable.iter().map(|(run, cause)| format!("run {} is left out: {cause}", run.short())).collect()
 }
 
 fn open_tape(path: &Path) -> Result<Box<dyn Source>, String> {
@@ -178,9 +189,7 @@ fn reindex(runs: &Runs) -> Result<Exit, Failure> {
     }
     let mut db = Db::start_over(&runs.database()).map_err(Failure::internal)?;
     let done = runs.refresh(&mut db, &open_tape).map_err(Failure::internal)?;
-    let sentences: Vec<String> =
-        done.unreadable.iter().map(|(run, cause)| format!("run {} is left out: {cause}", run.short())).collect();
-    project::warn(&sentences);
+    project::warn(&left_out(&done));
     writeln!(io::stdout(), "indexed {}", counted(done.indexed, "run")).map_err(|error| show::stdout_failed(&error))?;
     Ok(Exit::Ok)
 }

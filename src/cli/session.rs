@@ -70,7 +70,7 @@ pub fn session(global: &Global, args: &SessionArgs) -> Result<Exit, Failure> {
         amendment: None,
     };
     let schedule = Schedule::new(vec![UNIT.into()], Settings::new(1, 1));
-    let outcome = stage.perform(Timestamp::now(), schedule, &plan, |recorder, _, _| Sessions {
+    let outcome = stage.perform(Timestamp::now(), schedule, &[plan], |recorder, _, _| Sessions {
         launch: SessionLaunch { recorder, ..launch },
     })?;
     if let Some(session) = outcome.summary.sessions.last()

@@ -8,7 +8,7 @@ use crate::{
     cli::{exit::Exit, resume::is_left, signals},
     run::{
         Origin, RunState,
-        state::{Unit, UnitStatus},
+        state::{TakenOver, Unit, UnitStatus},
     },
     tape::note::Cause,
     tui::{text, view::dollars},
@@ -83,7 +83,12 @@ impl Summary {
             cost_usd: (!costs.is_empty()).then(|| costs.iter().sum()),
             turns: attempts().map(|attempt| u64::from(attempt.turns)).sum(),
             calls: attempts().map(|attempt| u64::from(attempt.calls)).sum(),
-            failed: state.units.iter().filter(|unit| unit.status == UnitStatus::Failed).map(failure_of).collect(),
+            failed: state
+                .units
+                .iter()
+                .filter(|unit| unit.status == UnitStatus::Failed)
+                .map(|unit| failure_of(state, unit))
+                .collect(),
             sessions: attempts().filter_map(|attempt| attempt.session.as_deref().map(str::to_owned)).collect(),
             unfinished: state
                 .units
@@ -244,11 +249,15 @@ fn in_the_way(state: &RunState) -> Option<Cause> {
     causes.next().cloned()
 }
 
-fn failure_of(unit: &Unit) -> (String, String, Option<String>) {
+fn failure_of(state: &RunState, unit: &Unit) -> (String, String, Option<String>) {
     let verdict = unit.latest().and_then(|attempt| attempt.verdict.as_ref());
     (
         unit.key.to_string(),
-        verdict.map_or_else(|| "no verdict".into(), |verdict| verdict.reason.clone()),
+        match (verdict, state.taken_over.get(&unit.key)) {
+            (Some(verdict), _) => verdict.reason.clone(),
+            (None, Some(TakenOver { reason: Some(reason), .. })) => reason.to_string(),
+            (None, _) => "no verdict".into(),
+        },
         verdict.and_then(|verdict| verdict.remedy.clone()),
     )
 }

@@ -45,6 +45,7 @@ fn the_defaults() {
     retry.max_delay_ms = 30000  # default
     ingest.tool_failures = "strict"  # default
     ingest.partial_messages = true  # default
+    ingest.reconcile = true  # default
     ui.theme = "auto"  # default
     ui.mouse = true  # default
     ui.ascii = false  # default

@@ -11,13 +11,14 @@ use super::{
     check::{self, Checked},
     content,
     git::GitError,
+    instructions::Instructions,
     layer::Layer,
     plan::WorkUnit,
     project::Project,
     prompt::{self, Amended, Prompt, Surroundings},
     reach::Reach,
     repository::PATCHES,
-    skill, source,
+    source,
     tool::{Bench, Fallback, Kept, Tools},
     transcript::Transcript,
     wiki::{Page, Wiki},
@@ -100,6 +101,7 @@ pub enum DeliverError {
 #[derive(Debug)]
 pub struct Attempt {
     prompt: Prompt,
+    instructions: Arc<Instructions>,
     bench: Arc<Bench>,
     tools: Arc<Tools>,
     transcript: Arc<Transcript>,
@@ -134,17 +136,20 @@ impl Attempt {
         let transcript = Transcript::open(&project.root, &job.id, &unit.planned.unit, attempt);
         let transcript = Arc::new(transcript.map_err(failed("the transcript"))?);
         let extra = source::adapter(&unit.planned.adapter).map_or(&[][..], |adapter| adapter.skills());
-        let skills = skill::offered(extra);
+        let skills = project.instructions.offered(extra);
         let around = surroundings(project, &workspace).map_err(failed("the prompt"))?;
-        let prompt = prompt::write(unit, job, &skills, &around, amended);
-        let reach = Reach::of(project, Some(&unit.planned.connection));
+        let prompt = prompt::write(unit, job, &project.instructions, &skills, &around, amended);
+        // What is put together is of no connection in particular.
+        let own = unit.stage.is_none().then_some(unit.planned.connection.as_str());
+        let reach = Reach::of(project, own);
         let bench = Arc::new(Bench { unit: unit.clone(), workspace, reach, skills, kept: Default::default() });
         let tools = Arc::new(Tools::new(Arc::clone(&bench), Some(Arc::clone(&transcript))));
+        let instructions = Arc::clone(&project.instructions);
         let patch = match place {
             Place::Overlay(_) => None,
             Place::Worktree { index, .. } => Some(patch_path(&job.id, *index, &unit.planned.unit, attempt)),
         };
-        Ok(Self { prompt, bench, tools, transcript, root: project.root.clone(), patch })
+        Ok(Self { prompt, instructions, bench, tools, transcript, root: project.root.clone(), patch })
     }
 
     /// What the agent is told.
@@ -162,7 +167,7 @@ impl Attempt {
     /// # Errors
     /// When one of its files cannot be read.
     pub fn content(&self, model: Option<&str>) -> io::Result<Content> {
-        content::made_of(&self.bench.unit, &self.bench.skills, &self.tools.specs(), model)
+        content::made_of(&self.bench.unit, &self.instructions, &self.bench.skills, &self.tools.specs(), model)
     }
 
     /// The transcript, for calls that failed before they reached the tools.

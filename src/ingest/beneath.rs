@@ -62,7 +62,7 @@ impl Folder {
     }
 
     /// The directory `relative`; the empty path is this one. With `make` missing directories are made.
-    fn folder(&self, relative: &str, make: Option<u32>) -> io::Result<Self> {
+    pub(crate) fn folder(&self, relative: &str, make: Option<u32>) -> io::Result<Self> {
         let mut folder = Self(self.0.try_clone()?);
         for part in relative.split('/').filter(|part| !part.is_empty()) {
             folder = match make {
@@ -93,14 +93,25 @@ impl Folder {
     /// The regular file `relative`, open for reading, and its size in bytes.
     pub(crate) fn open_file(&self, relative: &str) -> io::Result<(File, u64)> {
         let (folder, name) = self.parent_of(relative, None)?;
+        folder.open_here(name)
+    }
+
+    /// As [`open_file`](Self::open_file), for the file `name` of this very directory.
+    pub(crate) fn open_here(&self, name: &str) -> io::Result<(File, u64)> {
         // Without O_NONBLOCK a named pipe would hold the caller for ever.
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-        let file = File::from(openat(&folder.0, name, flags, Mode::empty())?);
+        let file = File::from(openat(&self.0, name, flags, Mode::empty())?);
         let meta = file.metadata()?;
         if !meta.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
         }
         Ok((file, meta.len()))
+    }
+
+    /// Makes the file `name` of this very directory, which must not be there. It may be lost with the machine.
+    pub(crate) fn create_here(&self, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        File::from(openat(&self.0, name, flags, Mode::from_bits_truncate(mode as _))?).write_all(bytes)
     }
 
     /// As [`read`](Self::read), with `None` where there is no such file.

@@ -6,6 +6,7 @@
 use std::{
     io::{self, Read as _},
     path::Path,
+    sync::Arc,
 };
 
 use sha2::{Digest as _, Sha256};
@@ -13,11 +14,12 @@ use sha2::{Digest as _, Sha256};
 use super::{
     attempt::Job,
     beneath::Folder,
+    instructions::Instructions,
     plan::WorkUnit,
     project::Project,
     prompt::{self, Amended, Surroundings},
     reach::Reach,
-    skill::{self, Skill},
+    skill::Skill,
     source,
     tool::{Bench, Tools},
     workspace::Workspace,
@@ -39,7 +41,7 @@ const PIECE: usize = 64 << 10;
 /// When one of its files cannot be read.
 pub fn of(project: &Project, unit: &WorkUnit, model: Option<&str>) -> io::Result<Content> {
     let extra = source::adapter(&unit.planned.adapter).map_or(&[][..], |adapter| adapter.skills());
-    let skills = skill::offered(extra);
+    let skills = project.instructions.offered(extra);
     let bench = Bench {
         unit: unit.clone(),
         workspace: Workspace::read_only(&project.root),
@@ -47,14 +49,15 @@ pub fn of(project: &Project, unit: &WorkUnit, model: Option<&str>) -> io::Result
         skills: skills.clone(),
         kept: Default::default(),
     };
-    let tools = Tools::new(std::sync::Arc::new(bench), None);
-    made_of(unit, &skills, &tools.specs(), model)
+    let tools = Tools::new(Arc::new(bench), None);
+    made_of(unit, &project.instructions, &skills, &tools.specs(), model)
 }
 
 /// What `unit` is made of with these skills and tools.
 pub(crate) fn made_of(
     unit: &WorkUnit,
-    skills: &[&Skill],
+    told: &Instructions,
+    skills: &[Arc<Skill>],
     tools: &[ToolSpec],
     model: Option<&str>,
 ) -> io::Result<Content> {
@@ -63,7 +66,7 @@ pub(crate) fn made_of(
         key: String::new(),
         raw: files(&unit.source_root, &planned.raw_files)?,
         dependencies: files(&unit.source_root, &planned.dependency_paths)?,
-        prompt: asked(unit, skills),
+        prompt: asked(unit, told, skills),
         tools: offered(tools),
         model: model.map(str::to_owned),
         program: PROGRAM,
@@ -101,10 +104,10 @@ fn files(root: &Path, paths: &[String]) -> io::Result<String> {
 
 /// What the agent is told whatever the project says at the moment: the index of pages and sources grows while a run goes
 /// on, and the names of other files are no content of this unit.
-fn asked(unit: &WorkUnit, skills: &[&Skill]) -> String {
+fn asked(unit: &WorkUnit, told: &Instructions, skills: &[Arc<Skill>]) -> String {
     let unit = WorkUnit { peer_file_index: Vec::new(), ..unit.clone() };
     let job = Job { id: String::new(), sync_id: String::new() };
-    let prompt = prompt::write(&unit, &job, skills, &Surroundings::default(), Amended::No);
+    let prompt = prompt::write(&unit, &job, told, skills, &Surroundings::default(), Amended::No);
     let mut parts = Parts::default();
     parts.add(prompt.system).add(prompt.user);
     for skill in skills {
@@ -180,7 +183,8 @@ mod tests {
                 input_schema: serde_json::Map::default(),
                 read_only: true,
             };
-            made_of(&self.unit, &skill::offered(&[]), &[tool], Some(model)).unwrap()
+            let told = Instructions::default();
+            made_of(&self.unit, &told, &told.offered(&[]), &[tool], Some(model)).unwrap()
         }
     }
 
@@ -233,8 +237,14 @@ mod tests {
     fn a_file_that_cannot_be_read_is_an_error() {
         let source = Source::new();
         fs::remove_file(source.dir.path().join("b.md")).unwrap();
-        assert_eq!(made_of(&source.unit, &[], &[], None).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(
+            made_of(&source.unit, &Instructions::default(), &[], &[], None).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
         std::os::unix::fs::symlink("/etc/passwd", source.dir.path().join("b.md")).unwrap();
-        assert!(made_of(&source.unit, &[], &[], None).is_err(), "nothing is read through a link");
+        assert!(
+            made_of(&source.unit, &Instructions::default(), &[], &[], None).is_err(),
+            "nothing is read through a link"
+        );
     }
 }

@@ -8,7 +8,7 @@ use super::{
     plan::WorkUnit,
     project::Project,
     reach::Reach,
-    skill, source,
+    source,
     tool::{Bench, Tools},
     workspace::Workspace,
 };
@@ -34,7 +34,7 @@ pub fn open(project: &Project, units: &[WorkUnit], workspace: Option<&Path>) -> 
     let own = (!units.is_empty()).then_some(unit.planned.connection.as_str());
     let reach = Reach::of(project, own);
     let extra = source::adapter(&unit.planned.adapter).map_or(&[][..], |adapter| adapter.skills());
-    let bench = Bench { reach, workspace, skills: skill::offered(extra), unit, kept: Default::default() };
+    let bench = Bench { reach, workspace, skills: project.instructions.offered(extra), unit, kept: Default::default() };
     Ok(Arc::new(Tools::new(Arc::new(bench), None)))
 }
 

@@ -161,7 +161,8 @@ mod tests {
     use super::*;
 
     fn proposed(paths: &[&str]) -> Vec<String> {
-        let mut files: Vec<RawFile> = paths.iter().map(|path| RawFile { path: (*path).into(), bytes: 1 }).collect();
+        let mut files: Vec<RawFile> =
+            paths.iter().map(|path| RawFile { path: (*path).into(), bytes: 1, ..RawFile::default() }).collect();
         files.sort_by(|a, b| a.path.cmp(&b.path));
         let tree = Tree { files, ..Tree::default() };
         propose(&tree).into_iter().map(|found| format!("{} {} {}", found.id, found.driver, found.place)).collect()
@@ -172,6 +173,7 @@ mod tests {
         let paths = ["README.md", "sources/dbt/dbt_project.yml", "sources/dbt/models/a.md", "sources/dbt/models/b.md"];
         assert_eq!(proposed(&paths), ["dbt dbt sources/dbt"]);
         assert_eq!(proposed(&["dbt_project.yml", "docs/a.md", "docs/b.md"]), ["dbt dbt ."]);
+        assert_eq!(proposed(&["bi/views/a.lkml", "bi/b.dashboard.lookml"]), ["bi lookml bi"]);
         let paths = ["notes/a.md", "notes/b.md", "notes/deep/c.md", "notes/deep/d.md", "one/a.md", "x.db"];
         assert_eq!(proposed(&paths), ["notes docs notes"]);
         let paths = ["wiki/global/a.md", "wiki/global/b.md", "node_modules/x/a.md", "node_modules/x/b.md"];

@@ -1,9 +1,9 @@
-//! The plan: which units a run has, and which connections it leaves out.
+//! The plan: which units a run has, why each of them runs, and which connections it leaves out.
 //!
-//! Reads the sources and decides nothing about running. It must not write anything.
+//! Reads the sources and decides nothing about running. It writes nothing but what helps it to read less the next time.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     path::PathBuf,
     sync::Arc,
 };
@@ -12,12 +12,14 @@ use globset::{Glob, GlobSet, GlobSetBuilder};
 
 use super::{
     database,
+    diff::{Baseline, DiffSet, Forced, why},
     project::{Connection, Project},
-    source::{self, Adapter, Chunk, Tree, slug},
+    reconcile::Stage,
+    source::{self, Adapter, Chunk, Fingerprint, Origin, Tree, memo, print, slug},
 };
 use crate::tape::{
     UnitKey,
-    note::{PlannedUnit, Skipped},
+    note::{DiffCounts, FileRead, PlannedUnit, Skipped, SourceRead},
 };
 
 /// What was asked for. Empty lists mean everything.
@@ -25,8 +27,11 @@ use crate::tape::{
 pub struct Selection {
     /// Connection ids.
     pub connections: Vec<String>,
-    /// `--only` globs over unit keys; a unit that matches one of them is in.
+    /// `--only` globs over unit keys; a unit that matches one of them is in. One that is named in full runs even if
+    /// nothing of it changed.
     pub only: Vec<String>,
+    /// Units run whether or not anything changed.
+    pub full: bool,
 }
 
 /// Units in plan order, and everything that is worth saying about what is not among them.
@@ -38,6 +43,8 @@ pub struct Planned {
     pub skipped: Vec<Skipped>,
     /// Files that were left out, one sentence each.
     pub warnings: Vec<String>,
+    /// The connections that were cut into units.
+    pub sources: Vec<SourcePlan>,
 }
 
 /// A unit with all that an attempt at it needs.
@@ -51,6 +58,62 @@ pub struct WorkUnit {
     pub notes: Option<String>,
     /// Directory that the paths are relative to, absolute.
     pub source_root: PathBuf,
+    /// What the other units wrote, where putting that together is what this one is for.
+    pub stage: Option<Arc<Stage>>,
+}
+
+/// A connection as the plan found it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourcePlan {
+    /// Its id.
+    pub connection: String,
+    /// What cuts it.
+    pub adapter: String,
+    /// Its files against what earlier runs processed.
+    pub diff: DiffSet,
+    /// Files that are new or changed, or that a planned unit is made of: what they hold, and their size in bytes.
+    pub files: BTreeMap<String, (Fingerprint, u64)>,
+    /// Units that are not planned, as nothing of them changed.
+    pub unchanged_units: usize,
+    /// Every unit that the changes call for is planned.
+    pub complete: bool,
+    /// Where the copies are that the units read, relative to the project.
+    pub staged: Option<String>,
+}
+
+impl SourcePlan {
+    /// Takes the copies of its files for the truth.
+    pub(super) fn settle(&mut self, prints: &BTreeMap<String, (Fingerprint, u64)>, staged: String) {
+        for (path, held) in &mut self.files {
+            if let Some(copied) = prints.get(path) {
+                *held = *copied;
+            }
+        }
+        self.staged = Some(staged);
+    }
+
+    /// What the tape keeps of it.
+    pub fn note(&self) -> SourceRead {
+        let count = |paths: &[String]| paths.len() as u64;
+        SourceRead {
+            connection: self.connection.clone(),
+            adapter: self.adapter.clone(),
+            staged: self.staged.clone(),
+            diff: DiffCounts {
+                added: count(&self.diff.added),
+                modified: count(&self.diff.modified),
+                deleted: count(&self.diff.deleted),
+                unchanged: count(&self.diff.unchanged),
+            },
+            files: self
+                .files
+                .iter()
+                .map(|(path, (print, bytes))| FileRead { path: path.clone(), sha256: print.to_string(), bytes: *bytes })
+                .collect(),
+            deleted: self.diff.deleted.clone(),
+            complete: self.complete,
+        }
+    }
 }
 
 /// There is nothing to plan.
@@ -86,13 +149,18 @@ impl PlanError {
 struct Cut<'a> {
     connection: &'a Connection,
     adapter: &'static dyn Adapter,
-    root: PathBuf,
+    tree: Tree,
     chunks: Vec<Chunk>,
     warnings: Vec<String>,
 }
 
-/// Plans a run over `project`.
+/// Plans a run over `project` in which nothing was processed before.
 pub fn plan(project: &Project, selection: &Selection) -> Result<Planned, PlanError> {
+    plan_against(project, selection, &Baseline::default())
+}
+
+/// Plans a run over `project` for what changed against `baseline`.
+pub fn plan_against(project: &Project, selection: &Selection, baseline: &Baseline) -> Result<Planned, PlanError> {
     let connections = &project.settings.connections;
     for name in &selection.connections {
         if !connections.iter().any(|connection| connection.id == *name) {
@@ -100,7 +168,7 @@ pub fn plan(project: &Project, selection: &Selection) -> Result<Planned, PlanErr
             return Err(PlanError::NoSuchConnection(name.clone(), known));
         }
     }
-    let only = globs(&selection.only)?;
+    let wanted = Wanted::of(selection)?;
     let is_wanted = |id: &str| selection.connections.is_empty() || selection.connections.iter().any(|name| name == id);
 
     // Every connection is cut, also those that were not asked for: a key must not depend on what runs beside it.
@@ -115,30 +183,15 @@ pub fn plan(project: &Project, selection: &Selection) -> Result<Planned, PlanErr
         }
     }
     tell_apart(&mut cuts);
-    for cut in cuts.into_iter().filter(|cut| is_wanted(&cut.connection.id)) {
+    cuts.retain(|cut| is_wanted(&cut.connection.id));
+    let keys = || cuts.iter().flat_map(|cut| &cut.chunks).map(|chunk| chunk.key.as_str());
+    if !keys().any(|key| wanted.takes(key)) && !selection.only.is_empty() {
+        return Err(PlanError::NoSuchUnit { patterns: selection.only.join(", "), units: listed(keys()) });
+    }
+    for cut in cuts {
         let id = &cut.connection.id;
         planned.warnings.extend(cut.warnings.iter().map(|warning| format!("connection {id}: {warning}")));
-        planned.units.extend(cut.chunks.into_iter().map(|chunk| WorkUnit {
-            planned: PlannedUnit {
-                unit: UnitKey::new(chunk.key),
-                connection: id.clone(),
-                adapter: cut.adapter.name().to_owned(),
-                label: chunk.label,
-                raw_files: chunk.raw_files,
-                dependency_paths: chunk.dependency_paths,
-                why: "every run takes all files of its sources".into(),
-            },
-            peer_file_index: chunk.peer_file_index,
-            notes: chunk.notes,
-            source_root: cut.root.clone(),
-        }));
-    }
-    if let Some(only) = only {
-        let keys = listed(planned.units.iter().map(|unit| unit.planned.unit.as_str()));
-        planned.units.retain(|unit| only.is_match(unit.planned.unit.as_str()));
-        if planned.units.is_empty() {
-            return Err(PlanError::NoSuchUnit { patterns: selection.only.join(", "), units: keys });
-        }
+        choose(cut, &wanted, baseline, &mut planned);
     }
     Ok(planned)
 }
@@ -167,15 +220,110 @@ fn cut<'a>(project: &Project, connection: &'a Connection) -> Result<Cut<'a>, Str
     {
         return Err(skip(format!("adapter `{driver}` is not in ingest.adapters; add it there")));
     }
-    let root = source::directory(&project.root, connection).map_err(|why| skip(why.to_string()))?;
-    let tree = Tree::walk(&root).map_err(|cause| skip(format!("cannot read {}: {cause}", root.display())))?;
-    if tree.files.is_empty() {
-        return Err(skip(format!("{} holds no files", root.display())));
+    let origin = Origin { project: &project.root, connection };
+    let mut tree = adapter.gather(origin).map_err(skip)?;
+    let root = tree.root.display().to_string();
+    adapter.detect(&tree).map_err(|why| skip(format!("{root} {why}")))?;
+    let known = memo::recall(&project.root, id);
+    print::read(&mut tree, &known);
+    memo::keep(&project.root, id, &tree, &known);
+    let chunks = adapter.chunk(&tree, origin).map_err(skip)?;
+    let warnings = tree.warnings.iter().cloned().chain(chunks.warnings).collect();
+    Ok(Cut { connection, adapter, tree, chunks: chunks.units, warnings })
+}
+
+/// Adds the units of one connection that run to `planned`.
+fn choose(cut: Cut<'_>, wanted: &Wanted<'_>, baseline: &Baseline, planned: &mut Planned) {
+    let Cut { connection, adapter, tree, chunks, .. } = cut;
+    let (id, name) = (connection.id.as_str(), adapter.name());
+    let prior = baseline.source(id, name);
+    let diff = DiffSet::of(&tree, prior);
+    let all = chunks.len();
+    let standing = |key: &str| baseline.unit(id, key);
+    let reason = |chunk: &Chunk| why(chunk, &diff, standing(&chunk.key), wanted.forces(&chunk.key));
+    let reasons: HashMap<String, (usize, String)> =
+        chunks.iter().enumerate().map(|(place, chunk)| (chunk.key.clone(), (place, reason(chunk)))).collect();
+    // Where nothing was processed before, everything is as new as it can be.
+    let named: Vec<Chunk> = chunks.iter().filter(|chunk| wanted.names(&chunk.key)).cloned().collect();
+    let changed = match prior {
+        Some(_) if !wanted.full => adapter.resync(chunks, &diff.touched()),
+        _ => chunks,
+    };
+    let called_for = changed.len();
+    let mut units: Vec<Chunk> = changed.into_iter().filter(|chunk| wanted.takes(&chunk.key)).collect();
+    let complete = units.len() == called_for;
+    let mut unchanged_units = all.saturating_sub(called_for);
+    for chunk in named {
+        if !units.iter().any(|unit| unit.key == chunk.key) {
+            units.push(chunk);
+            unchanged_units = unchanged_units.saturating_sub(1);
+        }
     }
-    adapter.detect(&tree).map_err(|why| skip(format!("{} {why}", root.display())))?;
-    let chunks = adapter.chunk(&tree);
-    let warnings = tree.warnings.into_iter().chain(chunks.warnings).collect();
-    Ok(Cut { connection, adapter, root, chunks: chunks.units, warnings })
+    units.sort_by_key(|chunk| reasons.get(&chunk.key).map_or(usize::MAX, |(place, _)| *place));
+    let mut files: BTreeSet<&str> = diff.touched();
+    files.extend(units.iter().flat_map(|unit| &unit.raw_files).map(String::as_str));
+    let held = |path: &str| tree.get(path).and_then(|file| Some((file.print?, file.bytes)));
+    let files = files.into_iter().filter_map(|path| Some((path.to_owned(), held(path)?))).collect();
+    planned.sources.push(SourcePlan {
+        connection: id.to_owned(),
+        adapter: name.to_owned(),
+        files,
+        unchanged_units,
+        complete,
+        staged: None,
+        diff,
+    });
+    planned.units.extend(units.into_iter().map(|chunk| {
+        let why = reasons.get(&chunk.key).map_or_else(|| "its files changed".into(), |(_, why)| why.clone());
+        work_unit(chunk, id, name, &tree, why)
+    }));
+}
+
+fn work_unit(chunk: Chunk, connection: &str, adapter: &str, tree: &Tree, why: String) -> WorkUnit {
+    let sizes = chunk.raw_files.iter().map(|path| tree.get(path).map(|file| file.bytes));
+    WorkUnit {
+        planned: PlannedUnit {
+            unit: UnitKey::new(chunk.key),
+            connection: connection.to_owned(),
+            adapter: adapter.to_owned(),
+            label: chunk.label,
+            bytes: sizes.sum(),
+            raw_files: chunk.raw_files,
+            dependency_paths: chunk.dependency_paths,
+            why,
+            sl_disallowed: chunk.sl_disallowed,
+        },
+        peer_file_index: chunk.peer_file_index,
+        notes: chunk.notes,
+        source_root: tree.root.clone(),
+        stage: None,
+    }
+}
+
+/// Which units are asked for, by their keys.
+struct Wanted<'a> {
+    only: Option<GlobSet>,
+    patterns: &'a [String],
+    full: bool,
+}
+
+impl<'a> Wanted<'a> {
+    fn of(selection: &'a Selection) -> Result<Self, PlanError> {
+        Ok(Self { only: globs(&selection.only)?, patterns: &selection.only, full: selection.full })
+    }
+
+    fn takes(&self, key: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| only.is_match(key))
+    }
+
+    /// True if `key` was given in full: whoever does that wants that unit, changed or not.
+    fn names(&self, key: &str) -> bool {
+        self.patterns.iter().any(|pattern| pattern == key || *pattern == globset::escape(key))
+    }
+
+    fn forces(&self, key: &str) -> Option<Forced> {
+        if self.names(key) { Some(Forced::ByName) } else { self.full.then_some(Forced::Full) }
+    }
 }
 
 /// Gives units that share a key across connections the name of their connection, so that keys are unique in the run.

@@ -7,9 +7,13 @@ use std::{
     ffi::OsStr,
     io::{self, Read},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
-use super::yaml;
+use super::{
+    instructions::{BadInstruction, Instructions},
+    yaml,
+};
 
 mod keys;
 mod reader;
@@ -31,7 +35,9 @@ pub struct Project {
     pub root: PathBuf,
     /// What `ktx.yaml` says.
     pub settings: Settings,
-    /// What is odd about `ktx.yaml` without being wrong, one sentence each.
+    /// What its agents are told beside their unit.
+    pub instructions: Arc<Instructions>,
+    /// What is odd about `ktx.yaml` or the instructions without being wrong, one sentence each.
     pub warnings: Vec<String>,
 }
 
@@ -73,6 +79,9 @@ pub enum ProjectError {
         /// What is wrong and how to mend it.
         problem: String,
     },
+    /// A prompt, a skill or the pins cannot be used.
+    #[error(transparent)]
+    Instruction(#[from] BadInstruction),
     /// The project asks for something that does not run here.
     #[error(
         "{} line {line}: {key} is `{backend}`, and units run only through Claude Code here; set it to `claude-code`",
@@ -119,8 +128,9 @@ impl Project {
             problem: fault.problem,
         })?;
         let root = root.canonicalize().map_err(|cause| unreadable(root, &cause))?;
-        let warnings = warnings.into_iter().map(|warning| format!("{FILE} {warning}")).collect();
-        Ok(Self { root, settings, warnings })
+        let (instructions, idle) = Instructions::of(&root)?;
+        let warnings = warnings.into_iter().map(|warning| format!("{FILE} {warning}")).chain(idle).collect();
+        Ok(Self { root, settings, instructions: Arc::new(instructions), warnings })
     }
 
     /// An error if the project asks for a backend that does not run here. Planning is allowed, running is not.

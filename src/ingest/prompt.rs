@@ -1,18 +1,21 @@
 //! The two prompts of an attempt, in KTX's structure. Contents of files are never inlined.
 //!
-//! Owns the order and the wording of the parts; the longer texts are in `assets/prompts`. It must not read files.
+//! Owns the order and the wording of the parts; the longer texts are among the [`instructions`](super::instructions). It
+//! must not read files.
 
 use std::{fmt::Write as _, sync::Arc};
 
-use super::{attempt::Job, plan::WorkUnit, skill::Skill};
+use super::{
+    attempt::Job,
+    instructions::{Instructions, PromptText},
+    plan::WorkUnit,
+    skill::Skill,
+};
 
 /// Most names that `peerFileIndex` lists.
 const PEERS: usize = 100;
 /// Longest summary in the wiki index, in characters.
 const SUMMARY: usize = 200;
-
-const WORK_UNIT: &str = include_str!("../../assets/prompts/work_unit.md");
-const VERIFICATION: &str = include_str!("../../assets/prompts/verification.md");
 
 /// What an attempt is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,16 +66,21 @@ const FILES_START_OVER: &str = "Your files are back as they stand in the project
 pub(crate) fn write(
     unit: &WorkUnit,
     job: &Job,
-    skills: &[&Skill],
+    told: &Instructions,
+    skills: &[Arc<Skill>],
     around: &Surroundings,
     amended: Amended<'_>,
 ) -> Prompt {
+    let task = || match &unit.stage {
+        Some(stage) => stage.prompt(),
+        None => user(unit, around),
+    };
     let user = match amended {
-        Amended::No => user(unit, around),
-        Amended::Told(feedback) => format!("{}\n\n### feedback\n{}", user(unit, around), feedback.trim()),
+        Amended::No => task(),
+        Amended::Told(feedback) => format!("{}\n\n### feedback\n{}", task(), feedback.trim()),
         Amended::Resumed { feedback, files_kept } => go_on(feedback, files_kept),
     };
-    Prompt { system: system(unit, job, skills), user }
+    Prompt { system: system(unit, job, told, skills), user }
 }
 
 fn go_on(feedback: Option<&str>, files_kept: bool) -> String {
@@ -83,18 +91,32 @@ fn go_on(feedback: Option<&str>, files_kept: bool) -> String {
     if files_kept { text } else { format!("{text}\n\n{FILES_START_OVER}") }
 }
 
-fn system(unit: &WorkUnit, job: &Job, skills: &[&Skill]) -> String {
+fn system(unit: &WorkUnit, job: &Job, told: &Instructions, skills: &[Arc<Skill>]) -> String {
     let skills: Vec<_> = skills.iter().map(|skill| format!("- {}: {}", skill.name, skill.description)).collect();
-    [
-        WORK_UNIT.trim_end().to_owned(),
-        VERIFICATION.trim_end().to_owned(),
+    let task = if unit.stage.is_some() { PromptText::Reconcile } else { PromptText::WorkUnit };
+    let mut parts = vec![
+        told.prompt(task).to_owned(),
+        told.prompt(PromptText::Verification).to_owned(),
         format!("## Skills\nLoad a body with load_skill when it fits.\n{}", skills.join("\n")),
+    ];
+    parts.extend(pins(&told.pins));
+    parts.push(format!(
+        "<context>\nsyncId: {}\nsource: {}\nconnection: {}\n</context>",
+        job.sync_id, unit.planned.adapter, unit.planned.connection
+    ));
+    parts.join("\n")
+}
+
+/// What was contested once and is settled.
+fn pins(pins: &[(String, String)]) -> Option<String> {
+    let lines: Vec<_> = pins.iter().map(|(contested, canonical)| format!("- {contested} -> {canonical}")).collect();
+    (!lines.is_empty()).then(|| {
         format!(
-            "<context>\nsyncId: {}\nsource: {}\nconnection: {}\n</context>",
-            job.sync_id, unit.planned.adapter, unit.planned.connection
-        ),
-    ]
-    .join("\n")
+            "<canonical_pins>\nThese keys were contested, and people have settled which artifact stands for each. Write to \
+             that one, refer to it, and make no other.\n{}\n</canonical_pins>",
+            lines.join("\n")
+        )
+    })
 }
 
 fn user(unit: &WorkUnit, around: &Surroundings) -> String {
@@ -117,7 +139,23 @@ fn user(unit: &WorkUnit, around: &Surroundings) -> String {
         "### priorProvenance\n(none)".to_owned(),
         format!("### notes\n{}", unit.notes.as_deref().map_or("(none)", str::trim)),
     ];
-    parts.join("\n\n")
+    let parts = parts.into_iter().chain(planned.sl_disallowed.as_deref().map(sources_disallowed));
+    parts.collect::<Vec<_>>().join("\n\n")
+}
+
+/// Why two tools are missing, so that nobody looks for a way around it.
+fn sources_disallowed(reason: &str) -> String {
+    let why = match reason {
+        "lookml_connection_mismatch" => {
+            "its models are of another connection than the one that the project maps them to"
+        }
+        _ => "its source says so",
+    };
+    format!(
+        "### slDisallowed\nThis unit writes no semantic layer sources ({}: {why}), so sl_write_source and sl_edit_source are not \
+         offered. Keep what it means on wiki pages, and report what would have been a source with emit_unmapped_fallback.",
+        one_line(reason)
+    )
 }
 
 fn peers(peers: &[Arc<str>]) -> String {
@@ -142,7 +180,7 @@ fn or_empty(text: &str) -> String {
 }
 
 /// Foreign text must not be able to open a section of its own. Space inside file names counts, so only breaks go.
-fn one_line(text: &str) -> String {
+pub(super) fn one_line(text: &str) -> String {
     text.split(['\n', '\r']).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 

@@ -1,8 +1,9 @@
-//! Skills: instructions that an agent loads when it needs them, shipped with the program.
+//! Skills: instructions that an agent loads when it needs them, shipped with the program or brought by the project.
 //!
-//! The prompt lists names and descriptions; bodies come through `load_skill` only. It must not know about units.
+//! The prompt lists names and descriptions; bodies come through `load_skill` only. It must not know about units, nor
+//! where a project keeps its own.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use serde::Deserialize;
 
@@ -14,35 +15,68 @@ pub(crate) struct Skill {
     pub(crate) name: String,
     pub(crate) description: String,
     pub(crate) body: String,
+    /// Agents of work units may load it.
+    pub(crate) for_units: bool,
 }
 
 /// Offered to every unit, whatever its adapter.
-const COMMON: [&str; 3] = ["ingest_triage", "sl_capture", "wiki_capture"];
+pub(crate) const COMMON: [&str; 3] = ["ingest_triage", "sl_capture", "wiki_capture"];
 
-const FILES: [&str; 5] = [
+/// KTX's name for the agent of a work unit.
+const UNITS: &str = "memory_agent";
+
+/// KTX's names of agents.
+const CALLERS: [&str; 2] = [UNITS, "research"];
+
+/// Longest description, in characters: every unit's prompt has it.
+const DESCRIPTION: usize = 500;
+
+const FILES: [&str; 8] = [
     include_str!("../../assets/skills/ingest_triage/SKILL.md"),
     include_str!("../../assets/skills/sl_capture/SKILL.md"),
     include_str!("../../assets/skills/wiki_capture/SKILL.md"),
     include_str!("../../assets/skills/dbt_ingest/SKILL.md"),
     include_str!("../../assets/skills/docs_ingest/SKILL.md"),
+    include_str!("../../assets/skills/lookml_ingest/SKILL.md"),
+    include_str!("../../assets/skills/metricflow_ingest/SKILL.md"),
+    include_str!("../../assets/skills/notion_synthesize/SKILL.md"),
 ];
 
-/// The common skills and those named in `extra`, in the order of the files.
-pub(crate) fn offered(extra: &[&str]) -> Vec<&'static Skill> {
-    static ALL: LazyLock<Vec<Skill>> = LazyLock::new(|| FILES.iter().filter_map(|text| parse(text)).collect());
-    let is_offered = |skill: &&Skill| COMMON.contains(&skill.name.as_str()) || extra.contains(&skill.name.as_str());
-    ALL.iter().filter(is_offered).collect()
+/// The skills that come with the program, in the order of their files.
+pub(crate) fn packaged() -> &'static [Arc<Skill>] {
+    static ALL: LazyLock<Vec<Arc<Skill>>> =
+        LazyLock::new(|| FILES.iter().filter_map(|text| parse(text).ok()).map(Arc::new).collect());
+    &ALL
 }
 
-fn parse(text: &str) -> Option<Skill> {
+/// Reads a `SKILL.md`. The error reads as the end of a sentence about the file, with its remedy.
+pub(crate) fn parse(text: &str) -> Result<Skill, String> {
     #[derive(Deserialize)]
     struct Front {
         name: String,
         description: String,
+        callers: Option<Vec<String>>,
     }
-    let (front, body) = text.strip_prefix("---\n")?.split_once("\n---\n")?;
-    let Front { name, description } = yaml::from_str(front).ok()?;
-    Some(Skill { name, description, body: body.trim().to_owned() })
+    const FRAME: &str = "does not start with frontmatter; begin it with `---`, name, description and `---`";
+    // Files that come from Windows end their lines in two characters.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
+    let (front, body) = text.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n")).ok_or(FRAME)?;
+    let Front { name, description, callers } = yaml::from_str(front).map_err(|error| {
+        format!("has frontmatter that cannot be read ({error}); it takes name, description and callers")
+    })?;
+    if description.trim().is_empty() || description.chars().count() > DESCRIPTION {
+        return Err(format!("has no description of 1 to {DESCRIPTION} characters; units choose skills by it"));
+    }
+    if body.trim().is_empty() {
+        return Err("has no body; write the instructions below the frontmatter".into());
+    }
+    let strange = callers.iter().flatten().find(|caller| !CALLERS.contains(&caller.as_str()));
+    if let Some(caller) = strange {
+        return Err(format!("names the caller `{}`; callers are {}", caller.escape_debug(), CALLERS.join(", ")));
+    }
+    let for_units = callers.is_none_or(|callers| callers.iter().any(|caller| caller == UNITS));
+    let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
+    Ok(Skill { name, description, body: body.trim().to_owned(), for_units })
 }
 
 #[cfg(test)]
@@ -54,15 +88,37 @@ mod tests {
     fn every_file_is_a_skill() {
         for text in FILES {
             let skill = parse(text).unwrap();
-            assert!(!skill.description.is_empty() && skill.body.starts_with("# "), "{}", skill.name);
+            assert!(skill.for_units && skill.body.starts_with("# "), "{}", skill.name);
         }
     }
 
     #[test]
     fn whatever_an_adapter_names_exists() {
+        let names: Vec<&str> = packaged().iter().map(|skill| skill.name.as_str()).collect();
         for adapter in source::names().filter_map(source::adapter) {
-            let offered = offered(adapter.skills());
-            assert_eq!(offered.len(), COMMON.len() + adapter.skills().len(), "{}", adapter.name());
+            for skill in adapter.skills().iter().chain(&COMMON) {
+                assert!(names.contains(skill), "{}: {skill}", adapter.name());
+            }
         }
+    }
+
+    #[test]
+    fn what_is_no_skill_says_why() {
+        let cases = [
+            ("# plain", "does not start with frontmatter"),
+            ("---\nname: a\n---\nbody", "frontmatter that cannot be read"),
+            ("---\nname: a\ndescription: ''\n---\nbody", "has no description"),
+            ("---\nname: a\ndescription: d\n---\n \n", "has no body"),
+            ("---\nname: a\ndescription: d\ncallers: [me]\n---\nbody", "names the caller `me`"),
+            ("---\nname: a\ndescription: d\ncallers: memory_agent\n---\nbody", "frontmatter that cannot be read"),
+        ];
+        for (text, start) in cases {
+            let said = parse(text).unwrap_err();
+            assert!(said.contains(start), "{said}");
+        }
+        let skill =
+            parse("\u{feff}---\r\nname: on\r\ndescription: \"a\\n b\"\r\ncallers: [research]\r\n---\r\nbody\r\n")
+                .unwrap();
+        assert_eq!((skill.name.as_str(), skill.description.as_str(), skill.for_units), ("on", "a b", false));
     }
 }

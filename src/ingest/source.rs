@@ -4,6 +4,7 @@
 //! run, nor which of them were asked for.
 
 use std::{
+    collections::BTreeSet,
     io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -11,23 +12,60 @@ use std::{
 
 use super::project::{Connection, SourceAt, without_login};
 
+mod collate;
 pub(crate) mod dbt;
 pub(crate) mod docs;
+pub(crate) mod fake;
+pub(crate) mod lookml;
+pub(crate) mod manifest;
+pub(crate) mod memo;
+pub(crate) mod metricflow;
+pub(crate) mod notion;
+pub(crate) mod print;
 pub(crate) mod slug;
 pub mod tree;
 
+pub use print::Fingerprint;
 pub use tree::{RawFile, Tree};
+
+#[cfg(test)]
+pub(super) use tests::tree_of;
+
+/// A connection and the project that it is of.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin<'a> {
+    /// Directory of the project.
+    pub project: &'a Path,
+    /// The connection.
+    pub connection: &'a Connection,
+}
 
 /// Cuts the raw files of one kind of source into units.
 pub trait Adapter: Sync + std::fmt::Debug {
     /// Its name: the `driver` of a connection and the entry of `ingest.adapters`.
     fn name(&self) -> &'static str;
 
+    /// Whether the file at `path` is a raw file of such a source.
+    fn takes(&self, path: &str) -> bool;
+
+    /// The raw files of a connection, or why there are none, as the end of a sentence about it.
+    fn gather(&self, origin: Origin<'_>) -> Result<Tree, String> {
+        let root = directory(origin.project, origin.connection).map_err(|why| why.to_string())?;
+        Tree::walk(&root, &|path| self.takes(path)).map_err(|cause| format!("cannot read {}: {cause}", root.display()))
+    }
+
     /// What is missing for `tree` to be a source of this kind, as the end of a sentence about its directory.
     fn detect(&self, tree: &Tree) -> Result<(), String>;
 
-    /// The units, in an order that depends on the files alone. Keys are unique within the result.
-    fn chunk(&self, tree: &Tree) -> Chunks;
+    /// The units, in an order that depends on the files alone; or what is wrong with what the source says about itself,
+    /// as the end of a sentence about the connection. Keys are unique within the result. Every file of `tree` can be
+    /// given to an agent.
+    fn chunk(&self, tree: &Tree, origin: Origin<'_>) -> Result<Chunks, String>;
+
+    /// What is left of `units` when only the files in `touched` are new or changed since they last succeeded.
+    fn resync(&self, units: Vec<Chunk>, touched: &BTreeSet<&str>) -> Vec<Chunk> {
+        units.into_iter().filter_map(|unit| narrowed(unit, touched)).collect()
+    }
 
     /// Names of the skills that its units are offered beside the common ones.
     fn skills(&self) -> &'static [&'static str];
@@ -57,17 +95,62 @@ pub struct Chunk {
     pub peer_file_index: Vec<Arc<str>>,
     /// What the agent should know about it.
     pub notes: Option<String>,
+    /// Why it may not write sources of the semantic layer, in one word; `None` where it may.
+    pub sl_disallowed: Option<String>,
+    /// Files that its own build upon, which it may read too once it runs for a change alone.
+    pub behind: Vec<String>,
 }
 
-const ADAPTERS: [&dyn Adapter; 2] = [&dbt::Dbt, &docs::Docs];
+/// The usual way to cut a unit down to what changed: unchanged raw files become dependencies.
+fn narrowed(mut unit: Chunk, touched: &BTreeSet<&str>) -> Option<Chunk> {
+    let (changed, unchanged): (Vec<_>, Vec<_>) =
+        unit.raw_files.into_iter().partition(|path| touched.contains(path.as_str()));
+    if changed.is_empty() {
+        return None;
+    }
+    unit.raw_files = changed;
+    depend(&mut unit, unchanged);
+    Some(unit)
+}
+
+/// Adds dependencies, sorted and each once; raw files are none.
+fn depend(unit: &mut Chunk, paths: impl IntoIterator<Item = String>) {
+    unit.dependency_paths.extend(paths);
+    unit.dependency_paths.sort_unstable();
+    unit.dependency_paths.dedup();
+    unit.dependency_paths.retain(|path| !unit.raw_files.contains(path));
+}
+
+/// Most names of a peer index.
+const PEERS: usize = 200;
+
+/// The first names among `all` that are not in `own`.
+fn peers<'a>(all: impl IntoIterator<Item = &'a Arc<str>>, own: &BTreeSet<&str>) -> Vec<Arc<str>> {
+    all.into_iter().filter(|path| !own.contains(&***path)).take(PEERS).cloned().collect()
+}
+
+/// Names to share between units, as each unit names nearly all files of the others.
+fn shared<'a>(paths: impl IntoIterator<Item = &'a str>) -> Vec<Arc<str>> {
+    paths.into_iter().map(Arc::from).collect()
+}
+
+const ADAPTERS: [&dyn Adapter; 7] = [
+    &dbt::Dbt,
+    &lookml::Lookml,
+    &metricflow::Metricflow,
+    &notion::Notion,
+    &docs::Docs,
+    &manifest::Manifest,
+    &fake::Fake,
+];
 
 /// Names of all adapters.
 pub fn names() -> impl Iterator<Item = &'static str> {
     ADAPTERS.iter().map(|adapter| adapter.name())
 }
 
-/// Drivers of KTX whose connections hold context about data, not data.
-const CONTEXT: [&str; 8] = ["dbt", "lookml", "looker", "metabase", "metricflow", "notion", "docs", "fake"];
+/// Drivers of KTX whose connections hold context about data, not data, and that have no adapter here.
+const CONTEXT: [&str; 2] = ["looker", "metabase"];
 
 /// Whether connections with this `driver` hold context about data that lies elsewhere.
 pub(crate) fn is_context(driver: &str) -> bool {
@@ -104,15 +187,24 @@ pub enum SourceError {
     },
 }
 
-/// The directory of `connection`, absolute and without links.
+/// The directory of `connection`, absolute and without links: its source, or the part of it that is meant.
 pub fn directory(project: &Path, connection: &Connection) -> Result<PathBuf, SourceError> {
+    at(project, connection, connection.subdir.as_deref())
+}
+
+/// The source of `connection`, whatever its `path` is.
+fn source_root(project: &Path, connection: &Connection) -> Result<PathBuf, SourceError> {
+    at(project, connection, None)
+}
+
+fn at(project: &Path, connection: &Connection, subdir: Option<&str>) -> Result<PathBuf, SourceError> {
     let mut path = match connection.source.as_ref().ok_or(SourceError::Nowhere)? {
         SourceAt::Dir(dir) => project.join(dir),
         SourceAt::Url(url) => {
             project.join(local_path(url).ok_or_else(|| SourceError::Remote(without_login(url).into_owned()))?)
         }
     };
-    if let Some(subdir) = &connection.subdir {
+    if let Some(subdir) = subdir {
         path.push(subdir);
     }
     match path.canonicalize() {
@@ -155,6 +247,26 @@ fn percent_decoded(text: &str) -> String {
 mod tests {
     use super::*;
 
+    static CONNECTION: std::sync::LazyLock<Connection> = std::sync::LazyLock::new(Connection::default);
+
+    /// A connection that says nothing.
+    pub(super) fn anywhere() -> Origin<'static> {
+        Origin { project: Path::new("/"), connection: &CONNECTION }
+    }
+
+    /// A directory with these files, and the tree of it after every file was read.
+    pub(in crate::ingest) fn tree_of(files: &[(&str, &str)]) -> (tempfile::TempDir, Tree) {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let mut tree = Tree::walk(dir.path(), &|_| true).unwrap();
+        print::read(&mut tree, &print::Known::new());
+        (dir, tree)
+    }
+
     #[test]
     fn file_urls_are_paths() {
         let cases = [
@@ -181,7 +293,7 @@ mod tests {
         std::fs::write(root.join("file"), "").unwrap();
         let at = |source: Option<SourceAt>, subdir: Option<&str>| {
             let subdir = subdir.map(str::to_owned);
-            let connection = Connection { id: "c".into(), driver: None, source, subdir, url: None };
+            let connection = Connection { id: "c".into(), source, subdir, ..Connection::default() };
             directory(&root, &connection)
         };
         assert_eq!(at(Some(SourceAt::Dir("raw".into())), None), Ok(root.join("raw")));

@@ -27,6 +27,7 @@ use crate::{
 };
 
 mod discover;
+mod emit;
 mod fallback;
 mod ledger;
 mod memory;
@@ -37,9 +38,11 @@ mod skills;
 mod sl_edit;
 mod sl_read;
 mod sql;
+mod stage;
 mod wiki_edit;
 mod wiki_read;
 
+pub use emit::Decision;
 pub use fallback::{Fallback, Instead, Reason};
 pub use ledger::LedgerEntry;
 
@@ -55,7 +58,7 @@ pub(crate) struct Bench {
     pub(crate) unit: WorkUnit,
     pub(crate) workspace: Workspace,
     pub(crate) reach: Reach,
-    pub(crate) skills: Vec<&'static Skill>,
+    pub(crate) skills: Vec<Arc<Skill>>,
     pub(crate) kept: Mutex<Kept>,
 }
 
@@ -66,6 +69,8 @@ pub struct Kept {
     pub ledger: Vec<LedgerEntry>,
     /// Raw files that could not be mapped.
     pub fallbacks: Vec<Fallback>,
+    /// Decisions about what other units wrote.
+    pub decisions: Vec<Decision>,
     /// What its writes come to.
     pub actions: Vec<MemoryAction>,
 }
@@ -131,7 +136,7 @@ const fn entry<T: Tool>() -> Entry {
     }
 }
 
-static TOOLS: [Entry; 19] = [
+static TOOLS: [Entry; 25] = [
     entry::<raw::ReadRawFile>(),
     entry::<raw::ReadRawSpan>(),
     entry::<skills::LoadSkill>(),
@@ -151,6 +156,12 @@ static TOOLS: [Entry; 19] = [
     entry::<sl_edit::SlEditSource>(),
     entry::<sl_edit::SlRollback>(),
     entry::<fallback::EmitUnmappedFallback>(),
+    entry::<stage::StageList>(),
+    entry::<stage::StageDiff>(),
+    entry::<stage::EvictionList>(),
+    entry::<emit::EmitConflictResolution>(),
+    entry::<emit::EmitEvictionDecision>(),
+    entry::<emit::EmitArtifactResolution>(),
 ];
 
 /// The tools of one attempt.

@@ -1,6 +1,6 @@
 //! A run as the past of another one: how each of its units stood, and what it had taken over itself. Pure.
 
-use super::state::{Attempt, RunState, Unit, UnitStatus};
+use super::state::{RunState, Unit, UnitStatus};
 use crate::{
     tape::{
         RunId,
@@ -49,15 +49,19 @@ impl<'a> Before<'a> {
         let taken = self.taken_over(unit).and_then(|earlier| Some((earlier.run, earlier.reused.as_ref()?)));
         if let (UnitStatus::Reused, Some((run, reused))) = (unit.status, taken) {
             let standing = Standing::Succeeded { budget: reused.budget };
-            return Past { run, standing, attempt: reused.attempt, content: Some(&reused.content) };
+            let is_saved = self.state.taken_over.get(&unit.key).is_some_and(|taken| taken.saved);
+            return Past {
+                run,
+                standing,
+                attempt: reused.attempt,
+                content: Some(&reused.content),
+                patch: reused.patch.as_deref().filter(|_| !is_saved),
+            };
         }
         let latest = unit.latest();
         let reason = latest.and_then(|attempt| attempt.verdict.as_ref()).map(|verdict| verdict.reason.as_str());
+        let reason = reason.or_else(|| self.state.taken_over.get(&unit.key)?.reason.as_deref());
         let standing = match (unit.status, reason) {
-            // Its writes never got into the project.
-            (UnitStatus::Succeeded | UnitStatus::Budget, _) if latest.is_some_and(Attempt::is_unsaved) => {
-                Standing::Interrupted
-            }
             (UnitStatus::Succeeded, _) => Standing::Succeeded { budget: false },
             (UnitStatus::Budget, _) => Standing::Succeeded { budget: true },
             (UnitStatus::Failed, reason) => Standing::Failed(reason.unwrap_or("no reason is on record")),
@@ -68,7 +72,10 @@ impl<'a> Before<'a> {
             (UnitStatus::Queued | UnitStatus::Waiting | UnitStatus::Reused, _) => Standing::Waiting,
         };
         let content = latest.and_then(|attempt| attempt.content.as_deref());
-        Past { run: self.run, standing, attempt: latest.map_or(0, |attempt| attempt.number), content }
+        // What never got onto the branch is in its patch.
+        let unsaved = latest.filter(|attempt| attempt.is_unsaved()).and_then(|attempt| attempt.patch.as_ref());
+        let patch = unsaved.and_then(|patch| patch.path.as_deref());
+        Past { run: self.run, standing, attempt: latest.map_or(0, |attempt| attempt.number), content, patch }
     }
 
     fn taken_over(&self, unit: &Unit) -> Option<&'a Earlier> {
@@ -82,7 +89,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        tape::note::{Cause, Content, Outcome, Reused, RunPlanned, StopReason, Verdict},
+        run::state::{Attempt, TakenOver},
+        tape::note::{Cause, Content, Integration, Outcome, PatchWritten, Reused, RunPlanned, StopReason, Verdict},
         units::reuse::{Choice, choose},
     };
 
@@ -114,7 +122,7 @@ mod tests {
 
     /// Run 2, which took over `old` from run 1, where `again` had failed twice for half a dollar.
     fn state() -> RunState {
-        let reused = Reused { attempt: 3, budget: false, content: content() };
+        let reused = Reused { attempt: 3, budget: false, content: content(), patch: None };
         let earlier = |reused| Earlier { run: id(1), attempts: 2, cost_usd: Some(0.5), reused };
         let units = BTreeMap::from([("old".into(), earlier(Some(reused))), ("again".into(), earlier(None))]);
         let continues = Continues { run: id(1), outcome: None, cost_usd: None, units };
@@ -142,6 +150,33 @@ mod tests {
         assert_eq!((past[2].standing, past[3].standing), (Standing::Waiting, Standing::Failed("busy")));
         assert!(past[..2].iter().all(|past| matches!(choose(past, Some(&content())), Choice::Reuse(_))));
         assert!(past[2..].iter().all(|past| matches!(choose(past, Some(&content())), Choice::Run(_))));
+    }
+
+    #[test]
+    fn a_patch_is_taken_along_until_it_is_on_the_branch() {
+        let mut state = state();
+        let patch = |run: &str| Some(format!(".ktx/ingest-patches/{run}/0001.patch"));
+        let written = PatchWritten { path: patch("2"), ..PatchWritten::default() };
+        state.units[1].attempts[1].patch = Some(Arc::new(written));
+        let mut planned = state.planned.as_deref().unwrap().clone();
+        let earlier = planned.continues.as_mut().unwrap().units.get_mut("old").unwrap();
+        earlier.reused.as_mut().unwrap().patch = patch("1");
+        state.planned = Some(Arc::new(planned));
+        let patches = |state: &RunState| {
+            let before = Before::new(state, id(2));
+            let patch = |unit: &Unit| before.past(unit).patch.map(str::to_owned);
+            (patch(&state.units[0]), patch(&state.units[1]))
+        };
+        assert_eq!(patches(&state), (patch("1"), patch("2")));
+        let taken = TakenOver { result: Integration::Accepted, reason: None, saved: true };
+        state.taken_over.insert("old".into(), taken.clone());
+        state.units[1].attempts[1].saved = true;
+        assert_eq!(patches(&state), (None, None));
+        // It was not taken: the unit is to be run again.
+        let lost = TakenOver { result: Integration::TextualConflict, reason: Some("conflict".into()), saved: false };
+        state.taken_over.insert("old".into(), lost);
+        state.units[0].status = UnitStatus::Failed;
+        assert_eq!(Before::new(&state, id(2)).past(&state.units[0]).standing, Standing::Failed("conflict"));
     }
 
     #[test]

@@ -4,14 +4,14 @@
 //! attempt, which only ever grow; a moment in the past is the same rows seen up to a cutoff. Bodies stay where they
 //! are: a row holds positions, and whoever shows it reads the line again.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::chronicle::{Mark, Marks};
 use crate::tape::{
     Millis, Seq, UnitKey,
     note::{
-        Amendment, Content, Earlier, Integration, Level, PatchWritten, PlannedUnit, RunEnded, RunPlanned, Saved,
-        Verdict, Work,
+        Amendment, Content, Earlier, Evicted, Integration, Level, PatchWritten, PlannedUnit, RunEnded, RunPlanned,
+        Saved, SourceRead, Verdict, Work,
     },
 };
 
@@ -20,6 +20,10 @@ use crate::tape::{
 pub struct RunState {
     /// The plan, if the source has one.
     pub planned: Option<Arc<RunPlanned>>,
+    /// What the run read, connection by connection.
+    pub sources: Vec<Arc<SourceRead>>,
+    /// Files that are gone and dealt with.
+    pub evicted: Vec<Arc<Evicted>>,
     /// Units: in plan order, then in order of appearance.
     pub units: Vec<Unit>,
     /// Entries folded so far. The state shows everything before this position.
@@ -44,8 +48,21 @@ pub struct RunState {
     pub saved: Option<Arc<Saved>>,
     /// Why what was taken last is not on the branch.
     pub unsaved: Option<Arc<str>>,
+    /// What became of patches that an earlier run left.
+    pub taken_over: BTreeMap<UnitKey, TakenOver>,
     /// The end, if it is on the tape.
     pub ended: Option<RunEnded>,
+}
+
+/// The patch of a unit that an earlier run did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakenOver {
+    /// What became of it.
+    pub result: Integration,
+    /// Why it was not taken.
+    pub reason: Option<Arc<str>>,
+    /// It is on the branch.
+    pub saved: bool,
 }
 
 impl RunState {

@@ -14,15 +14,22 @@ use serde::Serialize;
 use super::rows::{AttemptRow, CallRow, RunRows, UnitRow};
 use crate::tape::RunId;
 
+mod past;
+
+pub use past::{FileKey, PastEffort, PastFile, PastUnit};
+
 /// Migrations in order; `user_version` counts those that were applied.
-const MIGRATIONS: [&str; 2] =
-    [include_str!("../../assets/migrations/0001_index.sql"), include_str!("../../assets/migrations/0002_budget.sql")];
+const MIGRATIONS: [&str; 3] = [
+    include_str!("../../assets/migrations/0001_index.sql"),
+    include_str!("../../assets/migrations/0002_budget.sql"),
+    include_str!("../../assets/migrations/0003_raw_files.sql"),
+];
 
 /// How long to wait for another process that writes.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Tables, children first.
-const TABLES: [&str; 4] = ["tool_calls", "attempts", "units", "runs"];
+const TABLES: [&str; 5] = ["raw_files", "tool_calls", "attempts", "units", "runs"];
 
 /// The index.
 #[derive(Debug)]
@@ -273,7 +280,8 @@ fn write(transaction: &Transaction<'_>, rows: &RunRows) -> Result<(), rusqlite::
         write_unit(transaction, &run, position, unit)?;
     }
     rows.attempts.iter().try_for_each(|attempt| write_attempt(transaction, &run, attempt))?;
-    rows.calls.iter().try_for_each(|call| write_call(transaction, &run, call))
+    rows.calls.iter().try_for_each(|call| write_call(transaction, &run, call))?;
+    rows.files.iter().try_for_each(|file| past::write_file(transaction, &run, file))
 }
 
 fn write_run(transaction: &Transaction<'_>, id: &str, rows: &RunRows) -> Result<(), rusqlite::Error> {
@@ -403,7 +411,7 @@ mod tests {
         db.connection.pragma_update(None, "user_version", 99).unwrap();
         drop(db);
         let error = Db::open(&path).unwrap_err();
-        assert!(matches!(error, DbError::Newer { found: 99, known: 2, .. }), "{error}");
+        assert!(matches!(error, DbError::Newer { found: 99, known: 3, .. }), "{error}");
         assert!(error.to_string().contains("reindex"));
         Db::start_over(&path).unwrap();
         Db::open(&path).unwrap();

@@ -13,6 +13,10 @@ use crate::{
     tape::{Header, Millis, Seq, note::Verdict},
 };
 
+mod files;
+
+pub use files::{FileRow, FileState};
+
 /// Bytes folded at a time.
 const SLICE: usize = 1 << 20;
 
@@ -33,6 +37,8 @@ pub struct RunRows {
     pub attempts: Vec<AttemptRow>,
     /// Their tool calls, in order of appearance.
     pub calls: Vec<CallRow>,
+    /// Files that it read.
+    pub files: Vec<FileRow>,
 }
 
 /// A run.
@@ -191,6 +197,7 @@ impl RunRows {
             units: state.units.iter().map(unit_row).collect(),
             attempts: state.units.iter().flat_map(attempt_rows).collect(),
             calls: calls.rows,
+            files: files::rows(state),
         })
     }
 }

@@ -4,6 +4,7 @@
 //! version still replays.
 
 mod earlier;
+mod source;
 pub mod work;
 
 use std::fmt;
@@ -13,6 +14,7 @@ use serde_json::Value;
 
 pub use self::{
     earlier::{Content, Continues, Earlier, Reused},
+    source::{DiffCounts, Evicted, FileRead, SourceRead},
     work::Work,
 };
 use super::{Millis, UnitKey};
@@ -27,6 +29,10 @@ pub use integrate::{Integrating, Integration, PatchIntegrated, PatchWritten, Sav
 pub enum Note {
     /// What the run set out to do. First note of every run.
     RunPlanned(Box<RunPlanned>),
+    /// What the run read of one connection.
+    SourceRead(Box<SourceRead>),
+    /// What came of files that are gone was decided.
+    Evicted(Box<Evicted>),
     /// An agent process was started.
     AttemptStarted(Box<AttemptStarted>),
     /// The agent said what it offers, and we compared it with what it may.
@@ -194,6 +200,9 @@ pub struct RunPlanned {
     pub model: Option<String>,
     /// True when a scripted agent plays the model.
     pub scripted: bool,
+    /// Prompts, skills and pins that the project brought itself, one phrase each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub instructions: Vec<String>,
     /// The run that this one continues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub continues: Option<Continues>,
@@ -219,6 +228,12 @@ pub struct PlannedUnit {
     pub dependency_paths: Vec<String>,
     /// Why it runs.
     pub why: String,
+    /// Size of its raw files, in bytes. `None` on tapes of older programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// Why it may not write sources of the semantic layer, in KTX's word; `None` where it may.
+    #[serde(rename = "slDisallowedReason", skip_serializing_if = "Option::is_none")]
+    pub sl_disallowed: Option<String>,
 }
 
 impl Default for PlannedUnit {
@@ -231,6 +246,8 @@ impl Default for PlannedUnit {
             raw_files: Vec::new(),
             dependency_paths: Vec::new(),
             why: String::new(),
+            bytes: None,
+            sl_disallowed: None,
         }
     }
 }

@@ -34,6 +34,8 @@ pub struct Past<'a> {
     pub attempt: u32,
     /// What it was made of then.
     pub content: Option<&'a Content>,
+    /// Its patch, relative to the project, if that never got onto the branch.
+    pub patch: Option<&'a str>,
 }
 
 /// What becomes of a unit in the run that continues.
@@ -59,7 +61,8 @@ pub fn choose(past: &Past<'_>, now: Option<&Content>) -> Choice {
         (None, _) => Choice::Run(format!("run {run} did not record what it was made of")),
         (Some(_), None) => Choice::Run(format!("succeeded in run {run}, but its files cannot be compared now")),
         (Some(then), Some(now)) if then.key == now.key => {
-            Choice::Reuse(Reused { attempt: past.attempt, budget, content: now.clone() })
+            let patch = past.patch.map(str::to_owned);
+            Choice::Reuse(Reused { attempt: past.attempt, budget, content: now.clone(), patch })
         }
         (Some(then), Some(now)) => Choice::Run(format!("succeeded in run {run}, but {}", difference(then, now))),
     }
@@ -107,14 +110,23 @@ mod tests {
     }
 
     fn past<'a>(standing: Standing<'a>, content: Option<&'a Content>) -> Past<'a> {
-        Past { run: RunId(uuid::Uuid::from_u128(0xa1_b2c3)), standing, attempt: 2, content }
+        Past {
+            run: RunId(uuid::Uuid::from_u128(0xa1_b2c3)),
+            standing,
+            attempt: 2,
+            content,
+            patch: Some("0001-a.patch"),
+        }
     }
 
     #[test]
     fn a_success_stands_while_nothing_changes() {
         let same = content("k");
         let stands = choose(&past(Standing::Succeeded { budget: true }, Some(&same)), Some(&same));
-        assert_eq!(stands, Choice::Reuse(Reused { attempt: 2, budget: true, content: same }));
+        assert_eq!(
+            stands,
+            Choice::Reuse(Reused { attempt: 2, budget: true, content: same, patch: Some("0001-a.patch".into()) })
+        );
     }
 
     #[test]

@@ -278,6 +278,16 @@ impl Schedule {
         self
     }
 
+    /// The same run with patches of `units` that an earlier run left: they are put together with those of this one.
+    pub fn with_patches_of<'a>(mut self, units: impl IntoIterator<Item = &'a UnitKey>) -> Self {
+        for unit in units {
+            if let Some(at) = self.board.find(unit) {
+                self.board.take_over(at);
+            }
+        }
+        self
+    }
+
     /// Takes an input and answers with orders, to be carried out in their order. Inputs about units, attempts and
     /// timers that it does not know (any more) change nothing.
     pub fn handle(&mut self, input: Input) -> Vec<Order> {

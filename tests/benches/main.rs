@@ -16,6 +16,7 @@ mod frame;
 mod harness;
 mod open;
 mod overhead;
+mod plan;
 mod probe;
 mod project;
 mod screen;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
     report.topic("audit", audit::measure);
     report.topic("views", views::measure);
     report.topic("overhead", overhead::measure);
+    report.topic("plan", plan::measure);
     report.topic("units", units::measure);
     report.end()
 }

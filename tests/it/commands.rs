@@ -13,6 +13,7 @@ mod reports;
 mod resume;
 mod tools;
 mod watch;
+mod whole;
 
 use self::place::Place;
 
@@ -71,6 +72,8 @@ fn a_project_begins_with_what_lies_in_its_directory() {
     assert!(refused.refused(96).contains("holds no dbt project"), "{refused:?}");
     place.write("warehouse/dbt_project.yml", "name: w\n");
     place.write("warehouse/models/schema.yml", "version: 2\n");
+    place.write("bi/views/orders.view.lkml", "view: orders {}\n");
+    place.write("bi/dashboards/sales.dashboard.lookml", "- dashboard: sales\n");
     for name in ["one", "two: \"#"] {
         place.write(&format!("notes: \"/{name}.md"), "# A page\n");
     }
@@ -78,14 +81,18 @@ fn a_project_begins_with_what_lies_in_its_directory() {
     insta::assert_snapshot!(made.done().replace(&*place.path("").to_string_lossy(), "HERE/"), @r#"
     wrote HERE/ktx.yaml
       warehouse  dbt     warehouse
+      bi         lookml  bi
       notes      docs    notes: "
-    3 units; `ingestdeck plan` lists them, `ingestdeck run` runs them
+    5 units; `ingestdeck plan` lists them, `ingestdeck run` runs them
     "#);
     insta::assert_snapshot!(fs::read_to_string(place.path("ktx.yaml")).unwrap(), @r#"
     connections:
       warehouse:
         driver: dbt
         source_dir: "warehouse"
+      bi:
+        driver: lookml
+        source_dir: "bi"
       notes:
         driver: docs
         source_dir: "notes: \""
@@ -101,7 +108,7 @@ fn a_project_begins_with_what_lies_in_its_directory() {
         failureMode: continue
     "#);
     let plan = place.run(&["plan", "--ui", "json"]);
-    assert_eq!(plan.done().lines().count(), 3, "{plan:?}");
+    assert_eq!(plan.done().lines().count(), 5, "{plan:?}");
     let again = place.run(&["init"]);
     assert!(again.refused(2).contains("is there already"), "{again:?}");
     let nowhere = place.run(&["init", "no-such-directory"]);
@@ -153,9 +160,11 @@ fn a_plan_is_a_table_for_people_and_objects_for_programs() {
     place.notes(&["one", "two"]);
     let table = place.run(&["plan"]);
     insta::assert_snapshot!(table.done(), @r"
-    docs-one    1 file   every run takes all files of its sources
-    docs-two    1 file   every run takes all files of its sources
+    docs-one    1 file        6 B  ?                   new
+    docs-two    1 file        6 B  ?                   new
+    notes +2/~0/-0/=0
     no model is set (Claude Code's own choice)
+    forecast: ?
     2 units planned
     ");
     let objects = place.run(&["plan", "--ui", "json", "--only", "*-two"]);
@@ -163,7 +172,10 @@ fn a_plan_is_a_table_for_people_and_objects_for_programs() {
     assert_eq!(object["unit"], "docs-two");
     assert_eq!(object["rawFiles"], serde_json::json!(["two.md"]));
     let keys: Vec<&String> = object.as_object().unwrap().keys().collect();
-    assert_eq!(keys, ["unit", "connection", "adapter", "rawFiles", "dependencyPaths", "why", "model"]);
+    assert_eq!(
+        keys,
+        ["unit", "connection", "adapter", "rawFiles", "dependencyPaths", "why", "model", "bytes", "forecast"]
+    );
     assert_eq!(place.run(&["plan", "--ui", "none"]).done(), "");
 }
 
@@ -182,4 +194,29 @@ fn a_project_is_found_from_below_and_by_name() {
     let mut variable = place.command(&["plan"]);
     variable.env("KTX_PROJECT_DIR", place.path("")).current_dir(elsewhere.path());
     assert!(place.ran(variable).done().ends_with("1 unit planned\n"));
+}
+
+#[test]
+fn instructions_of_the_project_are_shown_and_broken_ones_stop_everything() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    place.write(".ktx/prompts/work_unit.md", "Be brief.\n");
+    place.write(".ktx/canonical-pins.yaml", "arr: annual-recurring-revenue\n");
+    let brought = "prompt work_unit from .ktx/prompts/work_unit.md instead of the program's";
+    assert!(place.run(&["plan"]).done().contains(brought));
+    assert!(place.run(&["config", "show"]).done().contains(&format!("# {brought}\n# 1 canonical pin from ")));
+    let claude = place.player("[[part]]\nsteps = [{ say = \"done\" }]");
+    let claude = claude.to_str().unwrap();
+    assert_eq!(place.run(&["run", "--claude-bin", claude]).code, Some(0));
+    let run = place.path(".ktx/ingestdeck/runs").read_dir().unwrap().next().unwrap().unwrap().path();
+    let tape = fs::read_to_string(run.join("tape.jsonl")).unwrap();
+    assert!(tape.contains("Be brief.\\n<pre_write_verification>"), "the prompt that was sent");
+    assert!(tape.contains("- arr -> annual-recurring-revenue"), "the pins");
+    assert!(tape.contains(&format!("\"instructions\":[\"{brought}\",")), "{tape}");
+
+    place.write(".ktx/skills/house/SKILL.md", "no frontmatter");
+    for command in [&["plan"][..], &["run", "--claude-bin", claude], &["config", "show"]] {
+        let sentence = place.run(command).refused(2).to_owned();
+        assert!(sentence.starts_with(".ktx/skills/house/SKILL.md does not start with frontmatter"), "{sentence}");
+    }
 }

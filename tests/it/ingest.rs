@@ -34,7 +34,7 @@ impl Harbour {
 
     fn plan(&self, connections: &[&str], only: &[&str]) -> Result<Planned, PlanError> {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        plan(&self.project, &Selection { connections: owned(connections), only: owned(only) })
+        plan(&self.project, &Selection { connections: owned(connections), only: owned(only), full: false })
     }
 
     fn unit(&self, key: &str) -> WorkUnit {
@@ -154,7 +154,7 @@ fn a_selection_keeps_the_keys_and_says_what_it_misses() {
     assert!(!unusable.is_not_found());
     assert_eq!(
         unusable.to_string(),
-        "connection harbour-bi is skipped: there is no adapter for driver `lookml` yet, only dbt, docs"
+        "connection harbour-bi is skipped: there is no adapter for driver `looker` yet, only dbt, lookml, metricflow, notion, docs, manifest, fake"
     );
     assert!(matches!(harbour.plan(&[], &["[a"]), Err(PlanError::Pattern(..))));
 }

@@ -51,6 +51,15 @@ impl Round {
 }
 
 impl Attempts {
+    /// The same attempts, with patches that an earlier run left, relative to the project.
+    pub fn taking_over<'a>(self, patches: impl IntoIterator<Item = (&'a UnitKey, &'a str)>) -> Self {
+        for (unit, path) in patches {
+            // No attempt of this run: they are counted from 1.
+            self.round().written(unit, 0, Some(self.project.root.join(path)));
+        }
+        self
+    }
+
     pub(super) async fn put_together(&self, units: Vec<(UnitKey, u32)>) -> Vec<Taken> {
         let Ground::Worktrees(trees) = &self.ground else { return Vec::new() };
         let (trees, round, recorder) = (Arc::clone(trees), Arc::clone(&self.round), Arc::clone(&self.recorder));

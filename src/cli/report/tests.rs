@@ -239,6 +239,7 @@ fn hostile(text: &str, saved: bool) -> UnitReport {
         raw_files: vec![own()],
         dependency_paths: Vec::new(),
         why: own(),
+        ..PlannedUnit::default()
     };
     UnitReport {
         key: text.into(),

@@ -224,9 +224,10 @@ fn paths_and_urls_name_files() {
     let connection = |driver: &str, path: Option<&str>, url: Option<&str>| Connection {
         id: "c".into(),
         driver: Some(driver.into()),
-        source: None,
+
         subdir: path.map(str::to_owned),
         url: url.map(str::to_owned),
+        ..Connection::default()
     };
     let at = |path, url| super::path(Path::new("/p"), &connection("sqlite", path, url));
     assert_eq!(at(Some("data/x.db"), None), Some("/p/data/x.db".into()));

@@ -30,7 +30,7 @@ pub struct Settings {
 }
 
 /// One connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Connection {
     /// Its key.
     pub id: String,
@@ -42,6 +42,8 @@ pub struct Connection {
     pub subdir: Option<String>,
     /// `url` of a database.
     pub url: Option<String>,
+    /// `mappings.expectedLookerConnectionName`: models that name another connection may not write sources.
+    pub looker_connection: Option<String>,
 }
 
 /// Where the files of a connection are.
@@ -230,15 +232,18 @@ pub(super) fn read(tree: &Node) -> Result<(Settings, Vec<String>), Fault> {
 
 fn connection(id: &str, node: &Node) -> Connection {
     let section = Section::of(node);
-    let text = |key| section.text(key).map(|(text, _)| text.to_owned());
+    let at = |section: Section<'_>, key: &str| section.text(key).map(|(text, _)| text.to_owned());
+    let text = |key: &str| at(section, key);
+    // KTX keeps the repository of a MetricFlow connection in a section of its own.
+    let flow = section.section("metricflow");
+    let url = text("repoUrl").or_else(|| text("repo_url")).or_else(|| at(flow, "repoUrl"));
     Connection {
         id: id.to_owned(),
         driver: text("driver"),
-        source: text("source_dir")
-            .map(SourceAt::Dir)
-            .or_else(|| text("repoUrl").or_else(|| text("repo_url")).map(SourceAt::Url)),
-        subdir: text("path"),
+        source: text("source_dir").map(SourceAt::Dir).or(url.map(SourceAt::Url)),
+        subdir: text("path").or_else(|| at(flow, "path")),
         url: text("url"),
+        looker_connection: at(section.section("mappings"), "expectedLookerConnectionName"),
     }
 }
 

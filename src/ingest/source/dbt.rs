@@ -1,10 +1,11 @@
 //! The `dbt` adapter: the YAML of a dbt project, whole when it is small, else one unit per model file.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 use super::{
-    Adapter, Chunk, Chunks, RawFile, Tree,
+    Adapter, Chunk, Chunks, Origin, RawFile, Tree, depend, peers, shared,
     slug::{stem, unique_keys},
+    tree::has_extension,
 };
 
 /// dbt projects.
@@ -13,14 +14,16 @@ pub(crate) struct Dbt;
 
 /// Most YAML files of a single unit.
 const WHOLE: usize = 25;
-/// Most names of a peer index.
-const PEERS: usize = 200;
 /// Folders that dbt makes itself.
 const GENERATED: &[&str] = &["target/", "dbt_packages/", "dbt_modules/", "logs/"];
 
 impl Adapter for Dbt {
     fn name(&self) -> &'static str {
         "dbt"
+    }
+
+    fn takes(&self, path: &str) -> bool {
+        has_extension(path, &["yml", "yaml"]) && !GENERATED.iter().any(|folder| path.starts_with(folder))
     }
 
     fn detect(&self, tree: &Tree) -> Result<(), String> {
@@ -30,30 +33,25 @@ impl Adapter for Dbt {
         }
     }
 
-    fn chunk(&self, tree: &Tree) -> Chunks {
-        let mut warnings = Vec::new();
-        let own = tree.with_extension(&["yml", "yaml"]).filter(|file| !is_generated(file));
-        let files = tree.texts(own, &mut warnings);
-        let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
-        if paths.len() <= WHOLE {
+    fn chunk(&self, tree: &Tree, _: Origin<'_>) -> Result<Chunks, String> {
+        let paths: Vec<&str> = tree.files.iter().map(|file| file.path.as_str()).collect();
+        let models: Vec<&str> = paths.iter().filter(|path| path.starts_with("models/")).copied().collect();
+        if paths.len() <= WHOLE || models.is_empty() {
             let whole = Chunk {
                 key: "dbt-all".into(),
                 raw_files: paths.iter().map(|path| (*path).to_owned()).collect(),
                 ..Chunk::default()
             };
-            return Chunks { units: if paths.is_empty() { Vec::new() } else { vec![whole] }, warnings };
+            return Ok(Chunks { units: vec![whole], warnings: Vec::new() });
         }
-        let models: Vec<&str> = paths.iter().filter(|path| path.starts_with("models/")).copied().collect();
-        let manifest: Vec<String> = manifest(tree).map(|file| file.path.clone()).into_iter().collect();
-        let elsewhere = paths.len() - models.len() - manifest.len().min(paths.len() - models.len());
-        if elsewhere > 0 {
-            warnings.push(format!(
+        let manifest = manifest(tree).map(|file| file.path.as_str());
+        let elsewhere = paths.len() - models.len() - usize::from(manifest.is_some());
+        let warnings = (elsewhere > 0).then(|| {
+            format!(
                 "{elsewhere} YAML files outside models/ are in no unit, as the project has more than {WHOLE} of them"
-            ));
-        }
-        // Shared, as every unit names nearly all of the others.
-        let peers = paths.iter().filter(|path| !manifest.iter().any(|name| name == *path));
-        let peers: Vec<Arc<str>> = peers.map(|path| Arc::from(*path)).collect();
+            )
+        });
+        let all = shared(paths.iter().copied().filter(|path| Some(*path) != manifest));
         let units = unique_keys("dbt", &models, stem)
             .into_iter()
             .zip(&models)
@@ -61,12 +59,18 @@ impl Adapter for Dbt {
                 key,
                 label: Some((*path).to_owned()),
                 raw_files: vec![(*path).to_owned()],
-                dependency_paths: manifest.clone(),
-                peer_file_index: peers.iter().filter(|peer| &***peer != *path).take(PEERS).cloned().collect(),
+                dependency_paths: manifest.map(str::to_owned).into_iter().collect(),
+                peer_file_index: peers(&all, &BTreeSet::from([*path])),
                 ..Chunk::default()
             })
             .collect();
-        Chunks { units, warnings }
+        Ok(Chunks { units, warnings: warnings.into_iter().collect() })
+    }
+
+    /// The files of a dbt project explain each other: a unit runs for its neighbours, too, and may read those that
+    /// changed.
+    fn resync(&self, units: Vec<Chunk>, touched: &BTreeSet<&str>) -> Vec<Chunk> {
+        units.into_iter().filter_map(|unit| cut_down(unit, touched)).collect()
     }
 
     fn skills(&self) -> &'static [&'static str] {
@@ -74,12 +78,24 @@ impl Adapter for Dbt {
     }
 }
 
-fn manifest(tree: &Tree) -> Option<&RawFile> {
-    tree.files.iter().find(|file| matches!(file.path.as_str(), "dbt_project.yml" | "dbt_project.yaml"))
+fn cut_down(mut unit: Chunk, touched: &BTreeSet<&str>) -> Option<Chunk> {
+    let is_touched = |path: &str| touched.contains(path);
+    let neighbours: Vec<String> =
+        unit.peer_file_index.iter().filter(|path| is_touched(path)).map(|path| path.to_string()).collect();
+    let (changed, unchanged): (Vec<_>, Vec<_>) = unit.raw_files.iter().cloned().partition(|path| is_touched(path));
+    if !changed.is_empty() {
+        unit.raw_files = changed;
+        depend(&mut unit, unchanged.into_iter().chain(neighbours));
+    } else if !neighbours.is_empty() || unit.dependency_paths.iter().any(|path| is_touched(path)) {
+        depend(&mut unit, neighbours);
+    } else {
+        return None;
+    }
+    Some(unit)
 }
 
-fn is_generated(file: &RawFile) -> bool {
-    GENERATED.iter().any(|folder| file.path.starts_with(folder))
+fn manifest(tree: &Tree) -> Option<&RawFile> {
+    tree.files.iter().find(|file| matches!(file.path.as_str(), "dbt_project.yml" | "dbt_project.yaml"))
 }
 
 #[cfg(test)]
@@ -87,6 +103,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::ingest::source::tests::anywhere;
 
     fn project(models: usize, others: usize) -> (tempfile::TempDir, Tree) {
         let dir = tempfile::tempdir().unwrap();
@@ -100,14 +117,14 @@ mod tests {
         for n in 0..others {
             fs::write(dir.path().join(format!("seed{n}.yaml")), "x: 1").unwrap();
         }
-        let tree = Tree::walk(dir.path()).unwrap();
+        let tree = Tree::walk(dir.path(), &|path| Dbt.takes(path)).unwrap();
         (dir, tree)
     }
 
     #[test]
     fn a_small_project_is_one_unit() {
         let (_dir, tree) = project(23, 1);
-        let chunks = Dbt.chunk(&tree);
+        let chunks = Dbt.chunk(&tree, anywhere()).unwrap();
         assert_eq!(chunks.units.len(), 1);
         assert_eq!(chunks.units[0].key, "dbt-all");
         assert_eq!(chunks.units[0].raw_files.len(), 25);
@@ -117,7 +134,7 @@ mod tests {
     #[test]
     fn a_large_one_is_a_unit_per_model_file() {
         let (_dir, tree) = project(24, 1);
-        let chunks = Dbt.chunk(&tree);
+        let chunks = Dbt.chunk(&tree, anywhere()).unwrap();
         assert_eq!(chunks.units.len(), 24);
         let first = &chunks.units[0];
         assert_eq!(first.key, "dbt-models-marts-m000");
@@ -131,14 +148,45 @@ mod tests {
     #[test]
     fn the_peer_index_ends_at_two_hundred() {
         let (_dir, tree) = project(230, 0);
-        assert_eq!(Dbt.chunk(&tree).units[0].peer_file_index.len(), 200);
+        assert_eq!(Dbt.chunk(&tree, anywhere()).unwrap().units[0].peer_file_index.len(), 200);
     }
 
     #[test]
     fn without_its_manifest_it_is_no_dbt_project() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("schema.yml"), "x: 1").unwrap();
-        let problem = Dbt.detect(&Tree::walk(dir.path()).unwrap()).unwrap_err();
+        let problem = Dbt.detect(&Tree::walk(dir.path(), &|path| Dbt.takes(path)).unwrap()).unwrap_err();
         assert!(problem.contains("dbt_project.yml"), "{problem}");
+    }
+    #[test]
+    fn many_files_without_a_model_are_one_unit() {
+        let (_dir, tree) = project(0, 30);
+        let chunks = Dbt.chunk(&tree, anywhere()).unwrap();
+        assert_eq!(chunks.units.len(), 1);
+        assert_eq!((chunks.units[0].key.as_str(), chunks.units[0].raw_files.len()), ("dbt-all", 31));
+    }
+
+    #[test]
+    fn a_change_runs_the_small_project_for_what_changed() {
+        let (_dir, tree) = project(2, 0);
+        let units = Dbt.chunk(&tree, anywhere()).unwrap().units;
+        let left = Dbt.resync(units, &BTreeSet::from(["models/marts/m001.yml"]));
+        assert_eq!(left[0].raw_files, ["models/marts/m001.yml"]);
+        assert_eq!(left[0].dependency_paths, ["dbt_project.yml", "models/marts/m000.yml"]);
+    }
+
+    #[test]
+    fn a_change_runs_the_neighbours_in_a_large_project() {
+        let (_dir, tree) = project(26, 1);
+        let units = |touched: &str| {
+            let units = Dbt.chunk(&tree, anywhere()).unwrap().units;
+            Dbt.resync(units, &BTreeSet::from([touched]))
+        };
+        let left = units("seed0.yaml");
+        assert_eq!(left.len(), 26);
+        assert_eq!(left[3].raw_files, ["models/marts/m003.yml"]);
+        assert_eq!(left[3].dependency_paths, ["dbt_project.yml", "seed0.yaml"]);
+        assert_eq!(units("dbt_project.yml").len(), 26);
+        assert_eq!(units("nothing.yml").len(), 0);
     }
 }

@@ -1,38 +1,33 @@
 //! The `docs` adapter: one unit per Markdown or text file.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 use super::{
-    Adapter, Chunk, Chunks, Tree,
+    Adapter, Chunk, Chunks, Origin, Tree, peers, shared,
     slug::{stem, unique_keys},
+    tree::has_extension,
 };
 
 /// Plain documents, one unit each.
 #[derive(Debug)]
 pub(crate) struct Docs;
 
-/// Most names of a peer index.
-const PEERS: usize = 200;
-const EXTENSIONS: &[&str] = &["md", "markdown", "txt"];
-
 impl Adapter for Docs {
     fn name(&self) -> &'static str {
         "docs"
     }
 
-    fn detect(&self, tree: &Tree) -> Result<(), String> {
-        match tree.with_extension(EXTENSIONS).next() {
-            Some(_) => Ok(()),
-            None => Err("holds no .md, .markdown or .txt file".into()),
-        }
+    fn takes(&self, path: &str) -> bool {
+        has_extension(path, &["md", "markdown", "txt"])
     }
 
-    fn chunk(&self, tree: &Tree) -> Chunks {
-        let mut warnings = Vec::new();
-        let files = tree.texts(tree.with_extension(EXTENSIONS), &mut warnings);
-        let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
-        // Shared, as every unit names nearly all of the others.
-        let peers: Vec<Arc<str>> = paths.iter().map(|path| Arc::from(*path)).collect();
+    fn detect(&self, tree: &Tree) -> Result<(), String> {
+        if tree.files.is_empty() { Err("holds no .md, .markdown or .txt file".into()) } else { Ok(()) }
+    }
+
+    fn chunk(&self, tree: &Tree, _: Origin<'_>) -> Result<Chunks, String> {
+        let paths: Vec<&str> = tree.files.iter().map(|file| file.path.as_str()).collect();
+        let all = shared(paths.iter().copied());
         let units = unique_keys("docs", &paths, stem)
             .into_iter()
             .zip(&paths)
@@ -40,11 +35,11 @@ impl Adapter for Docs {
                 key,
                 label: Some((*path).to_owned()),
                 raw_files: vec![(*path).to_owned()],
-                peer_file_index: peers.iter().filter(|peer| &***peer != *path).take(PEERS).cloned().collect(),
+                peer_file_index: peers(&all, &BTreeSet::from([*path])),
                 ..Chunk::default()
             })
             .collect();
-        Chunks { units, warnings }
+        Ok(Chunks { units, warnings: Vec::new() })
     }
 
     fn skills(&self) -> &'static [&'static str] {

@@ -55,6 +55,47 @@ pub(crate) fn unique_keys<'a>(prefix: &str, paths: &[&'a str], slugged: impl Fn(
     }
 }
 
+/// Keys as they were wished for, each with the path that it stands for, in their order: characters that do not belong
+/// into a file name become hyphens, and keys that several wish for all get a hash of their path.
+pub(crate) fn told_apart<P: AsRef<str>>(wished: &[(String, P)]) -> Vec<String> {
+    let plain: Vec<String> = wished.iter().map(|(key, _)| plain(key)).collect();
+    let mut bearers: BTreeMap<&str, usize> = BTreeMap::new();
+    for key in &plain {
+        *bearers.entry(key).or_default() += 1;
+    }
+    let mut hash_length = 6;
+    loop {
+        let keys: Vec<String> = plain
+            .iter()
+            .zip(wished)
+            .map(|(key, (_, path))| match bearers.get(key.as_str()) {
+                Some(1) if key.len() <= LONGEST => key.clone(),
+                _ => {
+                    let short: String = key.chars().take(LONGEST - 8).collect();
+                    format!("{}-{}", short.trim_end_matches('-'), hash(path.as_ref(), hash_length))
+                }
+            })
+            .collect();
+        let distinct: std::collections::BTreeSet<_> = keys.iter().collect();
+        if distinct.len() == keys.len() || hash_length >= 64 {
+            return keys;
+        }
+        hash_length += 2;
+    }
+}
+
+fn plain(key: &str) -> String {
+    let mut plain = String::with_capacity(key.len());
+    for c in key.chars() {
+        if c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.') {
+            plain.push(c);
+        } else if !plain.ends_with('-') {
+            plain.push('-');
+        }
+    }
+    plain.trim_end_matches('-').to_owned()
+}
+
 /// The first `length` hexadecimal digits of the SHA-256 of `text`.
 pub(crate) fn hash(text: &str, length: usize) -> String {
     Sha256::digest(text.as_bytes())
@@ -113,7 +154,29 @@ mod tests {
         assert_eq!(keys.len(), 3);
     }
 
+    #[test]
+    fn wished_keys_are_kept_where_they_can_be() {
+        let wished = [("lookml-a_b", "1"), ("lookml-x", "2"), ("lookml-x", "3"), ("lookml-ä/ö", "4"), ("..", "5")];
+        let wished = wished.map(|(key, path)| (key.to_owned(), path));
+        let keys = told_apart(&wished);
+        assert_eq!((keys[0].as_str(), keys[3].as_str()), ("lookml-a_b", "lookml"));
+        assert!(keys[1].starts_with("lookml-x-") && keys[2].starts_with("lookml-x-") && keys[1] != keys[2], "{keys:?}");
+    }
+
     proptest! {
+        #[test]
+        fn wished_keys_are_distinct_and_plain(
+            wished in prop::collection::btree_map("[a-z/]{1,12}", "[aA_.é/ -]{0,4}|.{0,200}", 0..40),
+        ) {
+            let wished: Vec<_> = wished.into_iter().map(|(path, key)| (format!("x-{key}"), path)).collect();
+            let keys = told_apart(&wished);
+            prop_assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), wished.len());
+            for key in keys {
+                prop_assert!(key.starts_with('x') && key.len() <= 160);
+                prop_assert!(key.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)), "{}", key);
+            }
+        }
+
         #[test]
         fn keys_are_unique_short_and_plain(paths in prop::collection::btree_set("[aAbé/_ .-]{0,6}|.{0,200}", 0..40)) {
             let paths: Vec<&str> = paths.iter().map(String::as_str).collect();

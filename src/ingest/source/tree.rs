@@ -1,23 +1,19 @@
 //! The files below a source directory, in a fixed order, with what was left out and why.
 //!
 //! Nothing is followed that leads elsewhere, and no name gets through that could pose as part of a prompt. It must not
-//! know what the files are for.
+//! know what the files are for, nor what is in them.
 
-use std::{
-    io::Read,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
+use super::print::{Fingerprint, Stamp};
 use crate::ingest::beneath::Folder;
 
 /// Most files of one source.
 const MOST_FILES: usize = 100_000;
 /// Deepest directory that is visited.
 const DEEPEST: usize = 64;
-/// Largest raw file, in bytes. Larger ones are data, not documentation.
+/// Largest file that an adapter looks into, in bytes.
 const LARGEST: u64 = 8 * 1024 * 1024;
-/// How much of a file is looked at to tell text from binary, in bytes.
-const HEAD: u64 = 64 * 1024;
 
 /// The files of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,35 +24,49 @@ pub struct Tree {
     pub files: Vec<RawFile>,
     /// What was left out, one sentence each.
     pub warnings: Vec<String>,
+    /// Files and folders that are there and could not be looked at; the empty path is the whole source.
+    pub unseen: Vec<String>,
 }
 
 /// One file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RawFile {
     /// Path relative to the source, with `/`.
     pub path: String,
     /// Size in bytes.
     pub bytes: u64,
+    /// What it holds, once it was read.
+    pub print: Option<Fingerprint>,
+    /// The state that `bytes` and `print` are of.
+    pub(in crate::ingest) stamp: Stamp,
+}
+
+impl RawFile {
+    /// A file that was not read yet.
+    pub(super) fn new(path: String, meta: &std::fs::Metadata) -> Self {
+        Self { path, bytes: meta.len(), print: None, stamp: Stamp::of(meta) }
+    }
 }
 
 impl Tree {
-    /// Lists the files below `root`. Hidden files and folders are passed over in silence; links, special files and
-    /// names that cannot be shown with a warning.
-    pub fn walk(root: &Path) -> std::io::Result<Self> {
+    /// Lists the files below `root` that `takes` accepts. Hidden files and folders are passed over in silence; links,
+    /// special files and names that cannot be shown with a warning.
+    pub fn walk(root: &Path, takes: &dyn Fn(&str) -> bool) -> std::io::Result<Self> {
         let mut tree = Self { root: root.to_path_buf(), ..Self::default() };
         let entries = std::fs::read_dir(root)?;
-        tree.visit("", entries, 0);
+        tree.visit("", entries, 0, takes);
         tree.files.sort_by(|a, b| a.path.cmp(&b.path));
         tree.warnings.sort();
         Ok(tree)
     }
 
-    fn visit(&mut self, prefix: &str, entries: std::fs::ReadDir, depth: usize) {
+    fn visit(&mut self, prefix: &str, entries: std::fs::ReadDir, depth: usize, takes: &dyn Fn(&str) -> bool) {
         for entry in entries {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(error) => {
                     self.warnings.push(format!("a part of {} cannot be listed: {error}", shown(prefix)));
+                    self.unseen.push(prefix.trim_end_matches('/').to_owned());
                     continue;
                 }
             };
@@ -72,26 +82,30 @@ impl Tree {
             if self.files.len() >= MOST_FILES {
                 self.warnings
                     .push(format!("only the first {MOST_FILES} files are looked at; point source_dir at less"));
+                self.unseen.push(String::new());
                 return;
             }
-            self.take(format!("{prefix}{name}"), &entry, depth);
+            self.take(format!("{prefix}{name}"), &entry, depth, takes);
         }
     }
 
-    fn take(&mut self, path: String, entry: &std::fs::DirEntry, depth: usize) {
+    fn take(&mut self, path: String, entry: &std::fs::DirEntry, depth: usize, takes: &dyn Fn(&str) -> bool) {
         let kind = match entry.file_type() {
             Ok(kind) => kind,
-            Err(error) => return self.warnings.push(format!("{} is skipped: {error}", shown(&path))),
+            Err(error) => return self.leave_out(path, &error.to_string()),
         };
         if kind.is_dir() && depth < DEEPEST {
             match std::fs::read_dir(entry.path()) {
-                Ok(entries) => self.visit(&format!("{path}/"), entries, depth + 1),
-                Err(error) => self.warnings.push(format!("{} is skipped: {error}", shown(&path))),
+                Ok(entries) => self.visit(&format!("{path}/"), entries, depth + 1, takes),
+                Err(error) => self.leave_out(path, &error.to_string()),
             }
         } else if kind.is_file() {
+            if !takes(&path) {
+                return;
+            }
             match entry.metadata() {
-                Ok(meta) => self.files.push(RawFile { path, bytes: meta.len() }),
-                Err(error) => self.warnings.push(format!("{} is skipped: {error}", shown(&path))),
+                Ok(meta) => self.files.push(RawFile::new(path, &meta)),
+                Err(error) => self.leave_out(path, &error.to_string()),
             }
         } else {
             let why = if kind.is_symlink() {
@@ -101,71 +115,47 @@ impl Tree {
             } else {
                 "it is not a regular file"
             };
-            self.warnings.push(format!("{} is skipped: {why}", shown(&path)));
+            self.leave_out(path, why);
         }
     }
 
-    /// Files whose name ends with one of `extensions` (lower case, without the dot), whatever their case.
-    pub fn with_extension<'a>(&'a self, extensions: &'a [&str]) -> impl Iterator<Item = &'a RawFile> {
-        self.files.iter().filter(|file| {
-            let name = file.path.rsplit('/').next().unwrap_or_default();
-            let extension = name.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
-            extension.is_some_and(|extension| extensions.contains(&extension.as_str()))
+    /// Names a file or folder that is there and is not among the files.
+    pub(super) fn leave_out(&mut self, path: String, why: &str) {
+        self.warnings.push(format!("{} is skipped: {why}", shown(&path)));
+        self.unseen.push(path);
+    }
+
+    /// True if `path` may be there although it is not among the files.
+    pub fn may_hold(&self, path: &str) -> bool {
+        self.unseen.iter().any(|unseen| {
+            unseen.is_empty()
+                || path.strip_prefix(unseen.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         })
     }
 
-    /// The readable text files among `files`; the others become warnings.
-    pub fn texts<'a>(
-        &'a self,
-        files: impl Iterator<Item = &'a RawFile>,
-        warnings: &mut Vec<String>,
-    ) -> Vec<&'a RawFile> {
-        let folder = match Folder::open(&self.root) {
-            Ok(folder) => folder,
-            Err(error) => {
-                warnings.push(format!("{} cannot be read: {error}", self.root.display()));
-                return Vec::new();
-            }
-        };
-        files
-            .filter(|file| match unsuitable(&folder, file) {
-                None => true,
-                Some(why) => {
-                    warnings.push(format!("{} is skipped: {why}", shown(&file.path)));
-                    false
-                }
-            })
-            .collect()
+    /// The file at `path`.
+    pub fn get(&self, path: &str) -> Option<&RawFile> {
+        self.files.binary_search_by(|file| file.path.as_str().cmp(path)).ok().and_then(|at| self.files.get(at))
+    }
+
+    /// The text of `path`, or why it cannot be read, as the end of a sentence.
+    pub(super) fn text(&self, path: &str) -> Result<String, String> {
+        let bytes = Folder::open(&self.root).and_then(|folder| folder.read(path, LARGEST));
+        bytes
+            .map_err(|error| error.to_string())
+            .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned()))
     }
 }
 
-/// Why `file` cannot be given to an agent.
-fn unsuitable(folder: &Folder, file: &RawFile) -> Option<String> {
-    if file.bytes > LARGEST {
-        return Some(format!("it has {} bytes, the limit is {LARGEST}; split it", file.bytes));
-    }
-    let mut head = Vec::new();
-    let read = folder.open_file(&file.path).and_then(|(file, _)| file.take(HEAD).read_to_end(&mut head));
-    if let Err(error) = read {
-        return Some(error.to_string());
-    }
-    if head.iter().all(u8::is_ascii_whitespace) {
-        return Some("it is empty".into());
-    }
-    if head.contains(&0) {
-        return Some("it is not text".into());
-    }
-    let cut_short = head.len() as u64 == HEAD;
-    match std::str::from_utf8(&head) {
-        Err(error) if !(cut_short && error.error_len().is_none()) => {
-            Some("it is not UTF-8 text; save it as UTF-8".into())
-        }
-        _ => None,
-    }
+/// Whether `path` ends with one of `extensions` (lower case, without the dot), whatever its case.
+pub(super) fn has_extension(path: &str, extensions: &[&str]) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let extension = name.rsplit_once('.').map(|(_, extension)| extension);
+    extension.is_some_and(|extension| extensions.iter().any(|known| extension.eq_ignore_ascii_case(known)))
 }
 
 /// Whether a name can stand in a prompt and on a screen without posing as something else.
-fn presentable(name: &str) -> bool {
+pub(super) fn presentable(name: &str) -> bool {
     let deceptive = |c: char| {
         c.is_control()
             || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -173,7 +163,7 @@ fn presentable(name: &str) -> bool {
     !name.chars().any(deceptive)
 }
 
-fn shown(path: &str) -> String {
+pub(super) fn shown(path: &str) -> String {
     let escaped: String = path
         .chars()
         .flat_map(|c| if presentable(c.encode_utf8(&mut [0; 4])) { vec![c] } else { c.escape_unicode().collect() })
@@ -210,27 +200,12 @@ mod tests {
         symlink("nowhere", at("dangling.md")).unwrap();
         symlink(".", at("b/loop")).unwrap();
         nix::unistd::mkfifo(&at("pipe.md"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-        let tree = Tree::walk(dir.path()).unwrap();
+        let tree = Tree::walk(dir.path(), &|_| true).unwrap();
         let paths: Vec<_> = tree.files.iter().map(|file| file.path.as_str()).collect();
         assert_eq!(paths, ["a.md", "b/deep/z.MD"]);
-        assert_eq!(tree.with_extension(&["md"]).count(), 2);
+        assert!(paths.iter().all(|path| has_extension(path, &["md"])));
+        assert!(tree.may_hold("linked/x.md") && tree.may_hold("s.md") && !tree.may_hold("gone.md"));
+        assert_eq!(tree.get("b/deep/z.MD").map(|file| file.bytes), Some(1));
         insta::assert_snapshot!(tree.warnings.join("\n"));
-    }
-
-    #[test]
-    fn unsuitable_files_are_named() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("binary.md"), b"PNG\0\0").unwrap();
-        fs::write(dir.path().join("latin.md"), b"caf\xe9").unwrap();
-        fs::write(dir.path().join("empty.md"), " \n").unwrap();
-        let mut long = vec![b'x'; HEAD as usize - 1];
-        long.extend("é and more".as_bytes());
-        fs::write(dir.path().join("cut.md"), long).unwrap();
-        fs::File::create(dir.path().join("huge.md")).unwrap().set_len(LARGEST + 1).unwrap();
-        let tree = Tree::walk(dir.path()).unwrap();
-        let mut warnings = Vec::new();
-        let kept = tree.texts(tree.files.iter(), &mut warnings);
-        assert_eq!(kept.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["cut.md"]);
-        insta::assert_snapshot!(warnings.join("\n"));
     }
 }

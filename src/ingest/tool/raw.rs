@@ -34,6 +34,11 @@ impl Tool for ReadRawFile {
     const READ_ONLY: bool = true;
     type Input = FileInput;
 
+    /// Whoever looks at all files at once looks at parts of them.
+    fn offered(bench: &Bench) -> bool {
+        bench.stage().is_none()
+    }
+
     fn run(bench: &Bench, FileInput { path }: FileInput) -> ToolReply {
         match text(bench, &path, WHOLE) {
             Ok(text) => {
@@ -114,12 +119,13 @@ fn text(bench: &Bench, path: &str, limit: u64) -> Result<String, Refused> {
         )));
     }
     let other = |error: std::io::Error| Refused::Other(format!("`{}` cannot be read: {error}", shown(path)));
-    let folder = Folder::open(&bench.unit.source_root).map_err(other)?;
-    let (_, size) = folder.open_file(path).map_err(other)?;
+    let (root, relative) = bench.place(path);
+    let folder = Folder::open(root).map_err(other)?;
+    let (_, size) = folder.open_file(relative).map_err(other)?;
     if size > limit {
         return Err(Refused::TooLarge(size));
     }
-    let bytes = folder.read(path, limit).map_err(other)?;
+    let bytes = folder.read(relative, limit).map_err(other)?;
     Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 

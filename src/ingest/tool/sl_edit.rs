@@ -44,6 +44,11 @@ pub(super) struct WriteInput {
     raw_paths: Option<Vec<String>>,
 }
 
+/// Some sources may be read about but not written of.
+fn may_write_sources(bench: &Bench) -> bool {
+    bench.unit.planned.sl_disallowed.is_none()
+}
+
 impl Tool for SlWriteSource {
     const NAME: &'static str = "sl_write_source";
     const ABOUT: &'static str = "Create a semantic layer source, or rewrite one as a whole; `delete: true` removes it. A \
@@ -54,6 +59,10 @@ impl Tool for SlWriteSource {
     const READ_ONLY: bool = false;
     const GUARDED: bool = true;
     type Input = WriteInput;
+
+    fn offered(bench: &Bench) -> bool {
+        may_write_sources(bench)
+    }
 
     fn run(bench: &Bench, input: WriteInput) -> ToolReply {
         let (connection, name) = (input.connection.clone(), input.name.clone());
@@ -108,6 +117,10 @@ impl Tool for SlEditSource {
     const READ_ONLY: bool = false;
     const GUARDED: bool = true;
     type Input = EditInput;
+
+    fn offered(bench: &Bench) -> bool {
+        may_write_sources(bench)
+    }
 
     fn run(bench: &Bench, input: EditInput) -> ToolReply {
         let (connection, name) = (input.connection.clone(), input.name.clone());

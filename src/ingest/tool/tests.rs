@@ -4,13 +4,14 @@ use std::{fs, path::Path};
 
 use super::*;
 use crate::{
-    ingest::{reach::Reached, skill, transcript::Transcript, wiki},
+    ingest::{instructions::Instructions, reach::Reached, transcript::Transcript, wiki},
     tape::{UnitKey, note::PlannedUnit},
 };
 
 mod arguments;
 mod queries;
 mod sources;
+mod staged;
 
 /// A bench over a small project in a directory of its own.
 fn bench() -> (Bench, tempfile::TempDir) {
@@ -37,6 +38,7 @@ fn bench() -> (Bench, tempfile::TempDir) {
         peer_file_index: vec!["peer.md".into()],
         notes: None,
         source_root: source,
+        stage: None,
     };
     let workspace = Workspace::create(dir.path(), &dir.path().join(".ktx/work/docs-a-1")).unwrap();
     let connections = vec![
@@ -45,7 +47,16 @@ fn bench() -> (Bench, tempfile::TempDir) {
         connection("bi", "looker", false),
     ];
     let reach = Reach { connections };
-    (Bench { unit, workspace, reach, skills: skill::offered(&["docs_ingest"]), kept: Mutex::default() }, dir)
+    (
+        Bench {
+            unit,
+            workspace,
+            reach,
+            skills: Instructions::default().offered(&["docs_ingest"]),
+            kept: Mutex::default(),
+        },
+        dir,
+    )
 }
 
 fn connection(id: &str, driver: &str, is_target: bool) -> Reached {
@@ -248,6 +259,22 @@ fn search_ranks_keys_over_bodies_and_shows_own_pages() {
     assert_eq!(desk.text("wiki_search", json!({"query": "?!"})), "No wiki page matches `?!`.");
     assert_eq!(desk.text("wiki_list_tags", json!({})), "- metric (1)\n- revenue (2)");
     assert_eq!(desk.text("wiki_list_tags", Value::Null), "- metric (1)\n- revenue (2)");
+}
+
+#[test]
+fn a_unit_that_writes_no_sources_has_no_tool_for_it() {
+    let names = |reason: Option<&str>| {
+        let (mut bench, _dir) = bench();
+        bench.unit.planned.sl_disallowed = reason.map(str::to_owned);
+        let tools = Tools::new(Arc::new(bench), None);
+        let call = ToolCall { name: "sl_write_source".into(), arguments: json!({}), tool_use_id: None };
+        (tools.specs().iter().map(|spec| spec.name).collect::<Vec<_>>(), tools.call(&call).markdown)
+    };
+    let (all, _) = names(None);
+    let (fewer, answer) = names(Some("lookml_connection_mismatch"));
+    let lost: Vec<_> = all.into_iter().filter(|name| !fewer.contains(name)).collect();
+    assert_eq!(lost, ["sl_write_source", "sl_edit_source"]);
+    assert!(answer.starts_with("there is no tool `sl_write_source`"), "{answer}");
 }
 
 #[test]

@@ -27,6 +27,17 @@ impl Fold {
         let at = arrived.at;
         match note {
             Note::RunPlanned(planned) => self.planned(story, arrived, planned, emit),
+            Note::SourceRead(read) => story.state.sources.push(Arc::new((**read).clone())),
+            Note::Evicted(evicted) => {
+                let (count, connection) = (evicted.paths.len(), &evicted.connection);
+                self.remark(
+                    story,
+                    arrived,
+                    Level::Info,
+                    format!("dealt with {count} files of {connection} that are gone"),
+                );
+                story.state.evicted.push(Arc::new((**evicted).clone()));
+            }
             Note::AttemptStarted(started) => self.attempt_started(story, arrived, started, emit),
             Note::IsolationChecked(checked) => {
                 let Some(lane) = self.address(story, arrived, None, emit) else { return };

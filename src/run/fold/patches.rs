@@ -6,7 +6,7 @@ use super::{Emitted, Fold, RunChange};
 use crate::{
     run::{
         Arrived, Lane as Address,
-        state::{RowEnd, Story, UnitStatus},
+        state::{RowEnd, Story, TakenOver, UnitStatus},
     },
     tape::note::{Integrating, Integration, Level, PatchIntegrated, PatchWritten, SaveFailed, Saved},
 };
@@ -43,6 +43,9 @@ impl Fold {
         integrated: &PatchIntegrated,
         emit: &mut dyn FnMut(Emitted<'_>),
     ) {
+        if let Address::Attempt(unit, 0) = arrived.lane {
+            return self.patch_taken_over(story, arrived, unit, integrated, emit);
+        }
         let Some(lane) = self.address(story, arrived, None, emit) else { return };
         self.enter(story, lane, arrived);
         let fold = self.lane(lane);
@@ -68,6 +71,27 @@ impl Fold {
         emit(Emitted::Patch { at: arrived.at, unit, attempt: number, result: integrated.result, reason });
     }
 
+    /// The patch is of a unit that has no attempt here: an earlier run left it.
+    fn patch_taken_over(
+        &mut self,
+        story: &mut Story,
+        arrived: &Arrived<'_>,
+        key: &str,
+        integrated: &PatchIntegrated,
+        emit: &mut dyn FnMut(Emitted<'_>),
+    ) {
+        let index = self.unit_index(story, &key.into());
+        let reason = integrated.verdict.as_ref().map(|verdict| verdict.reason.as_str());
+        if let Some(reason) = reason {
+            story.state.units[index].status = UnitStatus::Failed;
+            story.touch.row(RowEnd::Failed);
+            self.remark(story, arrived, Level::Error, reason.to_owned());
+        }
+        let taken = TakenOver { result: integrated.result, reason: reason.map(Arc::from), saved: false };
+        story.state.taken_over.insert(story.state.units[index].key.clone(), taken);
+        emit(Emitted::Patch { at: arrived.at, unit: key, attempt: 0, result: integrated.result, reason });
+    }
+
     pub(super) fn saved(
         &mut self,
         story: &mut Story,
@@ -81,6 +105,9 @@ impl Fold {
             if let (Some(Integration::Accepted), Some(patch)) = (attempt.integration, &attempt.patch) {
                 attempt.published.clone_from(&patch.paths);
             }
+        }
+        for taken in story.state.taken_over.values_mut() {
+            taken.saved |= taken.result.is_taken();
         }
         if let Some(commit) = saved.short() {
             // A round that changed nothing does not hide the commit of the one before.

@@ -67,6 +67,9 @@ pub struct Reused {
     pub budget: bool,
     /// What the unit was made of then, and is now.
     pub content: Content,
+    /// Its patch, relative to the project, if that is not on the branch yet: it is put there with those of this run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patch: Option<String>,
 }
 
 #[cfg(test)]
@@ -77,7 +80,12 @@ mod tests {
     #[test]
     fn what_a_run_continues_survives_its_tape() {
         let run = RunId(uuid::Uuid::from_u128(7));
-        let reused = Reused { attempt: 2, budget: true, content: Content { key: "ab".into(), ..Content::default() } };
+        let reused = Reused {
+            attempt: 2,
+            budget: true,
+            content: Content { key: "ab".into(), ..Content::default() },
+            patch: Some("a.patch".into()),
+        };
         let earlier = Earlier { run, attempts: 3, cost_usd: Some(0.5), reused: Some(reused) };
         let continues = Continues {
             run,

@@ -310,7 +310,8 @@ fn timing(timeline: &mut Timeline, row: &Row, last: Option<Seq>, before: Option<
 /// What the agent was told: the prompts that were sent, or the first words of the user.
 fn prompt(timeline: &mut Timeline, attempt: &Attempt) -> Vec<Piece> {
     if let Some(started) = started(timeline, attempt) {
-        let mut pieces = document("prompt", &started.prompt);
+        let mut pieces = brought(timeline);
+        pieces.extend(document("prompt", &started.prompt));
         pieces.push(Piece::Gap);
         pieces.extend(document("system prompt", &started.system_prompt));
         return pieces;
@@ -338,6 +339,17 @@ fn prompt(timeline: &mut Timeline, attempt: &Attempt) -> Vec<Piece> {
     }
     pieces.extend([Piece::Gap, Piece::section("system prompt", None), Piece::line(Role::Dim, ABSENT)]);
     pieces
+}
+
+/// Instructions that the project brought itself.
+fn brought(timeline: &Timeline) -> Vec<Piece> {
+    let planned = timeline.story().state.planned.as_ref();
+    let brought = planned.map(|plan| plan.instructions.as_slice()).unwrap_or_default();
+    if brought.is_empty() {
+        return Vec::new();
+    }
+    let lines = brought.iter().map(|line| Piece::line(Role::Text, line.clone()));
+    [Piece::section("of the project", None)].into_iter().chain(lines).chain([Piece::Gap]).collect()
 }
 
 /// A prompt, line for line as it was sent; headings and tags stand out.

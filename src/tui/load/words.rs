@@ -7,7 +7,7 @@ use crate::{
     decode::{Block, Body, Kind, Raw, ToolResult, line::System},
     tape::{
         Note,
-        note::{Amendment, CallDecision, Level, Outcome, StopHow, StopReason},
+        note::{Amendment, CallDecision, DiffCounts, Level, Outcome, StopHow, StopReason},
     },
     tui::{
         text::{one_row, size},
@@ -182,6 +182,13 @@ pub(super) fn note(note: &Note) -> String {
     match note {
         Note::RunPlanned(plan) => {
             format!("planned {}, {} at once", counted(plan.units.len(), "unit"), plan.concurrency)
+        }
+        Note::SourceRead(read) => {
+            let DiffCounts { added, modified, deleted, unchanged } = read.diff;
+            format!("read {}: +{added}/~{modified}/-{deleted}/={unchanged}", read.connection)
+        }
+        Note::Evicted(evicted) => {
+            format!("dealt with {} of {} that are gone", counted(evicted.paths.len(), "file"), evicted.connection)
         }
         Note::AttemptStarted(start) => {
             let model = start.model.as_deref().unwrap_or("default model");

@@ -129,6 +129,11 @@ impl Board {
         self.set(at, Phase::Over);
     }
 
+    /// The patch of a unit that an earlier run did is not saved yet.
+    pub(super) fn take_over(&mut self, at: usize) {
+        self.units[at].unsaved = true;
+    }
+
     pub(super) fn units(&self) -> &[Unit] {
         &self.units
     }

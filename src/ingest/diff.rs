@@ -1,0 +1,253 @@
+//! What changed in a source since its units last succeeded, and why a unit runs for it. Pure.
+//!
+//! The baseline is what earlier runs processed: files of units that failed are not in it, so they come back. It must not
+//! know where the baseline is kept.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::source::{Chunk, Fingerprint, Tree};
+
+/// What earlier runs processed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Baseline {
+    sources: HashMap<(String, String), BTreeMap<String, Prior>>,
+    units: HashMap<(String, String), Standing>,
+}
+
+/// What is known of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Prior {
+    /// What it held when a unit that is made of it last succeeded; `None` if none did, or if the file was gone since.
+    pub processed: Option<Fingerprint>,
+    /// A unit that is made of it failed after that.
+    pub failed: bool,
+}
+
+/// How a unit stood when a run last tried it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It succeeded.
+    Succeeded,
+    /// It failed.
+    Failed,
+    /// It was planned, and neither succeeded nor failed.
+    Unfinished,
+}
+
+impl Baseline {
+    /// Adds what is known of a file.
+    pub fn add_file(&mut self, connection: &str, adapter: &str, path: String, prior: Prior) {
+        self.sources.entry((connection.into(), adapter.into())).or_default().insert(path, prior);
+    }
+
+    /// Adds how a unit stood.
+    pub fn add_unit(&mut self, connection: String, unit: String, standing: Standing) {
+        self.units.insert((connection, unit), standing);
+    }
+
+    /// Files of a source; `None` if no run has read it.
+    pub(super) fn source(&self, connection: &str, adapter: &str) -> Option<&BTreeMap<String, Prior>> {
+        self.sources.get(&(connection.to_owned(), adapter.to_owned()))
+    }
+
+    /// How a unit stood.
+    pub(super) fn unit(&self, connection: &str, unit: &str) -> Option<Standing> {
+        self.units.get(&(connection.to_owned(), unit.to_owned())).copied()
+    }
+}
+
+/// How a file stands against the baseline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// No unit that is made of it has succeeded yet.
+    Added,
+    /// It held something else, or its unit failed since.
+    Modified,
+    /// It holds what it held.
+    Unchanged,
+}
+
+/// A source against its baseline. Paths are sorted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiffSet {
+    /// Files that no unit has succeeded with yet.
+    pub added: Vec<String>,
+    /// Files that hold something else than when their unit last succeeded, or whose unit failed since.
+    pub modified: Vec<String>,
+    /// Files that were processed and are gone.
+    pub deleted: Vec<String>,
+    /// The others.
+    pub unchanged: Vec<String>,
+}
+
+impl DiffSet {
+    /// Compares `tree`, every file of which was read, with the baseline of its source.
+    pub fn of(tree: &Tree, prior: Option<&BTreeMap<String, Prior>>) -> Self {
+        let mut diff = Self::default();
+        for file in &tree.files {
+            let known = prior.and_then(|prior| prior.get(&file.path));
+            let list = match change(file.print, known) {
+                Change::Added => &mut diff.added,
+                Change::Modified => &mut diff.modified,
+                Change::Unchanged => &mut diff.unchanged,
+            };
+            list.push(file.path.clone());
+        }
+        let gone = prior
+            .into_iter()
+            .flatten()
+            .filter(|(path, known)| known.processed.is_some() && tree.get(path).is_none() && !tree.may_hold(path));
+        diff.deleted = gone.map(|(path, _)| path.clone()).collect();
+        diff
+    }
+
+    /// Files that are new or changed.
+    pub fn touched(&self) -> BTreeSet<&str> {
+        self.added.iter().chain(&self.modified).map(String::as_str).collect()
+    }
+
+    /// `+2/~1/-0/=7`, as KTX prints it.
+    pub fn summary(&self) -> String {
+        let [added, modified, deleted, unchanged] =
+            [&self.added, &self.modified, &self.deleted, &self.unchanged].map(Vec::len);
+        format!("+{added}/~{modified}/-{deleted}/={unchanged}")
+    }
+}
+
+fn change(now: Option<Fingerprint>, known: Option<&Prior>) -> Change {
+    match known {
+        Some(Prior { processed: Some(_), failed: true }) => Change::Modified,
+        Some(Prior { processed: Some(was), failed: false }) if now == Some(*was) => Change::Unchanged,
+        Some(Prior { processed: Some(_), .. }) => Change::Modified,
+        Some(Prior { processed: None, .. }) | None => Change::Added,
+    }
+}
+
+/// Why a unit runs that runs anyway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Forced {
+    /// Somebody named it.
+    ByName,
+    /// Somebody wants everything.
+    Full,
+}
+
+/// Why `unit`, as it was before it was cut down to its changes, runs.
+pub(super) fn why(unit: &Chunk, diff: &DiffSet, standing: Option<Standing>, forced: Option<Forced>) -> String {
+    let within =
+        |list: &[String], paths: &[String]| paths.iter().filter(|path| list.binary_search(path).is_ok()).count();
+    let modified = within(&diff.modified, &unit.raw_files);
+    let added = within(&diff.added, &unit.raw_files);
+    let neighbours: Vec<String> =
+        unit.dependency_paths.iter().cloned().chain(unit.peer_file_index.iter().map(|path| path.to_string())).collect();
+    let around = within(&diff.modified, &neighbours) + within(&diff.added, &neighbours);
+    let changes = || {
+        let parts = [(modified, "modified"), (added, "added")].into_iter().filter(|(count, _)| *count > 0);
+        parts.map(|(count, word)| format!("{} {word}", files(count))).collect::<Vec<_>>().join(", ")
+    };
+    match (standing, forced) {
+        (Some(Standing::Failed), _) => "failed last time".into(),
+        (Some(Standing::Unfinished), _) => "not finished last time".into(),
+        (None, _) if added == unit.raw_files.len() => "new".into(),
+        _ if added + modified > 0 => changes(),
+        (_, Some(Forced::ByName)) => "unchanged, asked for by name".into(),
+        (_, Some(Forced::Full)) => "unchanged, everything was asked for".into(),
+        _ if around > 0 => format!("{} around it changed", files(around)),
+        _ => "its files changed".into(),
+    }
+}
+
+fn files(count: usize) -> String {
+    if count == 1 { "1 file".into() } else { format!("{count} files") }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ingest::source::tree_of;
+
+    fn prior(text: &str) -> Prior {
+        Prior { processed: Some(Fingerprint::of(text.as_bytes())), failed: false }
+    }
+
+    #[test]
+    fn files_are_sorted_by_what_became_of_them() {
+        let (_dir, mut tree) = tree_of(&[("new", "1"), ("same", "2"), ("other", "3"), ("failed", "4"), ("back", "5")]);
+        tree.unseen.push("locked".into());
+        let known = BTreeMap::from([
+            ("same".to_owned(), prior("2")),
+            ("other".to_owned(), prior("was")),
+            ("failed".to_owned(), Prior { failed: true, ..prior("4") }),
+            ("back".to_owned(), Prior::default()),
+            ("gone".to_owned(), prior("6")),
+            ("gone-before".to_owned(), Prior::default()),
+            ("locked/inside".to_owned(), prior("7")),
+        ]);
+        let diff = DiffSet::of(&tree, Some(&known));
+        assert_eq!(diff.added, ["back", "new"]);
+        assert_eq!(diff.modified, ["failed", "other"]);
+        assert_eq!(diff.deleted, ["gone"], "what cannot be looked at is not gone");
+        assert_eq!(diff.unchanged, ["same"]);
+        assert_eq!(diff.summary(), "+2/~2/-1/=1");
+        assert_eq!(DiffSet::of(&tree, None).added.len(), 5);
+    }
+
+    #[test]
+    fn a_unit_says_why_it_runs() {
+        let unit = |files: &[&str]| Chunk {
+            raw_files: files.iter().map(|path| (*path).to_owned()).collect(),
+            dependency_paths: vec!["d".into()],
+            ..Chunk::default()
+        };
+        let list = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
+        let diff = DiffSet { added: list(&["a", "d"]), modified: list(&["m", "n"]), ..DiffSet::default() };
+        let told = |files: &[&str], standing, forced| why(&unit(files), &diff, standing, forced);
+        let done = Some(Standing::Succeeded);
+        let all = [
+            told(&["a"], None, None),
+            told(&["a", "m", "u"], done, None),
+            told(&["m", "n"], done, Some(Forced::ByName)),
+            told(&["a"], Some(Standing::Failed), None),
+            told(&["a"], Some(Standing::Unfinished), Some(Forced::Full)),
+            told(&["u"], done, Some(Forced::ByName)),
+            told(&["u"], done, Some(Forced::Full)),
+            told(&["u"], done, None),
+        ];
+        insta::assert_snapshot!(all.join("\n"), @r"
+        new
+        1 file modified, 1 file added
+        2 files modified
+        failed last time
+        not finished last time
+        unchanged, asked for by name
+        unchanged, everything was asked for
+        1 file around it changed
+        ");
+    }
+
+    proptest! {
+        #[test]
+        fn every_file_is_in_one_list(
+            now in prop::collection::btree_map("[a-f]", "[xy]", 0..6),
+            was in prop::collection::btree_map("[a-f]", (prop::option::of("[xy]"), any::<bool>()), 0..6),
+        ) {
+            let files: Vec<(&str, &str)> = now.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+            let (_dir, tree) = tree_of(&files);
+            let known: BTreeMap<String, Prior> = was
+                .into_iter()
+                .map(|(path, (text, failed))| {
+                    let processed = text.map(|text| Fingerprint::of(text.as_bytes()));
+                    (path, Prior { processed, failed })
+                })
+                .collect();
+            let diff = DiffSet::of(&tree, Some(&known));
+            let mut all = [diff.added.clone(), diff.modified.clone(), diff.unchanged.clone()].concat();
+            all.sort();
+            prop_assert_eq!(all, now.keys().cloned().collect::<Vec<_>>());
+            prop_assert!(diff.deleted.iter().all(|path| !now.contains_key(path)));
+            prop_assert!(diff.unchanged.iter().all(|path| !known[path].failed));
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! What the agents of a project are told beside their unit: prompts, skills and canonical pins. The project's own files
+//! win over those that come with the program.
+//!
+//! Owns the places and the bounds of these files. They are read once, when the project is opened, so that a broken one is
+//! told before anything runs. It must not know units, nor how a prompt is put together.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, ErrorKind},
+    path::Path,
+    sync::Arc,
+};
+
+use super::{
+    beneath::Folder,
+    project::nearest,
+    skill::{self, Skill},
+    yaml::{self, Value},
+};
+
+/// Folder of the prompts of a project.
+pub const PROMPTS: &str = ".ktx/prompts";
+/// Folder of its skills, one folder each.
+pub const SKILLS: &str = ".ktx/skills";
+/// Its canonical pins: a map from contested keys to the artifacts that stand for them.
+pub const PINS: &str = ".ktx/canonical-pins.yaml";
+
+/// Largest prompt, skill or file of pins, in bytes.
+const LARGEST: u64 = 64 << 10;
+/// Most skills of a project.
+const MOST_SKILLS: usize = 100;
+/// Most pins.
+const MOST_PINS: usize = 500;
+/// Longest name of a skill, and longest key of a pin, in characters.
+const NAME: usize = 120;
+
+/// A prompt that a project may write anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum PromptText {
+    /// How the agent of a work unit goes about it.
+    WorkUnit,
+    /// How the agent of the pass over what the units wrote goes about it.
+    Reconcile,
+    /// What either records before it writes.
+    Verification,
+}
+
+impl PromptText {
+    const ALL: [Self; 3] = [Self::WorkUnit, Self::Reconcile, Self::Verification];
+
+    /// File name without `.md`.
+    fn name(self) -> &'static str {
+        match self {
+            Self::WorkUnit => "work_unit",
+            Self::Reconcile => "reconcile",
+            Self::Verification => "verification",
+        }
+    }
+
+    fn packaged(self) -> &'static str {
+        match self {
+            Self::WorkUnit => include_str!("../../assets/prompts/work_unit.md"),
+            Self::Reconcile => include_str!("../../assets/prompts/reconcile.md"),
+            Self::Verification => include_str!("../../assets/prompts/verification.md"),
+        }
+    }
+}
+
+/// What a project brings itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Override {
+    /// `prompt work_unit`, `skill dbt_ingest`, `2 canonical pins`.
+    pub what: String,
+    /// Its file, relative to the project.
+    pub path: String,
+    /// There is one of this name in the program, which it replaces.
+    pub replaces: bool,
+}
+
+impl std::fmt::Display for Override {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let how = if self.replaces { " instead of the program's" } else { "" };
+        write!(f, "{} from {}{how}", self.what, self.path)
+    }
+}
+
+/// Everything that agents of a project are told beside their unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instructions {
+    prompts: BTreeMap<PromptText, String>,
+    skills: Vec<Arc<Skill>>,
+    /// Names of skills that every unit is offered because the project brought them.
+    own: Vec<String>,
+    /// Contested keys and the artifacts that stand for them.
+    pub(crate) pins: Vec<(String, String)>,
+    /// What the project brings, in the order of prompts, skills, pins.
+    pub overrides: Vec<Override>,
+}
+
+/// A file of the project that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path} {problem}")]
+pub struct BadInstruction {
+    /// Relative to the project.
+    pub path: String,
+    /// End of the sentence, with the remedy.
+    pub problem: String,
+}
+
+impl Default for Instructions {
+    /// Those that come with the program.
+    fn default() -> Self {
+        Self {
+            prompts: BTreeMap::new(),
+            skills: skill::packaged().to_vec(),
+            own: Vec::new(),
+            pins: Vec::new(),
+            overrides: Vec::new(),
+        }
+    }
+}
+
+impl Instructions {
+    /// Those of the project at `root`; the second part are files that have no effect, one sentence each.
+    pub(crate) fn of(root: &Path) -> Result<(Self, Vec<String>), BadInstruction> {
+        let mut found = (Self::default(), Vec::new());
+        // A file in the place of the folder is for whoever wants to write there.
+        if root.join(".ktx").symlink_metadata().is_ok_and(|meta| meta.is_file()) {
+            return Ok(found);
+        }
+        let Ok(folder) = Folder::open(root) else { return Ok(found) };
+        found.0.read_prompts(root, &folder, &mut found.1)?;
+        found.0.read_skills(root, &folder, &mut found.1)?;
+        found.0.read_pins(&folder)?;
+        Ok(found)
+    }
+
+    /// The text of a prompt.
+    pub(crate) fn prompt(&self, text: PromptText) -> &str {
+        self.prompts.get(&text).map_or_else(|| text.packaged(), String::as_str).trim_end()
+    }
+
+    /// The skills of a unit: the common ones, those that its adapter names in `extra`, and the project's own.
+    pub(crate) fn offered(&self, extra: &[&str]) -> Vec<Arc<Skill>> {
+        let wanted = |skill: &&Arc<Skill>| {
+            let name = skill.name.as_str();
+            let named = skill::COMMON.contains(&name) || extra.contains(&name);
+            skill.for_units && (named || self.own.iter().any(|own| own == name))
+        };
+        self.skills.iter().filter(wanted).map(Arc::clone).collect()
+    }
+
+    fn read_prompts(&mut self, root: &Path, folder: &Folder, idle: &mut Vec<String>) -> Result<(), BadInstruction> {
+        let known = PromptText::ALL.map(PromptText::name);
+        for file in list(root, PROMPTS)?.into_iter().filter(|file| file.ends_with(".md")) {
+            let path = format!("{PROMPTS}/{file}");
+            let stem = file.trim_end_matches(".md");
+            let Some(text) = PromptText::ALL.into_iter().find(|text| text.name() == stem) else {
+                let names: Vec<_> = known.iter().map(|name| format!("{name}.md")).collect();
+                let hint = nearest(stem, &known).map(|name| format!("; did you mean {name}.md?")).unwrap_or_default();
+                idle.push(format!("{path} replaces no prompt: those are {}{hint}", names.join(", ")));
+                continue;
+            };
+            let content = read(folder, &path)?;
+            if content.trim().is_empty() {
+                return Err(bad(&path, "is empty; write the prompt, or remove the file to use the program's"));
+            }
+            self.prompts.insert(text, content);
+            self.overrides.push(Override { what: format!("prompt {stem}"), path, replaces: true });
+        }
+        Ok(())
+    }
+
+    fn read_skills(&mut self, root: &Path, folder: &Folder, idle: &mut Vec<String>) -> Result<(), BadInstruction> {
+        let names = list(root, SKILLS)?;
+        if names.len() > MOST_SKILLS {
+            let problem = format!("holds {} entries; keep {MOST_SKILLS} skills or fewer", names.len());
+            return Err(bad(SKILLS, &problem));
+        }
+        for name in names.into_iter().filter(|name| !name.starts_with('.')) {
+            let path = format!("{SKILLS}/{name}/SKILL.md");
+            let content = match read(folder, &path) {
+                Err(error) if error.problem == MISSING => {
+                    idle.push(format!("{SKILLS}/{name} is no skill: it holds no SKILL.md"));
+                    continue;
+                }
+                content => content?,
+            };
+            let skill = skill::parse(&content).map_err(|problem| bad(&path, &problem))?;
+            if skill.name != name || !is_name(&name) {
+                let problem = format!(
+                    "is named `{}`; give the skill the name of its folder: letters, digits, `-` and `_`",
+                    skill.name.escape_debug()
+                );
+                return Err(bad(&path, &problem));
+            }
+            let packaged = self.skills.iter().position(|known| known.name == name);
+            self.overrides.push(Override { what: format!("skill {name}"), path, replaces: packaged.is_some() });
+            match packaged {
+                Some(place) => self.skills[place] = Arc::new(skill),
+                None => {
+                    self.own.push(name);
+                    self.skills.push(Arc::new(skill));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_pins(&mut self, folder: &Folder) -> Result<(), BadInstruction> {
+        const SHAPE: &str = "must be a map from contested keys to the artifacts that stand for them, such as \
+                             `arr: annual-recurring-revenue`";
+        let content = match read(folder, PINS) {
+            Err(error) if error.problem == MISSING => return Ok(()),
+            content => content?,
+        };
+        let tree = yaml::tree(&content).map_err(|error| bad(PINS, &format!("is not valid YAML: {error}")))?;
+        let entries = match tree.value {
+            Value::Null => return Ok(()),
+            Value::Map(entries) => entries,
+            _ => return Err(bad(PINS, SHAPE)),
+        };
+        if entries.len() > MOST_PINS {
+            return Err(bad(PINS, &format!("holds {} pins; keep {MOST_PINS} or fewer", entries.len())));
+        }
+        for entry in entries {
+            let line = entry.line;
+            match entry.value.value {
+                Value::Text(artifact) if is_plain(&entry.key) && is_plain(&artifact) => {
+                    self.pins.push((entry.key, artifact));
+                }
+                _ => {
+                    return Err(bad(
+                        PINS,
+                        &format!("line {line}: {SHAPE}, each of 1 to {NAME} characters on one line"),
+                    ));
+                }
+            }
+        }
+        if !self.pins.is_empty() {
+            let plural = if self.pins.len() == 1 { "" } else { "s" };
+            let what = format!("{} canonical pin{plural}", self.pins.len());
+            self.overrides.push(Override { what, path: PINS.to_owned(), replaces: false });
+        }
+        Ok(())
+    }
+}
+
+/// What [`read`] says of a file that is not there.
+const MISSING: &str = "does not exist";
+
+fn bad(path: &str, problem: &str) -> BadInstruction {
+    BadInstruction { path: path.to_owned(), problem: problem.to_owned() }
+}
+
+fn read(folder: &Folder, path: &str) -> Result<String, BadInstruction> {
+    let bytes = folder.read(path, LARGEST).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => bad(path, MISSING),
+        _ => bad(path, &refused(&error)),
+    })?;
+    String::from_utf8(bytes).map_err(|_| bad(path, "is not UTF-8 text; save it as UTF-8"))
+}
+
+/// Sorted names in `relative`; none if it is missing. Links are not followed by whoever reads the files.
+fn list(root: &Path, relative: &str) -> Result<Vec<String>, BadInstruction> {
+    let failed = |error: &io::Error| bad(relative, &refused(error));
+    let entries = match std::fs::read_dir(root.join(relative)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(|error| failed(&error))?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        // A name that is not UTF-8 is no name of an instruction.
+        names.extend(entry.map_err(|error| failed(&error))?.file_name().into_string());
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn refused(error: &io::Error) -> String {
+    let is_link = matches!(error.raw_os_error(), Some(code) if code == nix::libc::ELOOP || code == nix::libc::ENOTDIR);
+    if is_link {
+        "is or lies behind a symbolic link; instructions must be files of the project itself".to_owned()
+    } else {
+        format!("cannot be read: {error}; mend it or remove it")
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    name.chars().count() <= NAME && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+}
+
+fn is_plain(text: &str) -> bool {
+    !text.trim().is_empty() && text.chars().count() <= NAME && !text.chars().any(char::is_control)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,362 @@
+//! The `lookml` adapter: one unit per model with the views it owns, one for views that no model includes, and one per
+//! dashboard.
+//!
+//! A view belongs to the first model, by name, that includes it; other models that do may read it. It must not know how
+//! a file is read ([`scan`]).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+
+use super::{
+    Adapter, Chunk, Chunks, Origin, Tree, collate, depend, peers, shared, slug,
+    tree::{has_extension, shown},
+};
+
+mod scan;
+
+use scan::Facts;
+
+/// LookML projects.
+#[derive(Debug)]
+pub(crate) struct Lookml;
+
+/// Why a model may not write sources, in KTX's word.
+const MISMATCH: &str = "lookml_connection_mismatch";
+/// The unit of views that no model includes.
+const ORPHANS: &str = "lookml-orphans";
+
+impl Adapter for Lookml {
+    fn name(&self) -> &'static str {
+        "lookml"
+    }
+
+    fn takes(&self, path: &str) -> bool {
+        has_extension(path, &["lkml", "lookml"])
+    }
+
+    fn detect(&self, tree: &Tree) -> Result<(), String> {
+        if tree.files.is_empty() { Err("holds no .lkml or .lookml file".into()) } else { Ok(()) }
+    }
+
+    fn chunk(&self, tree: &Tree, origin: Origin<'_>) -> Result<Chunks, String> {
+        let project = Project::read(tree);
+        let owners = project.owners();
+        Ok(Chunks {
+            units: units(&project, &owners, origin.connection.looker_connection.as_deref()),
+            warnings: project.warnings,
+        })
+    }
+
+    /// A model is taken as a whole, as in KTX; what its views extend may be read beside it.
+    fn resync(&self, mut units: Vec<Chunk>, touched: &BTreeSet<&str>) -> Vec<Chunk> {
+        units.retain(|unit| unit.raw_files.iter().any(|path| touched.contains(path.as_str())));
+        for unit in &mut units {
+            let behind = std::mem::take(&mut unit.behind);
+            depend(unit, behind);
+        }
+        units
+    }
+
+    fn skills(&self) -> &'static [&'static str] {
+        &["lookml_ingest"]
+    }
+}
+
+/// What a file is, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Model,
+    Dashboard,
+    /// Settings of the project; known by name, made into no unit.
+    Manifest,
+    /// A view, or anything else that models include.
+    Part,
+}
+
+impl Kind {
+    fn of(path: &str) -> Self {
+        let name = file_name(path);
+        if named(name, ".model").is_some() {
+            Self::Model
+        } else if named(name, ".dashboard").is_some() {
+            Self::Dashboard
+        } else if name == "manifest.lkml" {
+            Self::Manifest
+        } else {
+            Self::Part
+        }
+    }
+}
+
+/// `orders` of `orders.model.lkml`, where `kind` is `.model`.
+fn named<'a>(name: &'a str, kind: &str) -> Option<&'a str> {
+    let stem = name.rsplit_once('.').map(|(stem, _)| stem)?;
+    let cut = stem.len().checked_sub(kind.len())?;
+    stem.get(cut..).is_some_and(|end| end.eq_ignore_ascii_case(kind)).then(|| stem.get(..cut)).flatten()
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// A project that was read.
+struct Project<'a> {
+    /// Models with their names, in KTX's order.
+    models: Vec<(&'a str, &'a str)>,
+    dashboards: Vec<(&'a str, &'a str)>,
+    parts: Vec<&'a str>,
+    facts: BTreeMap<&'a str, Facts>,
+    /// Files that the includes of a file name.
+    included: BTreeMap<&'a str, Vec<&'a str>>,
+    warnings: Vec<String>,
+}
+
+impl<'a> Project<'a> {
+    fn read(tree: &'a Tree) -> Self {
+        let mut project = Project {
+            models: Vec::new(),
+            dashboards: Vec::new(),
+            parts: Vec::new(),
+            facts: BTreeMap::new(),
+            included: BTreeMap::new(),
+            warnings: Vec::new(),
+        };
+        let paths: Vec<&str> = tree.files.iter().map(|file| file.path.as_str()).collect();
+        for path in &paths {
+            let name = file_name(path);
+            match Kind::of(path) {
+                Kind::Model => project.models.push((named(name, ".model").unwrap_or(name), path)),
+                Kind::Dashboard => project.dashboards.push((named(name, ".dashboard").unwrap_or(name), path)),
+                Kind::Part => project.parts.push(path),
+                Kind::Manifest => {}
+            }
+            // Dashboards are YAML in a file of their own kind; they include nothing.
+            if matches!(Kind::of(path), Kind::Model | Kind::Part) {
+                match tree.text(path) {
+                    Ok(text) => drop(project.facts.insert(path, scan::scan(&text))),
+                    Err(why) => project.warnings.push(format!("{}: its includes are not known: {why}", shown(path))),
+                }
+            }
+        }
+        for list in [&mut project.models, &mut project.dashboards] {
+            list.sort_by(|a, b| collate::names(a.0, b.0).then_with(|| a.1.cmp(b.1)));
+        }
+        for (path, facts) in &project.facts {
+            let includes = Includes::of(path, &facts.includes);
+            let (files, missing) = includes.among(&paths);
+            project.included.insert(path, files);
+            project.warnings.extend(
+                missing
+                    .into_iter()
+                    .map(|pattern| format!("{} includes `{}`, which is no file here", shown(path), shown(pattern))),
+            );
+        }
+        project
+    }
+
+    /// The owner of each part, as an index into the models. A model that includes a part itself comes before one that
+    /// gets it by way of other files, so that owners are KTX's wherever KTX has one.
+    fn owners(&self) -> BTreeMap<&'a str, usize> {
+        let mut owners = BTreeMap::new();
+        for (index, (_, model)) in self.models.iter().enumerate() {
+            for part in self.included.get(model).into_iter().flatten() {
+                owners.entry(*part).or_insert(index);
+            }
+        }
+        for (index, (_, model)) in self.models.iter().enumerate() {
+            for part in self.reach(model) {
+                owners.entry(part).or_insert(index);
+            }
+        }
+        owners
+    }
+
+    /// Everything that `model` includes, directly or by way of what it includes. Each file is visited once, so that a
+    /// circle of includes ends.
+    fn reach(&self, model: &'a str) -> BTreeSet<&'a str> {
+        let mut seen = BTreeSet::new();
+        let mut queue = VecDeque::from([model]);
+        while let Some(file) = queue.pop_front() {
+            for part in self.included.get(file).into_iter().flatten() {
+                if seen.insert(*part) {
+                    queue.push_back(part);
+                }
+            }
+        }
+        seen.retain(|path| Kind::of(path) == Kind::Part);
+        seen
+    }
+
+    /// Files of the views that the views of `paths` extend, however far behind.
+    fn ancestors(&self, paths: &[String]) -> BTreeSet<&'a str> {
+        let mut files: BTreeMap<&str, BTreeSet<&'a str>> = BTreeMap::new();
+        let mut parents: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (path, facts) in &self.facts {
+            for view in &facts.views {
+                files.entry(&view.name).or_default().insert(path);
+                parents.entry(&view.name).or_default().extend(view.extends.iter().map(String::as_str));
+            }
+        }
+        let own = paths.iter().filter_map(|path| self.facts.get(path.as_str())).flat_map(|facts| &facts.views);
+        let mut queue: VecDeque<&str> = own.map(|view| view.name.as_str()).collect();
+        let mut seen: BTreeSet<&str> = BTreeSet::new();
+        let mut found = BTreeSet::new();
+        while let Some(view) = queue.pop_front() {
+            for parent in parents.get(view).into_iter().flatten() {
+                if seen.insert(parent) {
+                    found.extend(files.get(parent).into_iter().flatten().copied());
+                    queue.push_back(parent);
+                }
+            }
+        }
+        found
+    }
+}
+
+/// The includes of one file.
+struct Includes<'a> {
+    patterns: Vec<&'a str>,
+    set: GlobSet,
+    /// Which pattern each glob of the set is of.
+    of: Vec<usize>,
+}
+
+impl<'a> Includes<'a> {
+    fn of(path: &str, patterns: &'a [String]) -> Self {
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let mut set = GlobSetBuilder::new();
+        let mut of = Vec::new();
+        for (index, pattern) in patterns.iter().enumerate() {
+            for spelling in spellings(folder, pattern) {
+                if let Ok(glob) = GlobBuilder::new(&spelling).literal_separator(true).build() {
+                    set.add(glob);
+                    of.push(index);
+                }
+            }
+        }
+        Self { patterns: patterns.iter().map(String::as_str).collect(), set: set.build().unwrap_or_default(), of }
+    }
+
+    /// The files that they name, and the patterns that name none.
+    fn among<'p>(&self, paths: &[&'p str]) -> (Vec<&'p str>, Vec<&'a str>) {
+        let mut used = vec![false; self.patterns.len()];
+        let mut files = Vec::new();
+        if !self.of.is_empty() {
+            for path in paths {
+                let matches = self.set.matches(path);
+                if !matches.is_empty() {
+                    files.push(*path);
+                }
+                for index in matches.into_iter().filter_map(|glob| self.of.get(glob)) {
+                    if let Some(used) = used.get_mut(*index) {
+                        *used = true;
+                    }
+                }
+            }
+        }
+        let missing = self.patterns.iter().zip(used).filter(|(_, used)| !used).map(|(pattern, _)| *pattern).collect();
+        (files, missing)
+    }
+}
+
+/// What an include may mean: a path from the root of the project or from its own folder, with or without the ending.
+fn spellings(folder: &str, pattern: &str) -> Vec<String> {
+    let mut paths = vec![pattern.trim_start_matches('/').to_owned()];
+    if !pattern.starts_with('/') && !folder.is_empty() {
+        paths.push(format!("{}/{pattern}", globset::escape(folder)));
+    }
+    let with_ending = |path: &String| ["lkml", "lookml"].map(|ending| format!("{path}.{ending}"));
+    let complete = has_extension(pattern, &["lkml", "lookml"]);
+    let endings: Vec<String> = if complete { Vec::new() } else { paths.iter().flat_map(with_ending).collect() };
+    paths.into_iter().chain(endings).collect()
+}
+
+fn units(project: &Project<'_>, owners: &BTreeMap<&str, usize>, expected: Option<&str>) -> Vec<Chunk> {
+    let orphans: Vec<String> =
+        project.parts.iter().filter(|path| !owners.contains_key(**path)).map(|path| (*path).to_owned()).collect();
+    let mut wished: Vec<(String, &str)> =
+        project.models.iter().map(|(name, path)| (format!("lookml-{name}"), *path)).collect();
+    if !orphans.is_empty() {
+        wished.push((ORPHANS.into(), ""));
+    }
+    wished.extend(project.dashboards.iter().map(|(name, path)| (format!("lookml-dashboard-{name}"), *path)));
+    let mut keys = slug::told_apart(&wished).into_iter();
+
+    let models = project.models.iter().map(|(_, path)| *path);
+    let dashboards = project.dashboards.iter().map(|(_, path)| *path);
+    let mut everything: Vec<&str> = models.chain(dashboards).chain(project.parts.iter().copied()).collect();
+    everything.sort_unstable();
+    let everything = shared(everything);
+
+    let mut units = Vec::with_capacity(wished.len());
+    for (index, (name, path)) in project.models.iter().enumerate() {
+        let (owned, borrowed): (Vec<&str>, Vec<&str>) =
+            project.reach(path).into_iter().partition(|part| owners.get(part) == Some(&index));
+        let mut raw_files: Vec<String> = std::iter::once(*path).chain(owned).map(str::to_owned).collect();
+        raw_files.sort_unstable();
+        let known: BTreeSet<&str> = raw_files.iter().map(String::as_str).chain(borrowed.iter().copied()).collect();
+        let facts = project.facts.get(path);
+        let disallowed = mismatch(facts, expected);
+        let notes = model_notes(name, facts);
+        units.push(Chunk {
+            key: keys.next().unwrap_or_default(),
+            label: Some(format!("LookML model \"{name}\"")),
+            peer_file_index: peers(&everything, &known),
+            dependency_paths: borrowed.into_iter().map(str::to_owned).collect(),
+            notes: Some(if disallowed { warned(name, &notes) } else { notes }),
+            sl_disallowed: disallowed.then(|| MISMATCH.to_owned()),
+            behind: project.ancestors(&raw_files).into_iter().map(str::to_owned).collect(),
+            raw_files,
+        });
+    }
+    if !orphans.is_empty() {
+        let known = orphans.iter().map(String::as_str).collect();
+        units.push(Chunk {
+            key: keys.next().unwrap_or_default(),
+            label: Some("LookML orphan views".into()),
+            peer_file_index: peers(&everything, &known),
+            notes: Some("No model includes these files.".into()),
+            behind: project.ancestors(&orphans).into_iter().map(str::to_owned).collect(),
+            raw_files: orphans,
+            ..Chunk::default()
+        });
+    }
+    for (name, path) in &project.dashboards {
+        units.push(Chunk {
+            key: keys.next().unwrap_or_default(),
+            label: Some(format!("LookML dashboard \"{name}\"")),
+            raw_files: vec![(*path).to_owned()],
+            peer_file_index: peers(&everything, &BTreeSet::from([*path])),
+            notes: Some(format!("LookML dashboard \"{name}\"")),
+            ..Chunk::default()
+        });
+    }
+    units
+}
+
+/// A model that names no connection is given the benefit of the doubt.
+fn mismatch(facts: Option<&Facts>, expected: Option<&str>) -> bool {
+    let declared = facts.and_then(|facts| facts.connection.as_deref()).filter(|name| !name.is_empty());
+    matches!((declared, expected), (Some(declared), Some(expected)) if declared != expected)
+}
+
+fn model_notes(name: &str, facts: Option<&Facts>) -> String {
+    let explores: BTreeSet<&str> = facts.into_iter().flat_map(|facts| &facts.explores).map(String::as_str).collect();
+    if explores.is_empty() {
+        format!("LookML model \"{name}\"")
+    } else {
+        format!("LookML model \"{name}\" (explores: {})", explores.into_iter().collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// The block that the skill of this adapter tells the agent to look for.
+fn warned(name: &str, notes: &str) -> String {
+    format!(
+        "[LOOKML SL WRITES DISALLOWED]\nreason: {MISMATCH}\nmodel: {name}\nThe model belongs to another warehouse \
+         connection: write wiki pages only, no sources.\n[/LOOKML SL WRITES DISALLOWED]\n\n{notes}"
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,254 @@
+//! What a LookML file says about its neighbours: includes, the connection, explores, views and what they extend.
+//!
+//! Reads on past whatever it does not know, in one pass and without recursion: a broken file says less, never nothing
+//! at all. It must not know which files there are.
+
+/// The facts of one file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Facts {
+    /// Patterns of `include:`, in their order.
+    pub(super) includes: Vec<String>,
+    /// `connection:`.
+    pub(super) connection: Option<String>,
+    /// Names of explores.
+    pub(super) explores: Vec<String>,
+    /// Views, refinements among them.
+    pub(super) views: Vec<View>,
+}
+
+/// A view.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct View {
+    /// Its name, without the `+` of a refinement.
+    pub(super) name: String,
+    /// Views that it extends.
+    pub(super) extends: Vec<String>,
+}
+
+/// Most includes of one file; no honest file has more.
+const INCLUDES: usize = 1_000;
+
+/// Reads the text of a file.
+pub(super) fn scan(text: &str) -> Facts {
+    let mut scan = Scan { rest: text, facts: Facts::default(), open: Vec::new() };
+    while let Some(token) = scan.token() {
+        match token {
+            Token::Word(word) => scan.word(word),
+            Token::Close => {
+                scan.open.pop();
+            }
+            // A block without a name, or one that nobody announced: its end must not end another.
+            Token::Open => scan.open.push(Block::Other),
+            Token::Text(_) | Token::Mark => {}
+        }
+    }
+    scan.facts
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Token<'a> {
+    Word(&'a str),
+    Text(&'a str),
+    Open,
+    Close,
+    /// `:`, `,`, brackets and all that means nothing here.
+    Mark,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Block {
+    View,
+    Other,
+}
+
+struct Scan<'a> {
+    rest: &'a str,
+    facts: Facts,
+    open: Vec<Block>,
+}
+
+impl<'a> Scan<'a> {
+    fn token(&mut self) -> Option<Token<'a>> {
+        loop {
+            self.rest = self.rest.trim_start();
+            match self.rest.strip_prefix('#') {
+                Some(comment) => self.rest = comment.split_once('\n').map_or("", |(_, rest)| rest),
+                None => break,
+            }
+        }
+        let first = self.rest.chars().next()?;
+        if first == '"' {
+            return Some(Token::Text(self.quoted()));
+        }
+        if is_word(first) {
+            let end = self.rest.find(|c| !is_word(c)).unwrap_or(self.rest.len());
+            return Some(Token::Word(self.take(end)));
+        }
+        self.take(first.len_utf8());
+        Some(match first {
+            '{' => Token::Open,
+            '}' => Token::Close,
+            _ => Token::Mark,
+        })
+    }
+
+    fn take(&mut self, end: usize) -> &'a str {
+        let (taken, rest) = self.rest.split_at_checked(end).unwrap_or((self.rest, ""));
+        self.rest = rest;
+        taken
+    }
+
+    /// The inside of the quoted text that stands here; escapes stay, as no name holds one.
+    fn quoted(&mut self) -> &'a str {
+        let inside = self.rest.get(1..).unwrap_or_default();
+        let mut escaped = false;
+        for (at, c) in inside.char_indices() {
+            match c {
+                '"' if !escaped => {
+                    self.rest = inside.get(at + 1..).unwrap_or_default();
+                    return inside.get(..at).unwrap_or_default();
+                }
+                '\\' => escaped = !escaped,
+                _ => escaped = false,
+            }
+        }
+        self.rest = "";
+        inside
+    }
+
+    /// True if the word just read is a key; its `:` is taken.
+    fn is_key(&mut self) -> bool {
+        match self.rest.trim_start().strip_prefix(':') {
+            Some(rest) => {
+                self.rest = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn word(&mut self, key: &'a str) {
+        if !self.is_key() {
+            return;
+        }
+        if is_free_text(key) {
+            // SQL and HTML may hold anything, braces and quotes too.
+            if let Some((_, rest)) = self.rest.split_once(";;") {
+                self.rest = rest;
+            }
+            return;
+        }
+        let values = self.values();
+        let depth = self.open.len();
+        let opens = self.rest.trim_start().starts_with('{');
+        match (key, depth) {
+            ("include" | "includes", 0) => {
+                let room = INCLUDES.saturating_sub(self.facts.includes.len());
+                self.facts.includes.extend(values.iter().take(room).map(|value| (*value).to_owned()));
+            }
+            ("connection", 0) => self.facts.connection = values.first().map(|value| value.trim().to_owned()),
+            ("explore", 0) => self.facts.explores.extend(values.iter().map(|value| plain(value))),
+            ("view", 0) => {
+                self.facts.views.extend(values.first().map(|name| View { name: plain(name), extends: Vec::new() }))
+            }
+            ("extends" | "extends__all", 1) if self.open.last() == Some(&Block::View) => {
+                if let Some(view) = self.facts.views.last_mut() {
+                    view.extends.extend(values.iter().map(|value| plain(value)));
+                }
+            }
+            _ => {}
+        }
+        if opens && matches!(self.token(), Some(Token::Open)) {
+            self.open.push(if key == "view" && depth == 0 { Block::View } else { Block::Other });
+        }
+    }
+
+    /// The value of a key: one word or text, or the members of a list.
+    fn values(&mut self) -> Vec<&'a str> {
+        let mut values = Vec::new();
+        let here = self.rest.trim_start();
+        if let Some(list) = here.strip_prefix('[') {
+            self.rest = list;
+            loop {
+                let before = self.rest;
+                match self.token() {
+                    Some(Token::Word(value) | Token::Text(value)) => values.push(value),
+                    Some(Token::Mark) if before.trim_start().starts_with(']') => return values,
+                    Some(Token::Mark) => {}
+                    // A list that is never closed ends where a block does.
+                    Some(Token::Open | Token::Close) | None => {
+                        self.rest = before;
+                        return values;
+                    }
+                }
+            }
+        }
+        if here.starts_with(|c| c == '"' || is_word(c))
+            && let Some(Token::Word(value) | Token::Text(value)) = self.token()
+        {
+            values.push(value);
+        }
+        values
+    }
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '_' | '-' | '+' | '.' | '*' | '/')
+}
+
+fn is_free_text(key: &str) -> bool {
+    key.starts_with("sql") || key == "html" || key.starts_with("expression")
+}
+
+fn plain(name: &str) -> String {
+    name.trim_start_matches('+').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_model_says_what_it_includes_and_explores() {
+        let facts = scan(
+            "connection: \"warehouse\" # not \"this\"\ninclude: \"/views/*.view.lkml\"\ninclude: \"more.view\"\n\
+             explore: orders {\n  join: users { sql_on: ${orders.id} = ${users.id} AND x = \"}\" ;; }\n}\n\
+             explore: +users { view: inner {} }\ninclude: \"last.view.lkml\"",
+        );
+        assert_eq!(facts.includes, ["/views/*.view.lkml", "more.view", "last.view.lkml"]);
+        assert_eq!(facts.connection.as_deref(), Some("warehouse"));
+        assert_eq!(facts.explores, ["orders", "users"]);
+        assert!(facts.views.is_empty());
+    }
+
+    #[test]
+    fn a_view_says_what_it_extends() {
+        let facts = scan(
+            "view: orders {\n  extends: [base, \"other\"]\n  sql_table_name: a.b ;;\n  dimension: extends { extends: no }\n  \
+             dimension: x { html: <b>}</b> ;; description: \"a \\\" { quote\" }\n}\nview: +late { extends: orders }\nview: bare {}",
+        );
+        let view = |name: &str, extends: &[&str]| View {
+            name: name.into(),
+            extends: extends.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        assert_eq!(facts.views, [view("orders", &["base", "other"]), view("late", &["orders"]), view("bare", &[])]);
+    }
+
+    #[test]
+    fn a_broken_file_says_what_it_can() {
+        assert_eq!(scan("include: \"a\"\nview: x { sql: never ended { }\ninclude: \"b").includes, ["a"]);
+        assert_eq!(scan("include: [\"a\", \"b\"").includes, ["a", "b"]);
+        assert_eq!(scan("}}}\ninclude: \"a\"").includes, ["a"]);
+        assert_eq!(scan(&"{".repeat(100_000)), Facts::default());
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_it_reads_it_ends(text in "(view|include|extends|explore|connection|sql|x|:|\\{|\\}|\\[|\\]|\"|;;|#|\n| |é){0,80}") {
+            let facts = scan(&text);
+            prop_assert!(facts.includes.len() <= text.len());
+        }
+    }
+}

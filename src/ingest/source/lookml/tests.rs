@@ -1,0 +1,155 @@
+//! Who owns what, in projects that are honest and in projects that are not.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::ingest::{
+    project::Connection,
+    source::tests::{anywhere, tree_of},
+};
+
+fn chunk(files: &[(&str, &str)]) -> Chunks {
+    let (_dir, tree) = tree_of(files);
+    Lookml.chunk(&tree, anywhere()).unwrap()
+}
+
+fn keys(chunks: &Chunks) -> Vec<&str> {
+    chunks.units.iter().map(|unit| unit.key.as_str()).collect()
+}
+
+#[test]
+fn the_first_model_by_name_owns_what_several_include() {
+    let chunks = chunk(&[
+        ("b.model.lkml", "include: \"views/*.view.lkml\"\nexplore: zebra {}\nexplore: ant {}\n"),
+        ("a.model.lkml", "include: \"views/shared.view.lkml\"\ninclude: \"/views/only_a.view\"\n"),
+        ("views/shared.view.lkml", "view: shared {}"),
+        ("views/only_a.view.lkml", "view: only_a {}"),
+        ("views/only_b.view.lkml", "view: only_b {}"),
+        ("other/alone.view.lkml", "view: alone {}"),
+        ("boards/exec.dashboard.lookml", "- dashboard: exec"),
+        ("manifest.lkml", "project_name: \"x\""),
+    ]);
+    assert_eq!(keys(&chunks), ["lookml-a", "lookml-b", "lookml-orphans", "lookml-dashboard-exec"]);
+    let [a, b, orphans, board] = &chunks.units[..] else { panic!("four units") };
+    assert_eq!(a.raw_files, ["a.model.lkml", "views/only_a.view.lkml", "views/shared.view.lkml"]);
+    assert_eq!(b.raw_files, ["b.model.lkml", "views/only_b.view.lkml"]);
+    assert_eq!(b.dependency_paths, ["views/only_a.view.lkml", "views/shared.view.lkml"]);
+    assert_eq!(b.notes.as_deref(), Some("LookML model \"b\" (explores: ant, zebra)"));
+    assert_eq!(orphans.raw_files, ["other/alone.view.lkml"]);
+    assert_eq!(board.raw_files, ["boards/exec.dashboard.lookml"]);
+    assert_eq!(chunks.warnings, [] as [&str; 0]);
+}
+
+#[test]
+fn includes_that_go_in_circles_end() {
+    let chunks = chunk(&[
+        ("m.model.lkml", "include: \"a.view\""),
+        ("a.view.lkml", "include: \"b.view\"\nview: a { extends: [b] }"),
+        ("b.view.lkml", "include: \"a.view\"\ninclude: \"m.model.lkml\"\nview: b { extends: [a] }"),
+    ]);
+    assert_eq!(keys(&chunks), ["lookml-m"]);
+    assert_eq!(chunks.units[0].raw_files, ["a.view.lkml", "b.view.lkml", "m.model.lkml"]);
+}
+
+#[test]
+fn a_file_that_a_model_names_itself_is_not_taken_by_one_that_comes_by_it() {
+    let chunks = chunk(&[
+        ("a.model.lkml", "include: \"x.view\""),
+        ("x.view.lkml", "include: \"y.view\""),
+        ("z.model.lkml", "include: \"y.view\""),
+        ("y.view.lkml", "view: y {}"),
+    ]);
+    assert_eq!(chunks.units[1].raw_files, ["y.view.lkml", "z.model.lkml"]);
+    assert_eq!(chunks.units[0].dependency_paths, ["y.view.lkml"]);
+}
+
+#[test]
+fn what_is_not_there_is_told() {
+    let chunks = chunk(&[("m.model.lkml", "include: \"gone/*.view\"\ninclude: \"//other/x.view\"\ninclude: \"[\"")]);
+    assert_eq!(keys(&chunks), ["lookml-m"]);
+    assert_eq!(
+        chunks.warnings,
+        [
+            "m.model.lkml includes `gone/*.view`, which is no file here",
+            "m.model.lkml includes `//other/x.view`, which is no file here",
+            "m.model.lkml includes `[`, which is no file here",
+        ]
+    );
+}
+
+#[test]
+fn names_that_clash_are_told_apart() {
+    let chunks = chunk(&[
+        ("one/m.model.lkml", ""),
+        ("two/m.model.lkml", "explore: x {}"),
+        ("orphans.model.lkml", "explore: x {}"),
+        ("v.view.lkml", "view: v {}"),
+        ("one/m.model.lkml.txt", "x"),
+        ("dashboard-d.model.lkml", "explore: x {}"),
+        ("d.dashboard.lookml", "- dashboard: d"),
+    ]);
+    let distinct: BTreeSet<_> = keys(&chunks).into_iter().collect();
+    assert_eq!(distinct.len(), chunks.units.len());
+}
+
+#[test]
+fn a_model_of_another_warehouse_may_not_write_sources() {
+    let (_dir, tree) = tree_of(&[
+        ("here.model.lkml", "connection: \"bq\""),
+        ("there.model.lkml", "connection: \"snow\""),
+        ("silent.model.lkml", "explore: x {}"),
+    ]);
+    let connection = Connection { looker_connection: Some("bq".into()), ..Connection::default() };
+    let chunks = Lookml.chunk(&tree, Origin { connection: &connection, ..anywhere() }).unwrap();
+    let disallowed: Vec<_> = chunks.units.iter().map(|unit| unit.sl_disallowed.as_deref()).collect();
+    assert_eq!(disallowed, [None, None, Some("lookml_connection_mismatch")]);
+    let notes = chunks.units[2].notes.as_deref().unwrap();
+    assert!(
+        notes.starts_with("[LOOKML SL WRITES DISALLOWED]\nreason: lookml_connection_mismatch\nmodel: there\n"),
+        "{notes}"
+    );
+    assert!(Lookml.chunk(&tree, anywhere()).unwrap().units.iter().all(|unit| unit.sl_disallowed.is_none()));
+}
+
+#[test]
+fn a_change_runs_the_whole_model_and_shows_what_it_extends() {
+    let chunks = chunk(&[
+        ("a.model.lkml", "include: \"top.view\""),
+        ("top.view.lkml", "view: top { extends: [middle] }"),
+        ("middle.view.lkml", "view: middle { extends: [base] }"),
+        ("base.view.lkml", "view: base { extends: [middle] }"),
+        ("b.model.lkml", "explore: x {}"),
+    ]);
+    let left = Lookml.resync(chunks.units, &BTreeSet::from(["top.view.lkml"]));
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0].raw_files, ["a.model.lkml", "top.view.lkml"]);
+    assert_eq!(left[0].dependency_paths, ["base.view.lkml", "middle.view.lkml"]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn every_file_is_in_exactly_one_unit(
+        models in prop::collection::btree_map("[ab]{1,2}", prop::collection::vec("(/)?(v/)?([vw]{1,2}|\\*|\\*\\*/\\*)(\\.view)?(\\.lkml)?", 0..4), 0..4),
+        views in prop::collection::btree_map("(v/)?[vw]{1,2}", prop::collection::vec("([vw]{1,2}|\\*)\\.view", 0..3), 0..6),
+        boards in prop::collection::btree_set("[d]{1,2}", 0..3),
+    ) {
+        let include = |patterns: &[String]| patterns.iter().map(|pattern| format!("include: \"{pattern}\"\n")).collect::<String>();
+        let mut files: BTreeMap<String, String> = BTreeMap::new();
+        files.extend(models.iter().map(|(name, includes)| (format!("{name}.model.lkml"), include(includes) + "label: \"m\"")));
+        files.extend(views.iter().map(|(name, includes)| (format!("{name}.view.lkml"), include(includes) + "label: \"v\"")));
+        files.extend(boards.iter().map(|name| (format!("{name}.dashboard.lookml"), "- dashboard: d".to_owned())));
+        let list: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+        let chunks = chunk(&list);
+        let mut raw: Vec<_> = chunks.units.iter().flat_map(|unit| unit.raw_files.clone()).collect();
+        raw.sort();
+        prop_assert_eq!(raw, files.keys().cloned().collect::<Vec<_>>());
+        prop_assert_eq!(keys(&chunks).into_iter().collect::<BTreeSet<_>>().len(), chunks.units.len());
+        for unit in &chunks.units {
+            prop_assert!(unit.dependency_paths.iter().all(|path| !unit.raw_files.contains(path)));
+        }
+        prop_assert_eq!(&self::chunk(&list), &chunks);
+    }
+}

@@ -1,0 +1,390 @@
+//! The `metricflow` adapter: semantic models and metrics that refer to each other make one unit.
+//!
+//! Files are joined where a semantic model extends another or a metric uses a measure. It must not know what a measure
+//! computes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    Adapter, Chunk, Chunks, Origin, Tree, collate, peers, shared, slug,
+    tree::{has_extension, shown},
+};
+use crate::ingest::yaml::{self, Entry, Node, Value};
+
+/// MetricFlow projects.
+#[derive(Debug)]
+pub(crate) struct Metricflow;
+
+/// Types of metrics that MetricFlow knows; another one is no metric.
+const TYPES: [&str; 5] = ["simple", "derived", "cumulative", "ratio", "conversion"];
+
+impl Adapter for Metricflow {
+    fn name(&self) -> &'static str {
+        "metricflow"
+    }
+
+    fn takes(&self, path: &str) -> bool {
+        has_extension(path, &["yml", "yaml"])
+    }
+
+    fn detect(&self, tree: &Tree) -> Result<(), String> {
+        if tree.files.is_empty() { Err("holds no .yml or .yaml file".into()) } else { Ok(()) }
+    }
+
+    fn chunk(&self, tree: &Tree, _: Origin<'_>) -> Result<Chunks, String> {
+        let mut project = Project::default();
+        for file in &tree.files {
+            if let Err(why) = project.read(tree, &file.path) {
+                project.warnings.push(format!("{} is in no unit: {why}", shown(&file.path)));
+            }
+        }
+        if project.models.is_empty() && project.metrics.is_empty() {
+            let first = project.warnings.first().map(|warning| format!(" ({warning})")).unwrap_or_default();
+            return Err(format!("none of its files has semantic_models or metrics{first}"));
+        }
+        project.models.sort_by(|a, b| collate::names(&a.name, &b.name).then_with(|| a.path.cmp(&b.path)));
+        let components = project.components();
+        let wished: Vec<(String, &str)> = components
+            .iter()
+            .map(|component| {
+                (format!("metricflow-{}", component.lead), component.paths.first().map_or("", String::as_str))
+            })
+            .collect();
+        let all = shared(tree.files.iter().map(|file| file.path.as_str()));
+        let units = slug::told_apart(&wished)
+            .into_iter()
+            .zip(&components)
+            .map(|(key, component)| Chunk {
+                key,
+                label: Some(format!("MetricFlow \"{}\"", component.lead)),
+                peer_file_index: peers(&all, &component.paths.iter().map(String::as_str).collect()),
+                raw_files: component.paths.clone(),
+                notes: Some(component.describe()),
+                ..Chunk::default()
+            })
+            .collect();
+        Ok(Chunks { units, warnings: project.warnings })
+    }
+
+    fn skills(&self) -> &'static [&'static str] {
+        &["metricflow_ingest"]
+    }
+}
+
+#[derive(Debug, Default)]
+struct Project {
+    models: Vec<Model>,
+    metrics: Vec<Metric>,
+    warnings: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Model {
+    name: String,
+    path: String,
+    extends: Vec<String>,
+    measures: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Metric {
+    name: String,
+    path: String,
+    uses: Vec<String>,
+}
+
+/// Files that belong together.
+#[derive(Debug)]
+struct Component {
+    lead: String,
+    paths: Vec<String>,
+    models: Vec<String>,
+    metrics: Vec<String>,
+}
+
+impl Component {
+    fn describe(&self) -> String {
+        let part = |name: &str, list: &[String]| (!list.is_empty()).then(|| format!("{name}: {}", list.join(", ")));
+        let parts: Vec<_> =
+            [part("semantic_models", &self.models), part("metrics", &self.metrics)].into_iter().flatten().collect();
+        format!("MetricFlow component ({})", parts.join("; "))
+    }
+}
+
+impl Project {
+    fn read(&mut self, tree: &Tree, path: &str) -> Result<(), String> {
+        let text = tree.text(path)?;
+        // Most YAML of a dbt project is about other things, and need not even be valid.
+        if !["semantic_models", "metrics"].iter().any(|key| text.contains(key)) {
+            return Ok(());
+        }
+        let value: Value = yaml::from_str(&text).map_err(|error| error.to_string())?;
+        for node in list(&value, "semantic_models") {
+            if let Some(name) = text_of(node, "name") {
+                let measures = list(&node.value, "measures").filter_map(|node| text_of(node, "name"));
+                let (measures, extends) = (measures.map(one_line).collect(), texts(node, "extends"));
+                self.models.push(Model { name: one_line(name), path: path.to_owned(), extends, measures });
+            }
+        }
+        for node in list(&value, "metrics") {
+            if let Some(name) = text_of(node, "name")
+                && let Some(kind) = text_of(node, "type").filter(|kind| TYPES.contains(kind))
+            {
+                let uses = uses(node, kind);
+                self.metrics.push(Metric { name: one_line(name), path: path.to_owned(), uses });
+            }
+        }
+        Ok(())
+    }
+
+    fn components(&self) -> Vec<Component> {
+        let paths: BTreeSet<&str> = self
+            .models
+            .iter()
+            .map(|model| model.path.as_str())
+            .chain(self.metrics.iter().map(|metric| metric.path.as_str()))
+            .collect();
+        let mut sets = Sets::new(paths.iter().copied());
+        let mut model_at: BTreeMap<&str, &str> = BTreeMap::new();
+        let mut measure_at: BTreeMap<&str, &str> = BTreeMap::new();
+        for model in &self.models {
+            model_at.insert(&model.name, &model.path);
+            for measure in &model.measures {
+                measure_at.entry(measure).or_insert(&model.path);
+            }
+        }
+        for model in &self.models {
+            for parent in model.extends.iter().filter_map(|name| model_at.get(name.as_str())) {
+                sets.join(&model.path, parent);
+            }
+        }
+        for metric in &self.metrics {
+            for owner in metric.uses.iter().filter_map(|name| measure_at.get(name.as_str())) {
+                sets.join(&metric.path, owner);
+            }
+        }
+        // A file is named after one of its models: the last, which is how KTX names it.
+        let names: BTreeMap<&str, &str> =
+            self.models.iter().map(|model| (model.path.as_str(), model.name.as_str())).collect();
+        let mut components: Vec<Component> =
+            sets.groups().into_iter().map(|paths| self.component(paths, &names)).collect();
+        components.sort_by(|a, b| collate::names(&a.lead, &b.lead).then_with(|| a.paths.cmp(&b.paths)));
+        components
+    }
+
+    fn component(&self, paths: Vec<&str>, names: &BTreeMap<&str, &str>) -> Component {
+        let within: BTreeSet<&str> = paths.iter().copied().collect();
+        let first = within.iter().filter_map(|path| names.get(path)).min();
+        let mut metrics: Vec<String> = self
+            .metrics
+            .iter()
+            .filter(|metric| within.contains(metric.path.as_str()))
+            .map(|metric| metric.name.clone())
+            .collect();
+        metrics.sort_unstable();
+        let mut models: Vec<String> = self
+            .models
+            .iter()
+            .filter(|model| within.contains(model.path.as_str()))
+            .map(|model| model.name.clone())
+            .collect();
+        models.sort_unstable();
+        let lead = first.map(|name| (*name).to_owned()).or_else(|| metrics.first().cloned()).unwrap_or_default();
+        Component { lead, paths: within.into_iter().map(str::to_owned).collect(), models, metrics }
+    }
+}
+
+/// Names that a metric uses: measures, or what may be one.
+fn uses(node: &Node, kind: &str) -> Vec<String> {
+    let Some(params) = field(node, "type_params") else { return Vec::new() };
+    let input = |key: &str| {
+        let value = field(params, key)?;
+        text(value).or_else(|| text_of(value, "name")).map(str::to_owned)
+    };
+    let measure = if matches!(kind, "simple" | "cumulative") { input("measure") } else { None };
+    let metrics = list(&params.value, "metrics").filter_map(|node| text_of(node, "name")).map(str::to_owned);
+    measure.into_iter().chain(metrics).chain(input("numerator")).chain(input("denominator")).collect()
+}
+
+fn entries(value: &Value) -> &[Entry] {
+    match value {
+        Value::Map(entries) => entries,
+        _ => &[],
+    }
+}
+
+fn field<'a>(node: &'a Node, key: &str) -> Option<&'a Node> {
+    entries(&node.value).iter().find(|entry| entry.key == key).map(|entry| &entry.value)
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Node> {
+    let found = entries(value).iter().find(|entry| entry.key == key).map(|entry| &entry.value.value);
+    match found {
+        Some(Value::List(nodes)) => nodes.iter(),
+        _ => [].iter(),
+    }
+}
+
+fn text(node: &Node) -> Option<&str> {
+    match &node.value {
+        Value::Text(text) => Some(text),
+        _ => None,
+    }
+}
+
+fn text_of<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
+    text(field(node, key)?)
+}
+
+fn texts(node: &Node, key: &str) -> Vec<String> {
+    match field(node, key).map(|node| &node.value) {
+        Some(Value::List(nodes)) => nodes.iter().filter_map(text).map(str::to_owned).collect(),
+        Some(Value::Text(text)) => vec![text.clone()],
+        _ => Vec::new(),
+    }
+}
+
+/// A name that cannot pose as more than one.
+fn one_line(name: &str) -> String {
+    shown(&name.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// Sets of paths that grow together.
+struct Sets<'a> {
+    parents: BTreeMap<&'a str, &'a str>,
+}
+
+impl<'a> Sets<'a> {
+    fn new(paths: impl Iterator<Item = &'a str>) -> Self {
+        Self { parents: paths.map(|path| (path, path)).collect() }
+    }
+
+    fn root(&mut self, path: &'a str) -> &'a str {
+        let mut root = path;
+        while let Some(parent) = self.parents.get(root).filter(|parent| **parent != root) {
+            root = parent;
+        }
+        // Whoever was passed on the way finds it at once from here on.
+        let mut at = path;
+        while at != root {
+            at = self.parents.insert(at, root).unwrap_or(root);
+        }
+        root
+    }
+
+    fn join(&mut self, a: &'a str, b: &'a str) {
+        let (a, b) = (self.root(a), self.root(b));
+        self.parents.insert(a, b);
+    }
+
+    fn groups(mut self) -> Vec<Vec<&'a str>> {
+        let paths: Vec<&str> = self.parents.keys().copied().collect();
+        let mut groups: BTreeMap<&str, Vec<&'a str>> = BTreeMap::new();
+        for path in paths {
+            groups.entry(self.root(path)).or_default().push(path);
+        }
+        groups.into_values().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ingest::source::tests::{anywhere, tree_of};
+
+    fn chunk(files: &[(&str, &str)]) -> Result<Chunks, String> {
+        let (_dir, tree) = tree_of(files);
+        Metricflow.chunk(&tree, anywhere())
+    }
+
+    const ORDERS: &str = "semantic_models:\n  - name: orders\n    measures: [{name: revenue}, {name: count}]\n";
+
+    #[test]
+    fn what_refers_to_each_other_is_one_unit() {
+        let metric =
+            "metrics:\n  - {name: aov, type: ratio, type_params: {numerator: revenue, denominator: {name: count}}}\n";
+        let returns = "semantic_models:\n  - name: returns\n    extends: orders\n";
+        let users = "semantic_models: [{name: users, measures: [{name: logins}]}]\nmetrics:\n  - {name: l, type: simple, type_params: {measure: logins}}\n";
+        let chunks = chunk(&[
+            ("m/orders.yml", ORDERS),
+            ("m/aov.yml", metric),
+            ("m/returns.yaml", returns),
+            ("users.yml", users),
+            ("dbt_project.yml", "name: x"),
+        ])
+        .unwrap();
+        let keys: Vec<_> = chunks.units.iter().map(|unit| unit.key.as_str()).collect();
+        assert_eq!(keys, ["metricflow-orders", "metricflow-users"]);
+        let first = &chunks.units[0];
+        assert_eq!(first.raw_files, ["m/aov.yml", "m/orders.yml", "m/returns.yaml"]);
+        assert_eq!(
+            first.peer_file_index.iter().map(|path| &**path).collect::<Vec<_>>(),
+            ["dbt_project.yml", "users.yml"]
+        );
+        assert_eq!(
+            first.notes.as_deref(),
+            Some("MetricFlow component (semantic_models: orders, returns; metrics: aov)")
+        );
+        let left = Metricflow.resync(chunks.units, &BTreeSet::from(["m/aov.yml"]));
+        assert_eq!((left.len(), left[0].raw_files.len(), left[0].dependency_paths.len()), (1, 1, 2));
+    }
+
+    #[test]
+    fn a_circle_of_extensions_is_one_unit() {
+        let model = |name: &str, parent: &str| format!("semantic_models: [{{name: {name}, extends: [{parent}]}}]\n");
+        let files = [("a.yml", model("a", "b")), ("b.yml", model("b", "c")), ("c.yml", model("c", "a"))];
+        let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
+        let units = chunk(&files).unwrap().units;
+        assert_eq!(units.len(), 1);
+        assert_eq!((units[0].key.as_str(), units[0].raw_files.len()), ("metricflow-a", 3));
+    }
+
+    #[test]
+    fn a_file_with_several_models_is_named_as_ktx_names_it() {
+        let two = "semantic_models:\n  - name: alpha\n  - name: zeta\n";
+        assert_eq!(chunk(&[("two.yml", two)]).unwrap().units[0].key, "metricflow-zeta");
+        let alone =
+            "metrics:\n  - {name: b, type: derived}\n  - {name: a, type: derived}\n  - {name: '0', type: odd}\n";
+        assert_eq!(chunk(&[("alone.yml", alone)]).unwrap().units[0].key, "metricflow-a");
+    }
+
+    #[test]
+    fn a_bomb_or_a_broken_file_costs_itself_alone() {
+        let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+        for level in 1..9 {
+            bomb.push_str(&format!("a{level}: &a{level} [{}]\n", vec![format!("*a{}", level - 1); 10].join(", ")));
+        }
+        bomb.push_str("metrics: *a8\n");
+        let chunks =
+            chunk(&[("bomb.yml", &bomb), ("broken.yml", "metrics: [a\nb: 1\n"), ("orders.yml", ORDERS)]).unwrap();
+        assert_eq!(chunks.units.len(), 1);
+        assert_eq!(chunks.warnings.len(), 2, "{:?}", chunks.warnings);
+        assert!(chunks.warnings[0].starts_with("bomb.yml is in no unit: "), "{:?}", chunks.warnings);
+        assert!(chunk(&[("bomb.yml", &bomb)]).unwrap_err().contains("bomb.yml is in no unit"));
+        assert!(chunk(&[("x.yml", "metrics: 3\n")]).unwrap_err().starts_with("none of its files"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        #[test]
+        fn every_file_that_takes_part_is_in_one_unit(
+            models in prop::collection::vec((0..8_usize, 0..8_usize, 0..6_usize), 1..20),
+        ) {
+            let mut files: BTreeMap<String, String> = BTreeMap::new();
+            for (n, (name, parent, file)) in models.iter().enumerate() {
+                let text = files.entry(format!("f{file}.yml")).or_insert_with(|| "semantic_models:\n".into());
+                text.push_str(&format!("  - {{name: m{name}, extends: [m{parent}], measures: [{{name: x{n}}}]}}\n"));
+            }
+            let list: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+            let units = chunk(&list).unwrap().units;
+            let mut all: Vec<_> = units.iter().flat_map(|unit| unit.raw_files.clone()).collect();
+            all.sort();
+            prop_assert_eq!(&all, &files.keys().cloned().collect::<Vec<_>>());
+            let keys: BTreeSet<_> = units.iter().map(|unit| &unit.key).collect();
+            prop_assert_eq!(keys.len(), units.len());
+            prop_assert_eq!(chunk(&list).unwrap().units, units);
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The `notion` adapter: one unit per staged page, as KTX fetches them (`pages/<id>/page.md` and `metadata.json`).
+//!
+//! A page that is too long for one unit is cut into ranges of lines. It must not know how pages get there.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+
+use super::{
+    Adapter, Chunk, Chunks, Origin, Tree, narrowed, peers, shared, slug,
+    tree::{presentable, shown},
+};
+
+/// Staged Notion pages.
+#[derive(Debug)]
+pub(crate) struct Notion;
+
+/// Longest page of one unit, in characters.
+const LONGEST: usize = 40_000;
+/// What the fetch says about itself.
+const MANIFEST: &str = "manifest.json";
+
+impl Adapter for Notion {
+    fn name(&self) -> &'static str {
+        "notion"
+    }
+
+    fn takes(&self, path: &str) -> bool {
+        path == MANIFEST || path.ends_with(".json") || path.ends_with(".md")
+    }
+
+    fn detect(&self, tree: &Tree) -> Result<(), String> {
+        let has_page = tree.files.iter().any(|file| is_page(&file.path));
+        if has_page || is_notion(tree) {
+            Ok(())
+        } else {
+            Err("holds no staged page (pages/<id>/page.md); for plain Markdown files use driver: docs".into())
+        }
+    }
+
+    fn chunk(&self, tree: &Tree, _: Origin<'_>) -> Result<Chunks, String> {
+        let pages: Vec<Page<'_>> = tree.files.iter().filter_map(|file| Page::of(tree, &file.path)).collect();
+        let wished: Vec<(String, &str)> = pages.iter().map(|page| (page.wished(), page.folder)).collect();
+        let all = shared(tree.files.iter().map(|file| file.path.as_str()));
+        let mut chunks = Chunks::default();
+        for (page, key) in pages.iter().zip(slug::told_apart(&wished)) {
+            let whole = page.unit(tree, key);
+            let known: BTreeSet<&str> =
+                whole.raw_files.iter().chain(&whole.dependency_paths).map(String::as_str).collect();
+            let whole = Chunk { peer_file_index: peers(&all, &known), ..whole };
+            match page.ranges(tree) {
+                Err(why) => chunks.warnings.push(format!("{} is in no unit: {why}", shown(&page.text))),
+                Ok(ranges) if ranges.len() < 2 => chunks.units.push(whole),
+                Ok(ranges) => {
+                    chunks.warnings.push(format!("{} is long, so {} units share it", shown(&page.text), ranges.len()));
+                    chunks.units.extend(page.parts(&whole, &ranges));
+                }
+            }
+        }
+        Ok(chunks)
+    }
+
+    /// Parts of a page of which only the metadata changed are one unit again: nothing of it is to be read in parts.
+    fn resync(&self, units: Vec<Chunk>, touched: &BTreeSet<&str>) -> Vec<Chunk> {
+        let mut left: Vec<Chunk> = Vec::new();
+        for unit in units {
+            let page = unit.raw_files.iter().find(|path| is_page(path)).cloned();
+            let part = unit.key.rsplit_once("-part-").filter(|_| unit.notes.as_deref().is_some_and(is_part));
+            let whole = part.map(|(key, _)| key.to_owned());
+            let Some(mut unit) = narrowed(unit, touched) else { continue };
+            if let (Some(key), Some(page)) = (whole, page)
+                && !touched.contains(page.as_str())
+            {
+                unit.key = key;
+                unit.notes = Some(WHOLE.into());
+                unit.label = unit.label.map(|label| label.split(" (part ").next().unwrap_or_default().to_owned());
+                if left.last().is_some_and(|last| last.key == unit.key) {
+                    continue;
+                }
+            }
+            left.push(unit);
+        }
+        left
+    }
+
+    fn skills(&self) -> &'static [&'static str] {
+        &["notion_synthesize"]
+    }
+}
+
+const WHOLE: &str =
+    "Write down what lasts of this page. Sources belong to the connection that holds the data, never to this one.";
+const PART: &str = "Only a part of this page: read lines";
+
+fn is_part(notes: &str) -> bool {
+    notes.starts_with(PART)
+}
+
+fn is_page(path: &str) -> bool {
+    path.ends_with("/page.md")
+}
+
+/// Whether the manifest says so.
+fn is_notion(tree: &Tree) -> bool {
+    #[derive(Deserialize)]
+    struct Manifest {
+        source: String,
+    }
+    let text = tree.get(MANIFEST).and_then(|_| tree.text(MANIFEST).ok());
+    text.and_then(|text| serde_json::from_str::<Manifest>(&text).ok())
+        .is_some_and(|manifest| manifest.source == "notion")
+}
+
+/// A staged page.
+struct Page<'a> {
+    folder: &'a str,
+    text: String,
+}
+
+impl<'a> Page<'a> {
+    fn of(tree: &Tree, path: &'a str) -> Option<Self> {
+        let folder = path.strip_suffix("/page.md")?;
+        tree.get(path).map(|_| Self { folder, text: path.to_owned() })
+    }
+
+    /// `notion-page-<id>` for `pages/<id>`.
+    fn wished(&self) -> String {
+        let path = match self.folder.strip_prefix("pages/") {
+            Some(id) => format!("page/{id}"),
+            None => self.folder.to_owned(),
+        };
+        let words: Vec<&str> =
+            path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
+        format!("notion-{}", words.join("-"))
+    }
+
+    fn beside(&self, tree: &Tree, name: &str) -> Option<String> {
+        let path = format!("{}/{name}", self.folder);
+        tree.get(&path).map(|_| path)
+    }
+
+    fn unit(&self, tree: &Tree, key: String) -> Chunk {
+        let manifest = tree.get(MANIFEST).map(|_| MANIFEST.to_owned());
+        Chunk {
+            key,
+            label: Some(self.title(tree).unwrap_or_else(|| self.folder.to_owned())),
+            raw_files: self.beside(tree, "metadata.json").into_iter().chain([self.text.clone()]).collect(),
+            dependency_paths: manifest.into_iter().chain(self.beside(tree, "blocks.json")).collect(),
+            notes: Some(WHOLE.into()),
+            ..Chunk::default()
+        }
+    }
+
+    /// The page's place in Notion, from its metadata.
+    fn title(&self, tree: &Tree) -> Option<String> {
+        #[derive(Deserialize)]
+        struct Metadata {
+            path: String,
+        }
+        let text = tree.text(&self.beside(tree, "metadata.json")?).ok()?;
+        let metadata: Metadata = serde_json::from_str(&text).ok()?;
+        (presentable(&metadata.path) && !metadata.path.is_empty()).then(|| metadata.path.chars().take(200).collect())
+    }
+
+    /// Ranges of lines, both ends included, that are at most [`LONGEST`] characters each; a line is never cut.
+    fn ranges(&self, tree: &Tree) -> Result<Vec<(usize, usize)>, String> {
+        let text = tree.text(&self.text)?;
+        if text.encode_utf16().count() <= LONGEST {
+            return Ok(Vec::new());
+        }
+        let text = text.strip_suffix('\n').unwrap_or(&text);
+        let (mut ranges, mut start, mut length, mut last) = (Vec::new(), 1, 0, 0);
+        for (index, line) in text.split('\n').enumerate() {
+            // KTX counts as JavaScript does.
+            let chars = line.encode_utf16().count() + 1;
+            if length > 0 && length + chars > LONGEST {
+                ranges.push((start, index));
+                start = index + 1;
+                length = 0;
+            }
+            length += chars;
+            last = index + 1;
+        }
+        ranges.push((start, last));
+        // One endless line stays one unit, which is then to be read in parts.
+        Ok(ranges)
+    }
+
+    fn parts<'u>(&'u self, whole: &'u Chunk, ranges: &'u [(usize, usize)]) -> impl Iterator<Item = Chunk> + 'u {
+        let count = ranges.len();
+        ranges.iter().enumerate().map(move |(index, (start, end))| Chunk {
+            key: format!("{}-part-{}", whole.key, index + 1),
+            label: whole.label.as_ref().map(|label| format!("{label} (part {} of {count})", index + 1)),
+            notes: Some(format!("{PART} {start}-{end} of {} with read_raw_span. {WHOLE}", self.text)),
+            ..whole.clone()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ingest::source::tests::{anywhere, tree_of};
+
+    const METADATA: &str = r#"{"objectType":"page","id":"a1","title":"T","path":"Handbook / Terms"}"#;
+
+    fn chunk(files: &[(&str, &str)]) -> Chunks {
+        let (_dir, tree) = tree_of(files);
+        Notion.detect(&tree).unwrap();
+        Notion.chunk(&tree, anywhere()).unwrap()
+    }
+
+    #[test]
+    fn a_page_is_a_unit_with_its_metadata() {
+        let chunks = chunk(&[
+            ("manifest.json", r#"{"source":"notion"}"#),
+            ("pages/A1-b/page.md", "# T"),
+            ("pages/A1-b/metadata.json", METADATA),
+            ("pages/A1-b/blocks.json", "[]"),
+            ("pages/c/page.md", "# C"),
+        ]);
+        let unit = &chunks.units[0];
+        assert_eq!((unit.key.as_str(), unit.label.as_deref()), ("notion-page-A1-b", Some("Handbook / Terms")));
+        assert_eq!(unit.raw_files, ["pages/A1-b/metadata.json", "pages/A1-b/page.md"]);
+        assert_eq!(unit.dependency_paths, ["manifest.json", "pages/A1-b/blocks.json"]);
+        assert_eq!(unit.peer_file_index.iter().map(|path| &**path).collect::<Vec<_>>(), ["pages/c/page.md"]);
+        assert_eq!(chunks.units[1].raw_files, ["pages/c/page.md"]);
+        assert_eq!(chunks.units[1].label.as_deref(), Some("pages/c"));
+    }
+
+    #[test]
+    fn a_long_page_is_shared_by_ranges_of_lines() {
+        let long = format!("{}\n", "x".repeat(999)).repeat(100);
+        let chunks = chunk(&[("pages/a/page.md", &long), ("pages/a/metadata.json", METADATA)]);
+        let keys: Vec<_> = chunks.units.iter().map(|unit| unit.key.as_str()).collect();
+        assert_eq!(keys, ["notion-page-a-part-1", "notion-page-a-part-2", "notion-page-a-part-3"]);
+        assert!(chunks.units[1].notes.as_deref().unwrap().contains("lines 41-80 of pages/a/page.md"));
+        assert_eq!(chunks.units[2].label.as_deref(), Some("Handbook / Terms (part 3 of 3)"));
+        let exact = "é".repeat(LONGEST);
+        assert_eq!(chunk(&[("pages/a/page.md", &exact)]).units.len(), 1);
+        let left = Notion.resync(chunks.units.clone(), &BTreeSet::from(["pages/a/metadata.json"]));
+        assert_eq!(left.len(), 1);
+        assert_eq!((left[0].key.as_str(), left[0].dependency_paths.len()), ("notion-page-a", 1));
+        assert_eq!(Notion.resync(chunks.units, &BTreeSet::from(["pages/a/page.md"])).len(), 3);
+    }
+
+    #[test]
+    fn plain_markdown_is_sent_to_the_other_adapter() {
+        let (_dir, tree) = tree_of(&[("a.md", "# A")]);
+        assert!(Notion.detect(&tree).unwrap_err().contains("driver: docs"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn ranges_cover_every_line_once(lines in prop::collection::vec(0..50_000_usize, 1..12)) {
+            let text: String = lines.iter().map(|length| format!("{}.\n", "y".repeat(*length))).collect();
+            let (_dir, tree) = tree_of(&[("pages/a/page.md", &text)]);
+            let page = Page::of(&tree, "pages/a/page.md").unwrap();
+            let ranges = page.ranges(&tree).unwrap();
+            if text.len() <= LONGEST {
+                prop_assert!(ranges.is_empty());
+            } else {
+                let covered: Vec<usize> = ranges.iter().flat_map(|(start, end)| *start..=*end).collect();
+                prop_assert_eq!(covered, (1..=lines.len()).collect::<Vec<_>>());
+            }
+        }
+    }
+}

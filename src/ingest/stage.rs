@@ -1,0 +1,176 @@
+//! Copies of raw files: what the units of a run read, whatever becomes of the source meanwhile.
+//!
+//! Owns `.ktx/cache/local-ingest/<job>`, KTX's place for it, and clears away copies that nobody needs any more; those of
+//! KTX itself it leaves alone. It must not decide which units run.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::{self, File, OpenOptions},
+    io::{self, Read as _, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use super::{
+    attempt::Job,
+    beneath::{self, Folder, PRIVATE},
+    plan::Planned,
+    source::{
+        Fingerprint,
+        print::{self, LARGEST},
+    },
+};
+
+/// Where KTX stages, relative to the project.
+const PLACE: &str = ".ktx/cache/local-ingest";
+/// The file that says that a job is ours; locked while its run lives.
+const MARK: &str = ".ingestdeck";
+/// Copies of ended runs that are kept.
+const KEPT: usize = 3;
+
+/// The copies of one run. They stay when it is dropped, but may be cleared away by a later run from then on.
+#[derive(Debug)]
+pub struct Staged {
+    _lock: File,
+}
+
+/// The raw files cannot be copied. Nothing has run yet.
+#[derive(Debug, thiserror::Error)]
+pub enum StageError {
+    /// The place for copies cannot be made.
+    #[error("cannot make {path} for copies of the raw files: {cause}")]
+    Place {
+        /// The directory.
+        path: PathBuf,
+        /// The system's words.
+        cause: io::Error,
+    },
+    /// A file cannot be copied.
+    #[error("cannot copy {path} of connection {connection}: {cause}; run again")]
+    File {
+        /// Path relative to the source.
+        path: String,
+        /// The connection.
+        connection: String,
+        /// Why.
+        cause: String,
+    },
+}
+
+/// Copies every file that a unit of `planned` may read, and lets the units read the copies. What the copies hold is what
+/// counts from here on.
+pub fn stage(project: &Path, job: &Job, planned: &mut Planned) -> Result<Staged, StageError> {
+    let dir = project.join(PLACE).join(&job.id);
+    let staged = open(project, &dir).map_err(|cause| StageError::Place { path: dir.clone(), cause })?;
+    sweep(project, &dir);
+    let copied = copy_all(project, job, planned);
+    if copied.is_err() {
+        // The first error is the one to report.
+        let _ = fs::remove_dir_all(&dir);
+    }
+    copied.map(|()| staged)
+}
+
+fn open(project: &Path, dir: &Path) -> io::Result<Staged> {
+    beneath::make_private(project, &dir.join("upload"))?;
+    let mut ours = OpenOptions::new();
+    ours.write(true).create_new(true).mode(0o600);
+    match ours.open(project.join(PLACE).join(".gitignore")) {
+        Ok(mut ignore) => ignore.write_all(b"*\n")?,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    let lock = ours.open(dir.join(MARK))?;
+    lock.lock()?;
+    Ok(Staged { _lock: lock })
+}
+
+fn copy_all(project: &Path, job: &Job, planned: &mut Planned) -> Result<(), StageError> {
+    let mut wanted: BTreeMap<String, (PathBuf, BTreeSet<String>)> = BTreeMap::new();
+    for unit in &planned.units {
+        let entry = wanted.entry(unit.planned.connection.clone());
+        let (_, paths) = entry.or_insert_with(|| (unit.source_root.clone(), BTreeSet::new()));
+        paths.extend(unit.planned.raw_files.iter().chain(&unit.planned.dependency_paths).cloned());
+    }
+    let mut roots: BTreeMap<String, PathBuf> = BTreeMap::new();
+    for (connection, (root, paths)) in wanted {
+        let relative = format!("{PLACE}/{}/upload/{connection}", job.id);
+        let prints = copy(project, &connection, &root, &relative, &paths)?;
+        if let Some(source) = planned.sources.iter_mut().find(|source| source.connection == connection) {
+            source.settle(&prints, relative.clone());
+        }
+        roots.insert(connection, project.join(relative));
+    }
+    for unit in &mut planned.units {
+        if let Some(root) = roots.get(&unit.planned.connection) {
+            unit.source_root.clone_from(root);
+        }
+    }
+    Ok(())
+}
+
+/// Copies `paths` from `root` to `relative`, and tells what the copies hold.
+fn copy(
+    project: &Path,
+    connection: &str,
+    root: &Path,
+    relative: &str,
+    paths: &BTreeSet<String>,
+) -> Result<BTreeMap<String, (Fingerprint, u64)>, StageError> {
+    let target = project.join(relative);
+    let opened =
+        beneath::make_private(project, &target).and_then(|()| Ok((Folder::open(root)?, Folder::open(&target)?)));
+    let (from, to) = opened.map_err(|cause| StageError::Place { path: target.clone(), cause })?;
+    let mut buffer = Vec::new();
+    let mut open: Option<(&str, Folder, Folder)> = None;
+    let mut prints = BTreeMap::new();
+    for path in paths {
+        let failed = |cause: String| StageError::File { path: path.clone(), connection: connection.to_owned(), cause };
+        let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+        if !open.as_ref().is_some_and(|(at, _, _)| *at == parent) {
+            let folders = from.folder(parent, None).and_then(|from| Ok((from, to.folder(parent, Some(PRIVATE))?)));
+            let (from, to) = folders.map_err(|error| failed(error.to_string()))?;
+            open = Some((parent, from, to));
+        }
+        if let Some((_, from, to)) = &open {
+            let copied = copy_one(from, to, name, &mut buffer).map_err(|error| failed(error.to_string()))?;
+            if let Some(why) = print::unsuitable(&buffer) {
+                return Err(failed(format!("{why} since it was planned")));
+            }
+            prints.insert(path.clone(), copied);
+        }
+    }
+    Ok(prints)
+}
+
+fn copy_one(from: &Folder, to: &Folder, name: &str, buffer: &mut Vec<u8>) -> io::Result<(Fingerprint, u64)> {
+    buffer.clear();
+    let (file, _) = from.open_here(name)?;
+    file.take(LARGEST + 1).read_to_end(buffer)?;
+    let bytes = buffer.len() as u64;
+    if bytes > LARGEST {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it grew above {LARGEST} bytes")));
+    }
+    to.create_here(name, buffer, 0o600)?;
+    Ok((Fingerprint::of(buffer), bytes))
+}
+
+/// Clears away copies of ended runs, but for the newest. Whatever goes wrong is tried again by the next run.
+fn sweep(project: &Path, current: &Path) {
+    let Ok(entries) = fs::read_dir(project.join(PLACE)) else { return };
+    let mut jobs: Vec<(SystemTime, PathBuf)> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|dir| dir != current)
+        .filter_map(|dir| Some((dir.join(MARK).symlink_metadata().ok()?.modified().ok()?, dir)))
+        .collect();
+    jobs.sort();
+    jobs.reverse();
+    for (_, dir) in jobs.into_iter().skip(KEPT) {
+        // A run that lives holds the lock, here or in another process.
+        if File::open(dir.join(MARK)).is_ok_and(|mark| mark.try_lock().is_ok()) {
+            let _ = fs::remove_dir_all(dir);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! `emit_conflict_resolution`, `emit_eviction_decision` and `emit_artifact_resolution`: decisions of the pass over what the
+//! units wrote, for the record.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{Bench, Tool, refusal};
+use crate::{ingest::schema::shown, units::ToolReply};
+
+/// A decision that was put on record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Decision {
+    /// About a conflict.
+    Conflict(Conflict),
+    /// About a raw file that is gone.
+    Eviction(Eviction),
+    /// About a page or source that another one took the place of.
+    Artifact(Artifact),
+}
+
+/// A conflict between units, and how it was settled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Conflict {
+    /// A unit that took part in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit_key: Option<String>,
+    /// What kind of conflict it is.
+    pub kind: ConflictKind,
+    /// The key that both wanted, if that is what it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contested_key: Option<String>,
+    /// The page or source that now holds.
+    #[schemars(length(min = 1, max = 200))]
+    pub artifact_key: String,
+    /// What was done, in a sentence or two.
+    #[schemars(length(min = 1, max = 2000))]
+    pub detail: String,
+    /// True if a person should look at it.
+    pub flagged_for_human: bool,
+}
+
+/// Kinds of conflicts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ConflictKind {
+    StructuralDuplicate,
+    NearDuplicate,
+    DefinitionalContradiction,
+    ReIngestChange,
+}
+
+/// What became of something that rested on a raw file that is gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Eviction {
+    /// The raw file, as eviction_list names it.
+    pub raw_path: String,
+    /// Page or source.
+    pub artifact_kind: ArtifactKind,
+    /// Its key.
+    #[schemars(length(min = 1, max = 200))]
+    pub artifact_key: String,
+    /// Whether it was removed.
+    pub action: EvictionAction,
+    /// Why.
+    #[schemars(length(min = 1, max = 2000))]
+    pub reason: String,
+}
+
+/// Pages and sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ArtifactKind {
+    Wiki,
+    Sl,
+}
+
+/// What is done about a raw file that is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EvictionAction {
+    Removed,
+    Kept,
+}
+
+/// A page or source that another one took the place of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Artifact {
+    /// A raw file that it rests on, as the stage index names it.
+    pub raw_path: String,
+    /// Page or source.
+    pub artifact_kind: ArtifactKind,
+    /// Its key.
+    #[schemars(length(min = 1, max = 200))]
+    pub artifact_key: String,
+    /// What became of it.
+    pub action_type: ArtifactAction,
+    /// Why.
+    #[schemars(length(min = 1, max = 2000))]
+    pub reason: String,
+}
+
+/// What became of a page or source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ArtifactAction {
+    Merged,
+    Subsumed,
+}
+
+#[derive(Debug)]
+pub(super) struct EmitConflictResolution;
+
+impl Tool for EmitConflictResolution {
+    const NAME: &'static str = "emit_conflict_resolution";
+    const ABOUT: &'static str = "Put on record how a conflict between work units was settled, and whether a person should \
+        look at it.";
+    const READ_ONLY: bool = false;
+    type Input = Conflict;
+
+    fn offered(bench: &Bench) -> bool {
+        bench.stage().is_some()
+    }
+
+    fn run(bench: &Bench, conflict: Conflict) -> ToolReply {
+        let unknown =
+            conflict.unit_key.as_deref().filter(|key| bench.stage().is_none_or(|stage| stage.unit(key).is_none()));
+        if let Some(key) = unknown {
+            let text = format!("there is no unit `{}` here; stage_list names them", shown(key));
+            return refusal(Self::NAME, text, json!({"reason": "unknown_unit", "unitKey": key}));
+        }
+        let about = conflict.artifact_key.clone();
+        kept(bench, Decision::Conflict(conflict), &about)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct EmitEvictionDecision;
+
+impl Tool for EmitEvictionDecision {
+    const NAME: &'static str = "emit_eviction_decision";
+    const ABOUT: &'static str =
+        "Put on record what became of a page or source that rested on a raw file which is gone.";
+    const READ_ONLY: bool = false;
+    type Input = Eviction;
+
+    fn offered(bench: &Bench) -> bool {
+        bench.stage().is_some()
+    }
+
+    fn run(bench: &Bench, eviction: Eviction) -> ToolReply {
+        let is_gone = |stage: &crate::ingest::reconcile::Stage| {
+            stage.evictions.iter().any(|gone| gone.raw_path == eviction.raw_path)
+        };
+        if !bench.stage().is_some_and(is_gone) {
+            let text = format!("`{}` is not in the eviction set; eviction_list shows it", shown(&eviction.raw_path));
+            return refusal(Self::NAME, text, json!({"reason": "raw_path_not_allowed", "rawPath": eviction.raw_path}));
+        }
+        let about = eviction.artifact_key.clone();
+        kept(bench, Decision::Eviction(eviction), &about)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct EmitArtifactResolution;
+
+impl Tool for EmitArtifactResolution {
+    const NAME: &'static str = "emit_artifact_resolution";
+    const ABOUT: &'static str = "Put on record that a page or source was merged into another one, or replaced by it.";
+    const READ_ONLY: bool = false;
+    type Input = Artifact;
+
+    fn offered(bench: &Bench) -> bool {
+        bench.stage().is_some()
+    }
+
+    fn run(bench: &Bench, artifact: Artifact) -> ToolReply {
+        if !bench.unit.planned.raw_files.contains(&artifact.raw_path) {
+            let text =
+                format!("`{}` is not a raw file of this ingest; stage_list names them", shown(&artifact.raw_path));
+            return refusal(Self::NAME, text, json!({"reason": "raw_path_not_allowed", "rawPath": artifact.raw_path}));
+        }
+        let about = artifact.artifact_key.clone();
+        kept(bench, Decision::Artifact(artifact), &about)
+    }
+}
+
+fn kept(bench: &Bench, decision: Decision, about: &str) -> ToolReply {
+    let mut kept = bench.kept();
+    kept.decisions.push(decision);
+    ToolReply {
+        markdown: format!("Recorded the decision about `{about}`."),
+        structured: Some(json!({"success": true, "artifactKey": about, "decisions": kept.decisions.len()})),
+        is_error: false,
+    }
+}

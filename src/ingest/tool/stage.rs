@@ -1,0 +1,160 @@
+//! `stage_list`, `stage_diff` and `eviction_list`: what the units of the run wrote, for the pass that puts it together.
+
+use std::{fmt::Write as _, path::Path};
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Bench, Tool, miss, page};
+use crate::{
+    ingest::{
+        reconcile::{Stage, StagedUnit},
+        schema::shown,
+    },
+    units::ToolReply,
+};
+
+impl Bench {
+    /// What is put together, if that is what this bench is for.
+    pub(super) fn stage(&self) -> Option<&Stage> {
+        self.unit.stage.as_deref()
+    }
+
+    /// Where a raw file of the unit is: the directory, and its path in there.
+    pub(super) fn place<'a>(&'a self, path: &'a str) -> (&'a Path, &'a str) {
+        let staged = self.stage().and_then(|stage| stage.place(path));
+        staged.unwrap_or((&self.unit.source_root, path))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct StageList;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Nothing {}
+
+impl Tool for StageList {
+    const NAME: &'static str = "stage_list";
+    const ABOUT: &'static str = "List every work unit of this ingest with its status, its raw files, and the pages and \
+        sources that it changed.";
+    const READ_ONLY: bool = true;
+    type Input = Nothing;
+
+    fn offered(bench: &Bench) -> bool {
+        bench.stage().is_some()
+    }
+
+    fn run(bench: &Bench, _: Nothing) -> ToolReply {
+        let Some(stage) = bench.stage() else { return miss("nothing is staged") };
+        let mut text = String::new();
+        for unit in &stage.units {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "## {} ({})", unit.unit, unit.status);
+            let _ = writeln!(text, "raw files: {}", unit.raw_files.join(", "));
+            let _ = writeln!(text, "changes: {}", changes(unit));
+        }
+        let structured = json!({
+            "units": stage.units.iter().map(|unit| json!({
+                "unitKey": unit.unit, "status": unit.status, "rawFiles": unit.raw_files,
+                "actions": unit.changes.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            })).collect::<Vec<_>>(),
+        });
+        ToolReply { structured: Some(structured), ..ToolReply::text(text) }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct StageDiff;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Two {
+    /// Key of a unit, as stage_list has it.
+    #[serde(rename = "unitKeyA")]
+    unit_key_a: String,
+    /// Key of the other one.
+    #[serde(rename = "unitKeyB")]
+    unit_key_b: String,
+}
+
+impl Tool for StageDiff {
+    const NAME: &'static str = "stage_diff";
+    const ABOUT: &'static str = "Show what two work units changed: first the pages and sources that both changed, the \
+        lines of each side by side, then what only one of them changed.";
+    const READ_ONLY: bool = true;
+    type Input = Two;
+
+    fn offered(bench: &Bench) -> bool {
+        bench.stage().is_some()
+    }
+
+    fn run(bench: &Bench, Two { unit_key_a, unit_key_b }: Two) -> ToolReply {
+        let Some(stage) = bench.stage() else { return miss("nothing is staged") };
+        let find = |key: &str| stage.unit(key).ok_or_else(|| format!("there is no unit `{}` here", shown(key)));
+        let (a, b) = match (find(&unit_key_a), find(&unit_key_b)) {
+            (Ok(a), Ok(b)) => (a, b),
+            (Err(why), _) | (_, Err(why)) => return miss(format_args!("{why}; stage_list names them")),
+        };
+        let of = |unit: &StagedUnit, path: &str| unit.changes.iter().find(|change| change.path == path).cloned();
+        let mut text = String::new();
+        let mut both = Vec::new();
+        for change in &a.changes {
+            let Some(other) = of(b, &change.path) else { continue };
+            both.push(change.path.as_str());
+            let _ = writeln!(text, "## both changed {}", change.path);
+            for (unit, change) in [(a, change), (b, &other)] {
+                let _ = writeln!(text, "### {}: {change}\n{}", unit.unit, change.diff.trim_end());
+            }
+        }
+        if both.is_empty() {
+            text.push_str("No page or source was changed by both.\n");
+        }
+        for (unit, other) in [(a, b), (b, a)] {
+            for change in unit.changes.iter().filter(|change| of(other, &change.path).is_none()) {
+                let _ = writeln!(
+                    text,
+                    "## only {} changed {}: {change}\n{}",
+                    unit.unit,
+                    change.path,
+                    change.diff.trim_end()
+                );
+            }
+        }
+        let structured = json!({"unitKeyA": a.unit, "unitKeyB": b.unit, "both": both});
+        let lines: Vec<&str> = text.lines().collect();
+        let page = page::of(&lines, 1, lines.len());
+        let mut markdown = page.text.clone();
+        if page.last < lines.len() {
+            let _ = write!(markdown, "\n[cut: the rest is in the pages and sources themselves]\n");
+        }
+        ToolReply { structured: Some(structured), ..ToolReply::text(markdown) }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct EvictionList;
+
+impl Tool for EvictionList {
+    const NAME: &'static str = "eviction_list";
+    const ABOUT: &'static str = "List the raw files that an earlier ingest knew and that are gone.";
+    const READ_ONLY: bool = true;
+    type Input = Nothing;
+
+    fn offered(bench: &Bench) -> bool {
+        bench.stage().is_some()
+    }
+
+    fn run(bench: &Bench, _: Nothing) -> ToolReply {
+        let paths: Vec<&str> =
+            bench.stage().into_iter().flat_map(|stage| &stage.evictions).map(|gone| gone.raw_path.as_str()).collect();
+        let text = if paths.is_empty() { "No raw file is gone.".to_owned() } else { paths.join("\n") };
+        ToolReply { structured: Some(json!({"deletedRawPaths": paths})), ..ToolReply::text(text) }
+    }
+}
+
+fn changes(unit: &StagedUnit) -> String {
+    let changes: Vec<String> = unit.changes.iter().map(ToString::to_string).collect();
+    if changes.is_empty() { "none".into() } else { changes.join(", ") }
+}

@@ -1,0 +1,87 @@
+//! The tools of the pass over what the units wrote.
+
+use super::*;
+use crate::ingest::reconcile;
+
+fn staged() -> Desk {
+    let (mut bench, dir) = bench();
+    bench.unit = reconcile::tests::stage(&dir.path().join("source")).into_unit();
+    bench.reach.connections.retain(|connection| connection.is_target);
+    Desk { tools: Tools::new(Arc::new(bench), None), dir }
+}
+
+fn ask(desk: &Desk, name: &str, arguments: Value) -> ToolReply {
+    desk.tools.call(&ToolCall { name: name.into(), arguments, tool_use_id: None })
+}
+
+#[test]
+fn it_has_tools_of_its_own_and_reads_parts_only() {
+    let names: Vec<&str> = staged().tools.specs().iter().map(|spec| spec.name).collect();
+    for name in [
+        "stage_list",
+        "stage_diff",
+        "eviction_list",
+        "emit_conflict_resolution",
+        "emit_eviction_decision",
+        "emit_artifact_resolution",
+        "emit_unmapped_fallback",
+        "read_raw_span",
+        "record_verification_ledger",
+        "load_skill",
+        "wiki_write",
+        "wiki_remove",
+        "sl_write_source",
+        "sl_validate",
+    ] {
+        assert!(names.contains(&name), "{name} is missing: {names:?}");
+    }
+    assert!(!names.contains(&"read_raw_file"), "{names:?}");
+    let (bench, _dir) = bench();
+    let of_a_unit = Tools::new(Arc::new(bench), None);
+    let other: Vec<&str> = of_a_unit.specs().iter().map(|spec| spec.name).collect();
+    assert!(!other.iter().any(|name| name.starts_with("stage_") || name.starts_with("emit_conflict")), "{other:?}");
+}
+
+#[test]
+fn what_units_wrote_can_be_listed_and_held_against_each_other() {
+    let desk = staged();
+    let list = ask(&desk, "stage_list", json!({})).markdown;
+    assert!(
+        list.contains("## docs-a (success)\nraw files: notes/a.md\nchanges: sl shop/orders removed, wiki arr created")
+    );
+    assert!(list.contains("## docs-c (failed: no luck)") && list.contains("changes: none"), "{list}");
+    let diff = ask(&desk, "stage_diff", json!({"unitKeyA": "docs-a", "unitKeyB": "docs-b"}));
+    insta::assert_snapshot!(diff.markdown);
+    assert_eq!(diff.structured.unwrap()["both"], json!(["wiki/global/arr.md"]));
+    let apart = ask(&desk, "stage_diff", json!({"unitKeyA": "docs-a", "unitKeyB": "docs-c"})).markdown;
+    assert!(apart.starts_with("No page or source was changed by both."), "{apart}");
+    let unknown = ask(&desk, "stage_diff", json!({"unitKeyA": "docs-a", "unitKeyB": "../x"}));
+    assert!(unknown.markdown.starts_with("Error: there is no unit `../x` here") && !unknown.is_error);
+    assert_eq!(ask(&desk, "eviction_list", json!({})).markdown, "notes/gone.md");
+}
+
+#[test]
+fn raw_files_of_every_unit_can_be_read_in_parts() {
+    let desk = staged();
+    let span = |path: &str| ask(&desk, "read_raw_span", json!({"path": path, "startLine": 2, "endLine": 3})).markdown;
+    assert!(span("notes/a.md").contains("two"), "{}", span("notes/a.md"));
+    for path in ["a.md", "notes/peer.md", "other/a.md", "notes/../peer.md", "/etc/passwd"] {
+        assert!(span(path).starts_with("Error:"), "{path}: {}", span(path));
+    }
+}
+
+#[test]
+fn decisions_are_about_what_is_there() {
+    let desk = staged();
+    let conflict = |unit: &str| json!({"unitKey": unit, "kind": "near_duplicate", "artifactKey": "arr", "detail": "merged", "flaggedForHuman": false});
+    assert_eq!(ask(&desk, "emit_conflict_resolution", conflict("docs-b")).structured.unwrap()["success"], true);
+    assert_eq!(ask(&desk, "emit_conflict_resolution", conflict("docs-z")).structured.unwrap()["success"], false);
+    let gone = |path: &str| json!({"rawPath": path, "artifactKind": "wiki", "artifactKey": "gone", "action": "removed", "reason": "its file is gone"});
+    assert_eq!(ask(&desk, "emit_eviction_decision", gone("notes/gone.md")).structured.unwrap()["success"], true);
+    assert_eq!(ask(&desk, "emit_eviction_decision", gone("notes/a.md")).structured.unwrap()["success"], false);
+    let merged = |path: &str| json!({"rawPath": path, "artifactKind": "sl", "artifactKey": "orders", "actionType": "merged", "reason": "into arr"});
+    assert_eq!(ask(&desk, "emit_artifact_resolution", merged("notes/c.md")).structured.unwrap()["success"], true);
+    assert_eq!(ask(&desk, "emit_artifact_resolution", merged("c.md")).structured.unwrap()["success"], false);
+    assert!(ask(&desk, "emit_conflict_resolution", json!({"kind": "war"})).is_error);
+    assert_eq!(desk.tools.bench.kept().decisions.len(), 3);
+}

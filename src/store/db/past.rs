@@ -1,0 +1,144 @@
+//! What the index answers about the past: which files were processed, how units stood last, and what units of a kind
+//! took. Knows neither plans nor forecasts.
+
+use std::collections::BTreeMap;
+
+use rusqlite::{Transaction, params};
+
+use super::{Db, DbError, Fault, signed, unsigned};
+use crate::{
+    store::rows::FileRow,
+    tape::{Millis, RunId},
+};
+
+/// A file that some run processed or failed with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PastFile {
+    /// SHA-256 of it when every unit that is made of it last succeeded; `None` if that never was, or it was gone since.
+    pub processed: Option<String>,
+    /// A unit that is made of it failed in a later run.
+    pub failed: bool,
+}
+
+/// Connection, adapter and path.
+pub type FileKey = (String, String, String);
+
+/// How a unit stood at the end of the last run that planned it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PastUnit {
+    /// Connection.
+    pub connection: String,
+    /// Key.
+    pub unit: String,
+    /// [`UnitStatus::word`](crate::run::state::UnitStatus::word).
+    pub status: String,
+}
+
+/// What a finished unit took, all of its attempts together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PastEffort {
+    /// Adapter.
+    pub adapter: String,
+    /// Dollars, if every attempt said its cost.
+    pub cost_usd: Option<f64>,
+    /// Time in which its attempts ran.
+    pub worked: Millis,
+}
+
+/// Newest finished units that are looked at, whatever their adapter.
+const EFFORTS: u32 = 2_000;
+
+impl Db {
+    /// Every file that a run processed or failed with; with `before`, only runs that began before that one.
+    pub fn past_files(&self, before: Option<RunId>) -> Result<BTreeMap<FileKey, PastFile>, DbError> {
+        let read = || -> Result<BTreeMap<FileKey, PastFile>, rusqlite::Error> {
+            let mut files: BTreeMap<FileKey, (PastFile, String)> = BTreeMap::new();
+            let end = end(before);
+            // SQLite takes the other columns from the row that holds the maximum.
+            let mut newest = self.connection.prepare_cached(
+                "SELECT connection, adapter, path, max(run), sha256 FROM raw_files
+                 WHERE state IN ('processed', 'gone') AND run < ?1 GROUP BY connection, adapter, path",
+            )?;
+            let mut rows = newest.query([&end])?;
+            while let Some(row) = rows.next()? {
+                let file = PastFile { processed: row.get(4)?, failed: false };
+                files.insert((row.get(0)?, row.get(1)?, row.get(2)?), (file, row.get(3)?));
+            }
+            let mut failed = self.connection.prepare_cached(
+                "SELECT connection, adapter, path, max(run) FROM raw_files
+                 WHERE state = 'failed' AND run < ?1 GROUP BY connection, adapter, path",
+            )?;
+            let mut rows = failed.query([&end])?;
+            while let Some(row) = rows.next()? {
+                let run: String = row.get(3)?;
+                let (file, since) = files.entry((row.get(0)?, row.get(1)?, row.get(2)?)).or_default();
+                file.failed = run > *since;
+            }
+            Ok(files.into_iter().map(|(key, (file, _))| (key, file)).collect())
+        };
+        read().map_err(|error| Fault::from(error).told(&self.path))
+    }
+
+    /// How every unit stood in the last run that planned it; with `before`, only runs that began before that one.
+    pub fn past_units(&self, before: Option<RunId>) -> Result<Vec<PastUnit>, DbError> {
+        let read = || -> Result<Vec<PastUnit>, rusqlite::Error> {
+            let mut statement = self.connection.prepare_cached(
+                "SELECT connection, unit, status, max(run) FROM units
+                 WHERE connection IS NOT NULL AND run < ?1 GROUP BY connection, unit",
+            )?;
+            let unit = |row: &rusqlite::Row<'_>| {
+                Ok(PastUnit { connection: row.get(0)?, unit: row.get(1)?, status: row.get(2)? })
+            };
+            statement.query_map([end(before)], unit)?.collect()
+        };
+        read().map_err(|error| Fault::from(error).told(&self.path))
+    }
+
+    /// What the newest finished units took, oldest first. Units that a script played, or that a person stopped, say
+    /// nothing about others.
+    pub fn past_efforts(&self) -> Result<Vec<PastEffort>, DbError> {
+        let read = || -> Result<Vec<PastEffort>, rusqlite::Error> {
+            let mut statement = self.connection.prepare_cached(
+                "SELECT units.adapter, sum(attempts.cost_usd), count(attempts.cost_usd) = count(*),
+                        sum(ended_ms - started_ms)
+                 FROM units JOIN runs USING (run) JOIN attempts USING (run, unit)
+                 WHERE NOT runs.scripted AND units.adapter IS NOT NULL AND units.status IN ('succeeded', 'budget', 'failed')
+                 GROUP BY run, unit
+                 HAVING count(ended_ms) = count(*) AND count(*) FILTER (WHERE attempts.outcome = 'stopped') = 0
+                 ORDER BY run DESC, position DESC LIMIT ?1",
+            )?;
+            let effort = |row: &rusqlite::Row<'_>| {
+                let cost: Option<f64> = row.get(1)?;
+                let whole: bool = row.get(2)?;
+                Ok(PastEffort {
+                    adapter: row.get(0)?,
+                    cost_usd: cost.filter(|_| whole),
+                    worked: Millis(unsigned(row.get(3)?)),
+                })
+            };
+            let mut efforts: Vec<PastEffort> = statement.query_map([EFFORTS], effort)?.collect::<Result<_, _>>()?;
+            efforts.reverse();
+            Ok(efforts)
+        };
+        read().map_err(|error| Fault::from(error).told(&self.path))
+    }
+}
+
+/// Ids sort by the time that runs began, and as text before this letter.
+fn end(before: Option<RunId>) -> String {
+    before.map_or_else(|| "g".into(), |run| run.to_string())
+}
+
+pub(super) fn write_file(transaction: &Transaction<'_>, run: &str, file: &FileRow) -> Result<(), rusqlite::Error> {
+    let sql = "INSERT OR REPLACE INTO raw_files VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    transaction.prepare_cached(sql)?.execute(params![
+        run,
+        file.connection,
+        file.adapter,
+        file.path,
+        file.sha256,
+        file.bytes.map(signed),
+        file.state.word(),
+    ])?;
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! What the index holds of the files that a run read: each with what became of the units that are made of it.
+
+use std::collections::HashMap;
+
+use crate::{
+    run::state::{RunState, Unit, UnitStatus},
+    tape::note::SourceRead,
+};
+
+/// A file that a run read, or found to be gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileRow {
+    /// Connection.
+    pub connection: String,
+    /// Adapter.
+    pub adapter: String,
+    /// Path relative to the source.
+    pub path: String,
+    /// SHA-256; `None` for a file that is gone.
+    pub sha256: Option<String>,
+    /// Size; `None` for a file that is gone.
+    pub bytes: Option<u64>,
+    /// What became of it.
+    pub state: FileState,
+}
+
+/// What became of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FileState {
+    /// Every unit that is made of it succeeded.
+    Processed,
+    /// A unit that is made of it failed.
+    Failed,
+    /// Its units did not come to an end, or none is made of it.
+    Open,
+    /// It was gone, and that was dealt with.
+    Gone,
+}
+
+impl FileState {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Processed => "processed",
+            Self::Failed => "failed",
+            Self::Open => "open",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+/// The files of a run. Later rows of one file replace earlier ones.
+pub(super) fn rows(state: &RunState) -> Vec<FileRow> {
+    let mut rows = Vec::new();
+    for source in &state.sources {
+        let units: Vec<&Unit> = state.units.iter().filter(|unit| is_of(unit, source)).collect();
+        let mut owners: HashMap<&str, FileState> = HashMap::new();
+        for unit in &units {
+            for path in unit.planned.iter().flat_map(|planned| &planned.raw_files) {
+                let state = owners.entry(path).or_insert(FileState::Processed);
+                *state = worse(*state, became(unit.status));
+            }
+        }
+        // As in KTX: a file that no unit is made of counts once everything around it succeeded.
+        let all = units.iter().map(|unit| became(unit.status)).reduce(worse);
+        let loose = match all {
+            Some(FileState::Processed) if source.complete => FileState::Processed,
+            _ => FileState::Open,
+        };
+        rows.extend(source.files.iter().map(|file| FileRow {
+            connection: source.connection.clone(),
+            adapter: source.adapter.clone(),
+            path: file.path.clone(),
+            sha256: Some(file.sha256.clone()),
+            bytes: Some(file.bytes),
+            state: owners.get(file.path.as_str()).copied().unwrap_or(loose),
+        }));
+    }
+    for evicted in &state.evicted {
+        rows.extend(evicted.paths.iter().map(|path| FileRow {
+            connection: evicted.connection.clone(),
+            adapter: evicted.adapter.clone(),
+            path: path.clone(),
+            sha256: None,
+            bytes: None,
+            state: FileState::Gone,
+        }));
+    }
+    rows
+}
+
+fn is_of(unit: &Unit, source: &SourceRead) -> bool {
+    unit.planned
+        .as_ref()
+        .is_some_and(|planned| planned.connection == source.connection && planned.adapter == source.adapter)
+}
+
+fn became(status: UnitStatus) -> FileState {
+    match status {
+        UnitStatus::Succeeded | UnitStatus::Budget | UnitStatus::Reused => FileState::Processed,
+        UnitStatus::Failed => FileState::Failed,
+        UnitStatus::Queued
+        | UnitStatus::Running
+        | UnitStatus::Held
+        | UnitStatus::Waiting
+        | UnitStatus::Stopped
+        | UnitStatus::Interrupted => FileState::Open,
+    }
+}
+
+fn worse(a: FileState, b: FileState) -> FileState {
+    match (a, b) {
+        (FileState::Failed, _) | (_, FileState::Failed) => FileState::Failed,
+        (FileState::Open, _) | (_, FileState::Open) => FileState::Open,
+        _ => FileState::Processed,
+    }
+}

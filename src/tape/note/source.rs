@@ -1,0 +1,62 @@
+//! What a run read: the files of each connection as they were. Later plans compare with it.
+
+use serde::{Deserialize, Serialize};
+
+/// A connection as a run found it. Stands after the plan, once for each connection that was cut into units.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SourceRead {
+    /// Connection id.
+    pub connection: String,
+    /// Adapter that cut it.
+    pub adapter: String,
+    /// Directory of the copies that the units read, relative to the project; `None` where they read the source itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub staged: Option<String>,
+    /// How its files stood against what earlier runs processed.
+    pub diff: DiffCounts,
+    /// Files that are new or changed, or that a unit of the run is made of. The others are as an earlier tape has them.
+    pub files: Vec<FileRead>,
+    /// Files that were processed once and are gone now.
+    pub deleted: Vec<String>,
+    /// Every unit that the changes call for is part of the run.
+    pub complete: bool,
+}
+
+/// Numbers of files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DiffCounts {
+    /// New.
+    pub added: u64,
+    /// Changed, or of a unit that failed.
+    pub modified: u64,
+    /// Gone.
+    pub deleted: u64,
+    /// The rest.
+    pub unchanged: u64,
+}
+
+/// One file as it was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FileRead {
+    /// Path relative to the source.
+    pub path: String,
+    /// SHA-256, 64 hexadecimal digits.
+    pub sha256: String,
+    /// Size in bytes.
+    pub bytes: u64,
+}
+
+/// What came of files that are gone was decided, so that no later plan lists them again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Evicted {
+    /// Connection id.
+    pub connection: String,
+    /// Adapter that cut it.
+    pub adapter: String,
+    /// Paths relative to the source.
+    pub paths: Vec<String>,
+}

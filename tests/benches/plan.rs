@@ -1,0 +1,122 @@
+//! Planning ten thousand raw files: read, hashed, held against the baseline and cut, against `sha256sum` over the same
+//! files; again when nothing changed; and the memory of a thousand units.
+
+use std::{fs, path::Path};
+
+use ingestdeck::{
+    ingest::{Project, Selection, plan},
+    run::source::{Item, Recorder as _},
+    store::Runs,
+    tape::{
+        Body, FORMAT, Header, Note, UnitKey,
+        note::{AttemptEnded, Cause, Outcome as Ended, RunEnded, RunPlanned, StopReason, Verdict},
+    },
+};
+
+use crate::{
+    harness::{Bar, Limit, Outcome, Report, Sample, pairs},
+    probe::{Output, argument, ingestdeck, is_installed, run},
+};
+
+const PAIRS: usize = 9;
+const FILES: usize = 10_000;
+const UNITS: usize = 1_000;
+/// Bytes of a file on average, as documentation has them.
+const BYTES: usize = 6_000;
+
+pub(crate) fn measure(report: &mut Report) -> Outcome<()> {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+    let (large, small) = (folder.path().join("large"), folder.path().join("small"));
+    let paths = project(&large, FILES)?;
+    project(&small, UNITS)?;
+    let planned = |project: &Path| run(ingestdeck(), &["plan", "--project-dir", argument(project)?], Output::Null);
+
+    let name = "10,000 files planned for the first time / sha256sum";
+    if is_installed("sha256sum") {
+        let arguments: Vec<&str> = paths.iter().map(String::as_str).collect();
+        let theirs = || Ok(run("sha256sum", &arguments, Output::Null)?.seconds);
+        let measured = pairs(PAIRS, || Ok(planned(&large)?.seconds), theirs)?;
+        let bar = Bar { hard: Limit::AtLeast(0.6), aim: Limit::AtLeast(1.0) };
+        report.figure(name, &measured.ratio.inverse(), bar);
+        report.note(&format!(
+            "a speed; ours {:.3} s, theirs {:.3} s",
+            measured.ours.median(),
+            measured.theirs.median()
+        ));
+    } else {
+        report.absent("sha256sum", name);
+    }
+
+    succeed(&large)?;
+    planned(&large)?;
+    let again = (0..PAIRS).map(|_| Ok(planned(&large)?.seconds)).collect::<Outcome<Vec<f64>>>()?;
+    let bar = Bar { hard: Limit::AtMost(1.0), aim: Limit::AtMost(0.3) };
+    report.figure("10,000 files that did not change, planned again, s", &Sample::new(again), bar);
+
+    let peaks = (0..3).map(|_| Ok(planned(&small)?.peak_kib / 1024.0)).collect::<Outcome<Vec<f64>>>()?;
+    let bar = Bar { hard: Limit::AtMost(64.0), aim: Limit::AtMost(32.0) };
+    report.figure("peak memory, 1,000 units planned, MiB", &Sample::new(peaks), bar);
+    Ok(())
+}
+
+/// A project of so many documents, a hundred in a folder. The paths of them.
+fn project(root: &Path, files: usize) -> Outcome<Vec<String>> {
+    fs::create_dir_all(root)?;
+    fs::write(root.join("ktx.yaml"), "connections:\n  notes:\n    driver: docs\n    source_dir: notes\n")?;
+    let mut paths = Vec::with_capacity(files);
+    for n in 0..files {
+        let folder = root.join(format!("notes/part{:03}", n / 100));
+        fs::create_dir_all(&folder)?;
+        let path = folder.join(format!("page{n:05}.md"));
+        let line = format!("Page {n} says what is known about subject {n}, in words that repeat themselves.\n");
+        fs::write(&path, line.repeat(1 + (BYTES / line.len()) * (n % 5) / 2))?;
+        paths.push(argument(&path)?.to_owned());
+    }
+    Ok(paths)
+}
+
+/// Records a run in which every unit succeeded.
+fn succeed(root: &Path) -> Outcome<()> {
+    let planned = plan(&Project::open(root)?, &Selection::default())?;
+    let run = Runs::of_project(root).create(|run| Header {
+        tape: FORMAT,
+        program: "bench".into(),
+        run,
+        started_at: jiff::Timestamp::UNIX_EPOCH,
+        project: None,
+        scripted: false,
+    })?;
+    let (tape, _lock) = run.into_parts();
+    let note = |lane: Option<(&UnitKey, u32)>, note: &Note| {
+        let json = note.to_json();
+        tape.record(&[Item { lane, body: Body::Note(&json) }])
+    };
+    let units = planned.units.iter().map(|unit| unit.planned.clone()).collect();
+    note(None, &Note::RunPlanned(Box::new(RunPlanned { units, ..RunPlanned::default() })))?;
+    for source in &planned.sources {
+        note(None, &Note::SourceRead(Box::new(source.note())))?;
+    }
+    for unit in &planned.units {
+        let verdict = Verdict {
+            outcome: Ended::Succeeded,
+            stop: StopReason::Natural,
+            cause: Cause::Completed,
+            reason: "done".into(),
+            remedy: None,
+        };
+        let ended = AttemptEnded {
+            verdict,
+            tool_failures: 0,
+            exit_code: Some(0),
+            signal: None,
+            stderr_tail: Vec::new(),
+            wrote: Vec::new(),
+            work: Default::default(),
+            more: serde_json::Map::default(),
+        };
+        note(Some((&unit.planned.unit, 1)), &Note::AttemptEnded(Box::new(ended)))?;
+    }
+    note(None, &Note::RunEnded(RunEnded::default()))?;
+    tape.close()?;
+    Ok(())
+}

@@ -1,0 +1,195 @@
+//! Whole ingests of a project that is a git repository: conflicts, limits, kills and resumes, up to the commit.
+
+use std::{fs, path::Path, process::Command};
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use super::place::{Place, Ran, contract};
+
+/// Units of the project in plan order, with the file that each of them is about.
+const UNITS: [(&str, &str); 4] = [
+    ("docs-crates", "crates.md"),
+    ("docs-growers", "growers.md"),
+    ("docs-juice", "juice.md"),
+    ("docs-payments", "payments.md"),
+];
+
+/// A part that reads its file and writes one page.
+fn writes(unit: &str, file: &str, page: &str, content: &str) -> String {
+    format!(
+        r#"
+[[part]]
+unit = "{unit}"
+steps = [
+  {{ call = {{ tool = "read_raw_file", with = {{ path = "{file}" }} }} }},
+  {{ call = {{ tool = "record_verification_ledger", with = {{ summary = "Read it." }} }} }},
+  {{ call = {{ tool = "wiki_write", with = {{ key = "{page}", summary = "About {page}", content = "{content}" }} }} }},
+  {{ say = "Done." }},
+]
+"#
+    )
+}
+
+/// Every unit writes a page of its own; the last two write the same one.
+fn parts() -> Vec<String> {
+    let page = |unit: &str| match unit {
+        "docs-juice" | "docs-payments" => "terms".to_owned(),
+        _ => unit.trim_start_matches("docs-").to_owned(),
+    };
+    UNITS.iter().map(|(unit, file)| writes(unit, file, &page(unit), &format!("As {unit} has it."))).collect()
+}
+
+fn git(place: &Place, args: &[&str]) -> String {
+    let mut command = Command::new("git");
+    command.args(args).current_dir(place.path("")).env_clear().env("PATH", "/usr/bin:/bin");
+    command.env("HOME", place.path("")).env("GIT_CONFIG_NOSYSTEM", "1");
+    for (name, value) in [("NAME", "Somebody"), ("EMAIL", "somebody@example.com")] {
+        command.env(format!("GIT_AUTHOR_{name}"), value).env(format!("GIT_COMMITTER_{name}"), value);
+    }
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A copy of the orchard with its history begun, where only its handbook is read.
+fn orchard() -> Place {
+    let place = Place::new();
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/projects/orchard/sources/handbook");
+    for (_, file) in UNITS {
+        place.write(&format!("handbook/{file}"), fs::read(fixture.join(file)).unwrap());
+    }
+    let settings = "connections:\n  orchard:\n    driver: docs\n    source_dir: handbook\nllm:\n  provider:\n    backend: claude-code\n";
+    place.write("ktx.yaml", settings);
+    place.write(".gitignore", "script.toml\n");
+    git(&place, &["init", "--quiet", "--initial-branch=main"]);
+    git(&place, &["add", "--all"]);
+    git(&place, &["commit", "--quiet", "--message=Begin"]);
+    place
+}
+
+fn run(place: &Place, claude: &str, more: &[&str]) -> Ran {
+    place.run(&[&["run", "--ui", "json", "--claude-bin", claude], more].concat())
+}
+
+fn states(lines: &[Value], unit: &str) -> Vec<String> {
+    let of_unit = lines.iter().filter(|line| line["unit"] == unit && line["event"]["type"] == "unit");
+    of_unit.map(|line| line["event"]["state"].as_str().unwrap().to_owned()).collect()
+}
+
+fn summary(lines: &[Value]) -> &Value {
+    &lines.last().unwrap()["event"]
+}
+
+fn subjects(place: &Place) -> Vec<String> {
+    git(place, &["log", "--format=%s"]).lines().map(str::to_owned).collect()
+}
+
+fn wiki(place: &Place) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(place.path("wiki/global"))
+        .into_iter()
+        .flatten()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Nothing of ours stays behind but what is hidden.
+fn is_clean(place: &Place) {
+    assert_eq!(git(place, &["status", "--porcelain"]), "");
+    assert_eq!(git(place, &["worktree", "list"]).lines().count(), 1);
+    assert_eq!(git(place, &["branch", "--list"]).lines().count(), 1);
+}
+
+/// A limit that resets soon, a kill before the end, and a resume that puts the patches of both runs together.
+#[test]
+fn a_limit_a_kill_and_a_resume_end_in_one_commit() {
+    let place = orchard();
+    // The first process of all meets the limit, whatever its unit; the unit of the last one hangs.
+    let limit = "[[part]]\nsteps = [{ rate_limit = { status = \"rejected\", resets_in_s = 1 } }, { api_error = { status = 429, error = \"rate_limit\", text = \"You've hit your session limit\", api_error = \"usage_limit_reached\" } }]\n";
+    let hangs = [parts()[..3].concat(), "[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]\n".to_owned()].concat();
+    place.write("limit.toml", limit);
+    place.write("hangs.toml", hangs);
+    let exe = env!("CARGO_BIN_EXE_ingestdeck");
+    let claude = place.claude(&format!(
+        "cd '{0}'; script=hangs; [ -e met ] || {{ touch met; script=limit; }}\nexec '{exe}' scripted-agent --script \"$script.toml\" -- \"$@\"",
+        place.path("").display()
+    ));
+    let mut running = place.start(place.command(&["run", "--ui", "lines", "--claude-bin", claude.to_str().unwrap()]));
+    running.wait_for("stdout", "docs-payments#1          ● session");
+    running.signal(Signal::SIGKILL);
+    let killed = running.end();
+    assert!(killed.stdout.contains("▲ paused: ") && killed.stdout.contains("● resumed"), "{killed:?}");
+    assert!(
+        killed.stdout.contains("docs-crates#2            ✓ succeeded"),
+        "the limit cost an attempt, no failure: {killed:?}"
+    );
+    #[cfg(target_os = "linux")]
+    place.wait_until_nobody_is_left();
+    for file in ["limit.toml", "hangs.toml", "met"] {
+        fs::remove_file(place.path(file)).unwrap();
+    }
+    assert_eq!((subjects(&place), wiki(&place).len()), (vec!["Begin".to_owned()], 0), "nothing is half applied");
+
+    let good = place.player(&parts().concat()).display().to_string();
+    let resumed = run(&place, &good, &["--resume-run", "latest", "--no-reconcile"]);
+    assert_eq!(resumed.code, Some(100), "the last unit wrote what another one wrote: {resumed:?}");
+    let lines = contract(&resumed.stdout);
+    assert_eq!(summary(&lines)["units"], json!({"reused": 3, "failed": 1}));
+    assert_eq!(states(&lines, "docs-juice"), ["reused", "integrated"], "its patch is of the run before");
+    assert_eq!(states(&lines, "docs-payments").last().unwrap(), "conflict");
+    let reason = summary(&lines)["failed"][0]["reason"].as_str().unwrap();
+    assert!(reason.contains("wiki/global/terms.md with docs-juice"), "{reason}");
+    assert_eq!(wiki(&place), ["crates.md", "growers.md", "terms.md"]);
+    assert!(fs::read_to_string(place.path("wiki/global/terms.md")).unwrap().contains("As docs-juice has it."));
+    let subjects = self::subjects(&place);
+    assert!(subjects[0].starts_with("ingest(docs): local-") && subjects.len() == 2, "{subjects:?}");
+    assert!(subjects[0].ends_with("; failed WUs: docs-payments"), "{subjects:?}");
+    is_clean(&place);
+    assert_eq!(place.run(&["replay", "latest", "--ui", "json"]).stdout, resumed.stdout);
+
+    // What was put on the branch is not put there again, and the unit that lost sees what won.
+    let again = writes("docs-payments", "payments.md", "terms", "As both have it.");
+    let claude = place.player(&again).display().to_string();
+    let lines = contract(run(&place, &claude, &["--resume-run", "latest", "--no-reconcile"]).done());
+    assert_eq!(summary(&lines)["units"], json!({"reused": 3, "succeeded": 1}));
+    assert_eq!(states(&lines, "docs-juice"), ["reused"]);
+    assert!(fs::read_to_string(place.path("wiki/global/terms.md")).unwrap().contains("As both have it."));
+    assert_eq!(self::subjects(&place).len(), 3);
+    is_clean(&place);
+    let done = run(&place, &claude, &["--resume-run", "latest"]);
+    assert!(done.done().is_empty() && done.stderr.contains("there is nothing to run"), "{done:?}");
+}
+
+/// A run whose units were all done when it was killed needs no agent to be finished.
+#[test]
+fn patches_alone_are_worth_a_run() {
+    let place = orchard();
+    let quick = [parts()[..3].concat(), "[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]\n".to_owned()].concat();
+    let claude = place.player(&quick).display().to_string();
+    let mut running = place.start(place.command(&["run", "--ui", "lines", "--claude-bin", &claude]));
+    running.wait_for("stdout", "docs-payments#1          ● session");
+    running.signal(Signal::SIGKILL);
+    running.end();
+    #[cfg(target_os = "linux")]
+    place.wait_until_nobody_is_left();
+    fs::remove_file(place.path("handbook/payments.md")).unwrap();
+    git(&place, &["commit", "--quiet", "--all", "--message=Pay no more"]);
+    let ran = run(&place, &claude, &["--resume-run", "latest", "--no-reconcile"]);
+    let lines = contract(ran.done());
+    assert_eq!(summary(&lines)["units"], json!({"reused": 3}));
+    assert_eq!(wiki(&place), ["crates.md", "growers.md", "terms.md"]);
+    assert_eq!(subjects(&place).len(), 3);
+    is_clean(&place);
+
+    // A patch that is gone cannot be put anywhere: its unit runs again.
+    git(&place, &["reset", "--quiet", "--hard", "HEAD~1"]);
+    let runs = place.path(".ktx/ingestdeck/runs");
+    let mut ids: Vec<_> =
+        fs::read_dir(&runs).unwrap().map(|run| run.unwrap().file_name().into_string().unwrap()).collect();
+    ids.sort();
+    fs::remove_dir_all(place.path(".ktx/ingest-patches")).unwrap();
+    let plan = place.run(&["plan", "--ui", "json", "--resume-run", &ids[0]]);
+    assert_eq!(plan.done().matches("but its patch is gone").count(), 3, "{plan:?}");
+}

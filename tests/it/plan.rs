@@ -1,0 +1,203 @@
+//! What runs a second time and what does not: plans against recorded runs, through the whole program.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use ingestdeck::ingest::{Project, Selection, plan};
+use serde_json::{Value, json};
+
+use crate::commands::place::{Place, Ran};
+
+/// Reads its file and succeeds; `docs-bad` asks for a tool that does not exist.
+const SCRIPT: &str = r#"
+[[part]]
+unit = "docs-bad"
+steps = [{ deny = { tool = "Bash", with = { command = "ls" } } }, { say = "no" }]
+[[part]]
+steps = [{ say = "read" }]
+"#;
+
+fn run(place: &Place, script: &str, more: &[&str]) -> Ran {
+    let claude = place.player(script);
+    place.run(&[&["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "none"], more].concat())
+}
+
+/// Keys and reasons of the plan.
+fn planned(place: &Place, more: &[&str]) -> Vec<(String, String)> {
+    let ran = place.run(&[&["plan", "--ui", "json"], more].concat());
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let objects = ran.done().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    objects
+        .filter(|object| !object["unit"].is_null())
+        .map(|object| (text(&object["unit"]), text(&object["why"])))
+        .collect()
+}
+
+fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(key, why)| ((*key).to_owned(), (*why).to_owned())).collect()
+}
+
+#[test]
+fn what_succeeded_and_did_not_change_is_not_planned_again() {
+    let place = Place::new();
+    place.notes(&["good", "bad", "other"]);
+    let new = pairs(&[("docs-bad", "new"), ("docs-good", "new"), ("docs-other", "new")]);
+    assert_eq!(planned(&place, &[]), new);
+    assert_eq!(planned(&place, &[]), new, "planning changes nothing");
+    assert!(!place.path(".ktx").exists(), "and leaves nothing");
+
+    assert_eq!(run(&place, SCRIPT, &[]).code, Some(100));
+    assert_eq!(planned(&place, &[]), pairs(&[("docs-bad", "failed last time")]));
+
+    place.write("notes/good.md", "# good, and more\n");
+    place.write("notes/late.md", "# late\n");
+    fs::remove_file(place.path("notes/other.md")).unwrap();
+    let changed = pairs(&[("docs-bad", "failed last time"), ("docs-good", "1 file modified"), ("docs-late", "new")]);
+    assert_eq!(planned(&place, &[]), changed);
+    let table = place.run(&["plan"]);
+    let forecast = regex_lite::Regex::new(r"\$[0-9.]+–[0-9.]+, [0-9ms ]+–[0-9ms ]*s").unwrap();
+    insta::assert_snapshot!("changes", forecast.replace_all(table.done(), "<forecast>"));
+
+    // The index can be thrown away: the tapes know.
+    fs::remove_file(place.path(".ktx/ingestdeck/db.sqlite")).unwrap();
+    place.run(&["runs", "reindex"]).done();
+    assert_eq!(planned(&place, &[]), changed);
+
+    assert_eq!(run(&place, "[[part]]\nsteps = [{ say = \"read\" }]", &[]).code, Some(0));
+    assert_eq!(planned(&place, &[]), []);
+    let table = place.run(&["plan"]);
+    insta::assert_snapshot!("nothing_to_do", table.done());
+    let nothing = run(&place, SCRIPT, &[]);
+    assert_eq!((nothing.code, nothing.stdout.as_str()), (Some(0), ""));
+    assert!(nothing.stderr.contains("all 3 units are unchanged since they last succeeded; --full"), "{nothing:?}");
+    assert_eq!(fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap().count(), 2, "nothing to run is no run");
+}
+
+#[test]
+fn a_unit_that_is_asked_for_by_name_runs_all_the_same() {
+    let place = Place::new();
+    place.notes(&["good", "other"]);
+    run(&place, SCRIPT, &[]).done();
+    assert_eq!(planned(&place, &["--only", "docs-good"]), pairs(&[("docs-good", "unchanged, asked for by name")]));
+    assert_eq!(planned(&place, &["--only", "docs-*"]), [], "a pattern is not a name");
+    assert_eq!(planned(&place, &["--full", "--only", "*-other"]).len(), 1);
+    assert_eq!(
+        planned(&place, &["--full"]),
+        pairs(&[
+            ("docs-good", "unchanged, everything was asked for"),
+            ("docs-other", "unchanged, everything was asked for")
+        ])
+    );
+    assert_eq!(place.run(&["plan", "--only", "docs-none"]).code, Some(4));
+    run(&place, SCRIPT, &["--only", "docs-good"]).done();
+    assert_eq!(planned(&place, &[]), []);
+}
+
+#[test]
+fn a_failure_brings_files_back_that_had_succeeded_before() {
+    let place = Place::new();
+    place.notes(&["bad"]);
+    run(&place, "[[part]]\nsteps = [{ say = \"read\" }]", &[]).done();
+    assert_eq!(planned(&place, &[]), []);
+    assert_eq!(run(&place, SCRIPT, &["--full"]).code, Some(100));
+    assert_eq!(planned(&place, &[]), pairs(&[("docs-bad", "failed last time")]));
+}
+
+#[test]
+fn a_part_of_a_plan_leaves_the_rest_for_later() {
+    let place = Place::new();
+    place.write("ktx.yaml", "connections:\n  d: {driver: dbt, source_dir: d}\n");
+    place.write("d/dbt_project.yml", "name: x\n");
+    for n in 0..30 {
+        place.write(&format!("d/models/m{n:02}.yml"), format!("models: [{{name: m{n}}}]\n"));
+    }
+    let script = "[[part]]\nsteps = [{ say = \"read\" }]";
+    run(&place, script, &["--only", "dbt-models-m0*", "--concurrency", "4"]).done();
+    // What the project file says holds for all of them, and most have not seen it.
+    assert_eq!(planned(&place, &[]).len(), 30);
+    run(&place, script, &["--concurrency", "4"]).done();
+    assert_eq!(planned(&place, &[]), []);
+    place.write("d/dbt_project.yml", "name: y\n");
+    let all = planned(&place, &[]);
+    assert_eq!((all.len(), all[0].1.as_str()), (30, "1 file around it changed"));
+}
+
+#[test]
+fn units_read_the_files_as_they_were_when_the_run_began() {
+    let place = Place::new();
+    place.notes(&["good"]);
+    let source = place.path("notes/good.md");
+    let script = format!(
+        "[[part]]\nsteps = [{{ call = {{ tool = \"read_raw_file\", with = {{ path = \"good.md\" }} }} }}, {{ say = \"read\" }}]"
+    );
+    // The agent's program changes the source before the agent begins.
+    let claude = place.player(&script);
+    let text = fs::read_to_string(&claude).unwrap();
+    let meddling = text.replacen("exec ", &format!("echo meddled > '{}'\nexec ", source.display()), 1);
+    fs::write(&claude, meddling).unwrap();
+    let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "none"]);
+    ran.done();
+    assert_eq!(fs::read_to_string(&source).unwrap(), "meddled\n");
+    let tape = fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap().next().unwrap().unwrap().path();
+    let tape = fs::read_to_string(tape.join("tape.jsonl")).unwrap();
+    assert!(tape.contains("# good") && !tape.contains("meddled"), "the unit read what was planned");
+    assert_eq!(planned(&place, &[]), pairs(&[("docs-good", "1 file modified")]));
+
+    let entries: Vec<Value> = tape.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let read = &entries.iter().find(|entry| entry["note"]["kind"] == "source_read").unwrap()["note"];
+    assert_eq!(read["files"][0]["sha256"], "0aac26aac5954c003aafda0c973840f2a4970fbca8101369094138e1e47ce9d8");
+    let staged = place.path(read["staged"].as_str().unwrap());
+    assert_eq!(fs::read_to_string(staged.join("good.md")).unwrap(), "# good\n");
+    assert_eq!(fs::read_to_string(place.path(".ktx/cache/local-ingest/.gitignore")).unwrap(), "*\n");
+}
+
+#[test]
+fn copies_of_old_runs_are_cleared_away_and_those_of_others_are_not() {
+    let place = Place::new();
+    place.notes(&["good"]);
+    let foreign = place.write(".ktx/cache/local-ingest/local-theirs/upload/x", "x");
+    for _ in 0..6 {
+        run(&place, SCRIPT, &["--full"]).done();
+    }
+    let copies = fs::read_dir(place.path(".ktx/cache/local-ingest")).unwrap();
+    let copies = copies.filter(|entry| entry.as_ref().unwrap().path().is_dir()).count();
+    assert_eq!(copies, 1 + 3 + 1, "theirs, the last three, and the newest");
+    assert!(foreign.exists());
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+#[test]
+fn every_adapter_cuts_its_source() {
+    let dir = tempfile::tempdir().unwrap();
+    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/projects/vineyard"), dir.path());
+    let project = Project::open(dir.path()).unwrap();
+    assert_eq!(project.warnings, [] as [&str; 0]);
+    let planned = plan(&project, &Selection::default()).unwrap();
+    let units: Vec<Value> = planned
+        .units
+        .iter()
+        .map(|unit| json!({"planned": unit.planned, "notes": unit.notes, "peers": unit.peer_file_index}))
+        .collect();
+    let told = json!({"units": units, "skipped": planned.skipped, "warnings": planned.warnings});
+    insta::assert_snapshot!("every_adapter", serde_json::to_string_pretty(&told).unwrap());
+    let roots: Vec<PathBuf> = planned.units.iter().map(|unit| unit.source_root.clone()).collect();
+    for (unit, root) in planned.units.iter().zip(roots) {
+        for path in unit.planned.raw_files.iter().chain(&unit.planned.dependency_paths) {
+            assert!(root.join(path).is_file(), "{path}");
+        }
+    }
+}
