@@ -3,10 +3,12 @@
 pub mod args;
 pub mod debug;
 pub mod demo;
+pub mod diff;
 pub mod doctor;
 pub mod drive;
 pub mod execute;
 pub mod exit;
+pub mod export;
 pub mod fuse;
 mod gate;
 pub mod ground;
@@ -35,6 +37,7 @@ pub mod signals;
 pub mod step;
 pub mod summary;
 pub mod tap;
+pub mod trace;
 pub mod watch;
 
 use std::process::ExitCode;
@@ -95,6 +98,7 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Man(args) => manual::man(args),
         Command::Mcp(args) => mcp::mcp(global, args),
         Command::Report(args) => report::report(global, args),
+        Command::Diff(args) => diff::diff(global, args),
         Command::Runs { command } => runs::runs(global, command),
         Command::Config { command: args::ConfigCommand::Show } => settings::show(global),
     }

@@ -186,6 +186,8 @@ pub struct Ingest {
     pub tool_failures: Setting<ToolFailures>,
     /// Ask for text while it is written.
     pub partial_messages: Setting<bool>,
+    /// Send a one-turn request before a run.
+    pub probe: Setting<bool>,
     /// Put together what the units wrote, in a pass of its own after them.
     pub reconcile: Setting<bool>,
 }
@@ -431,6 +433,7 @@ impl Config {
             ingest: Ingest {
                 tool_failures: get(&merged, "ingest.tool_failures"),
                 partial_messages: get(&merged, "ingest.partial_messages"),
+                probe: get(&merged, "ingest.probe"),
                 reconcile: get(&merged, "ingest.reconcile"),
             },
             ui: Ui {

@@ -1,4 +1,5 @@
-//! Opens any recorded transcript as a [`Source`](crate::run::Source): our tapes, bare captures, session files, stdin.
+//! Opens any recorded transcript as a [`Source`](crate::run::Source): our tapes, bare captures, session files, KTX's
+//! own records, stdin.
 //!
 //! What a file is, its content decides and never its name. It must not know who shows the entries, nor how tapes come
 //! into being. Files are read in blocks (`pread`) and never mapped: a file that shrinks while it is open is an error,
@@ -11,6 +12,7 @@ pub mod index;
 pub mod search;
 
 mod ahead;
+mod ktx;
 mod lines;
 mod parsed;
 mod spool;

@@ -4,6 +4,7 @@
 
 pub mod causes;
 pub mod chronicle;
+pub mod diff;
 pub mod earlier;
 pub mod fold;
 pub mod outcome;
@@ -13,6 +14,7 @@ pub mod source;
 pub mod spent;
 pub mod state;
 pub mod timeline;
+pub mod trace;
 
 /// What [`Emitted`] carries, for layers that know the run and not how its events come about.
 pub use crate::actions::event;

@@ -17,5 +17,7 @@ CREATE TABLE raw_files (
     PRIMARY KEY (run, connection, adapter, path)
 ) STRICT, WITHOUT ROWID;
 
+ALTER TABLE units ADD COLUMN unsaved INTEGER NOT NULL DEFAULT 0;   -- succeeded, and never reached the project
+
 CREATE INDEX raw_files_by_path ON raw_files (connection, adapter, path, state, run);
 CREATE INDEX units_by_key ON units (connection, unit, run);

@@ -276,22 +276,19 @@ fn judge(mut facts: Facts) -> Probe {
     let text = facts.result.as_ref().and_then(|result| result.errors.clone().or_else(|| result.text.clone()));
     let said = text.map(|text| quote(&text)).filter(|text| !text.is_empty());
     let said = said.unwrap_or(verdict.reason);
-    let text = match &verdict.cause {
-        Cause::Auth => {
-            format!(
-                "Claude Code authentication is not usable. Authenticate Claude Code locally: run claude once and sign in. {said}"
-            )
-        }
-        Cause::UsageLimit { .. } => format!("Claude Code is logged in, but its usage limit is reached. {said}"),
+    let problem = match &verdict.cause {
+        Cause::Auth => "Claude Code authentication is not usable",
+        Cause::UsageLimit { .. } => "Claude Code is logged in, but its usage limit is reached",
         Cause::RateLimited | Cause::Transient => {
-            format!("Claude Code is logged in, but the service turns requests away just now. {said}")
+            "Claude Code is logged in, but the service turns requests away just now"
         }
-        Cause::Credit => format!("Claude Code is logged in, but its account has no credit. {said}"),
-        Cause::Model => format!("Claude Code is logged in, but may not use this model. {said}"),
-        Cause::Network => format!("Claude Code cannot reach its service. {said}"),
-        _ => format!("Claude Code did not answer. {said}"),
+        Cause::Credit => "Claude Code is logged in, but its account has no credit",
+        Cause::Model => "Claude Code is logged in, but may not use this model",
+        Cause::Network => "Claude Code cannot reach its service",
+        _ => "Claude Code did not answer",
     };
-    Probe::NotUsable { cause: verdict.cause, text }
+    let remedy = verdict.remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
+    Probe::NotUsable { cause: verdict.cause, text: format!("{problem}: {said}{remedy}") }
 }
 
 /// Foreign text inside a sentence of ours: on one line, bounded.
@@ -372,7 +369,7 @@ mod tests {
             )
         };
         let cases = [
-            ("authentication_failed", "", "Not logged in", "Claude Code authentication is not usable. "),
+            ("authentication_failed", "", "Not logged in", "Claude Code authentication is not usable: "),
             (
                 "rate_limit",
                 ",\"api_error\":\"usage_limit_reached\"",
@@ -385,11 +382,13 @@ mod tests {
         ];
         for (class, more, text, start) in cases {
             let Probe::NotUsable { text: said, .. } = judged(&failed(class, more, text)) else { panic!("{class}") };
-            assert!(said.starts_with(start) && said.ends_with(text), "{class}: {said}");
+            assert!(said.starts_with(start) && said.contains(&format!(": {text}; ")), "{class}: {said}");
         }
         let ok =
             r#"{"type":"result","subtype":"success","is_error":false,"result":"ok","terminal_reason":"completed"}"#;
         assert_eq!(judged(ok), Probe::Usable);
-        assert!(matches!(judged(""), Probe::NotUsable { text, .. } if text.starts_with("Claude Code did not answer.")));
+        assert!(
+            matches!(judged(""), Probe::NotUsable { text, .. } if text.starts_with("Claude Code did not answer: "))
+        );
     }
 }

@@ -95,6 +95,8 @@ pub enum Command {
     Mcp(McpArgs),
     /// Write a report of a run: for a pull request, for CI, as a page, or in KTX's own shape
     Report(ReportArgs),
+    /// Compare two runs, unit by unit
+    Diff(DiffArgs),
     /// Look at recorded runs
     Runs {
         /// What about them.
@@ -197,6 +199,9 @@ pub struct TermArgs {
     /// End an attempt that has cost this much
     #[arg(long, value_name = "USD")]
     pub max_budget_usd: Option<f64>,
+    /// Start nothing more once all attempts together have cost this much; the run can be resumed
+    #[arg(long, value_name = "USD")]
+    pub max_run_budget_usd: Option<f64>,
     /// Send a one-turn request first, to learn whether the login works
     #[arg(long)]
     pub probe: bool,
@@ -342,6 +347,44 @@ pub struct ReportArgs {
     pub connection: Option<String>,
 }
 
+/// `runs export`.
+#[derive(Clone, Debug, Args)]
+pub struct ExportArgs {
+    /// Run id (any unique part of it) or `latest`
+    #[arg(default_value = "latest")]
+    pub run: String,
+    /// What is written
+    #[arg(long, value_enum, default_value_t = ExportFormat::Tape)]
+    pub format: ExportFormat,
+    /// Write it there instead of to stdout
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+/// What an export is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// The tape, which replays anywhere.
+    Tape,
+    /// KTX's memory-flow replay, one object a connection and line.
+    MemoryFlow,
+    /// KTX's ingest trace, with everything in it.
+    Trace,
+}
+
+/// `diff`.
+#[derive(Clone, Debug, Args)]
+pub struct DiffArgs {
+    /// The earlier run: id, `latest`, or a file that `replay` opens
+    pub before: String,
+    /// The later one
+    #[arg(default_value = "latest")]
+    pub after: String,
+    /// Also list units that are the same but for cost and time
+    #[arg(long)]
+    pub all: bool,
+}
+
 /// How a report is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
@@ -366,6 +409,8 @@ pub enum RunsCommand {
         #[arg(default_value = "latest")]
         run: String,
     },
+    /// Write one for others to look at, its secrets masked
+    Export(ExportArgs),
     /// Build the index anew from the tapes
     Reindex,
 }

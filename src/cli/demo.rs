@@ -106,6 +106,7 @@ pub fn demo(global: &Global, args: &DemoArgs) -> Result<Exit, Failure> {
         model: None,
         step_budget: project.settings.work_units.step_budget,
         max_budget_usd: None,
+        run_budget_usd: None,
         partial_messages: true,
         pass_env: Vec::new(),
         rule: FailureRule::Strict,

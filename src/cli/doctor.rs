@@ -1,7 +1,7 @@
 //! `doctor`: whether everything a run needs is there.
 //!
-//! As JSON, one object a check: `{"v":1,"check":…,"result":…,"text":…}`, where `check` is `git`, `project`, `program`,
-//! `release`, `login` or `request`, and `result` is `ok`, `note` (nothing to do) or `fail`.
+//! As JSON, one object a check: `{"v":1,"check":…,"result":…,"text":…}`, where `check` is `git`, `project`, `repository`,
+//! `program`, `release`, `login` or `request`, and `result` is `ok`, `note` (nothing to do) or `fail`.
 
 use std::io;
 
@@ -10,7 +10,9 @@ use serde::Serialize;
 use super::{
     args::{DoctorArgs, Global, Ui},
     exit::{Exit, Failure},
-    launch, project, screen, settings, show,
+    ground, launch,
+    model::Choice,
+    project, screen, settings, show,
     summary::counted,
 };
 use crate::{
@@ -20,7 +22,7 @@ use crate::{
         unit::Program,
         version,
     },
-    ingest::project::{Project, ProjectError},
+    ingest::project::{Project, ProjectError, Role},
 };
 
 /// What was looked at.
@@ -29,6 +31,7 @@ use crate::{
 enum Check {
     Git,
     Project,
+    Repository,
     Program,
     Release,
     Login,
@@ -93,13 +96,15 @@ pub fn doctor(global: &Global, args: &DoctorArgs) -> Result<Exit, Failure> {
     let config = settings::load(global)?;
     let mut findings = vec![git()];
     findings.push(project_finding(global));
+    findings.extend(repository_finding(global));
     match launch::find_claude(global) {
         Err(failure) => findings.push(Finding::fail(Check::Program, failure.message)),
         Ok(exe) => {
             findings.push(Finding::ok(Check::Program, format!("claude is {}", exe.display())));
             let asked = asked(Program { exe, prefix: Vec::new(), scripted: false }, &config.claude.pass_env)?;
             let runtime = screen::runtime(1)?;
-            runtime.block_on(examine(&asked, args.probe, &mut findings));
+            let model = model(global);
+            runtime.block_on(examine(&asked, args.probe, model.as_deref(), &mut findings));
         }
     }
     let (ui, mut out) = (show::resolve(global.ui), io::stdout().lock());
@@ -132,8 +137,8 @@ pub fn preflight(exe: &std::path::Path, pass: &[String], probe: bool, model: Opt
     if let Some(problem) = report.login.problem() {
         return Err(setup(problem));
     }
-    if probe && let Probe::NotUsable { text, .. } = runtime.block_on(auth::probe(&asked, model)) {
-        return Err(setup(text));
+    if probe && let Probe::NotUsable { cause, text } = runtime.block_on(auth::probe(&asked, model)) {
+        return Err(Failure::new(Exit::of_cause(&cause), text));
     }
     Ok(())
 }
@@ -148,7 +153,7 @@ pub fn asked(program: Program, pass: &[String]) -> Result<Asked, Failure> {
     Ok(Asked { program, cwd, env })
 }
 
-async fn examine(asked: &Asked, probe: bool, findings: &mut Vec<Finding>) {
+async fn examine(asked: &Asked, probe: bool, model: Option<&str>, findings: &mut Vec<Finding>) {
     let report = auth::inspect(asked).await;
     match &report.installed {
         Installed::Yes(version) => {
@@ -172,7 +177,7 @@ async fn examine(asked: &Asked, probe: bool, findings: &mut Vec<Finding>) {
         login => findings.extend(login.problem().map(|text| Finding::fail(Check::Login, text))),
     }
     if probe {
-        findings.push(match auth::probe(asked, None).await {
+        findings.push(match auth::probe(asked, model).await {
             Probe::Usable => Finding::ok(Check::Request, "a one-turn request was answered"),
             Probe::NotUsable { text, .. } => Finding::fail(Check::Request, text),
         });
@@ -190,8 +195,24 @@ fn git() -> Finding {
         Ok(output) if output.status.success() => {
             Finding::ok(Check::Git, String::from_utf8_lossy(&output.stdout).trim())
         }
-        _ => Finding::note(Check::Git, "git is not on the PATH; it is only needed to keep a project's history"),
+        _ => Finding::note(Check::Git, "git is not on the PATH; only projects that are git repositories need it"),
     }
+}
+
+/// How the project keeps what units write. Nothing where there is no project.
+fn repository_finding(global: &Global) -> Option<Finding> {
+    let root = Project::open(&project::directory(global).ok()?).ok()?.root;
+    Some(match ground::sentence(&root) {
+        Ok(text) if text == ground::NO_HISTORY => Finding::note(Check::Repository, text),
+        Ok(text) => Finding::ok(Check::Repository, text),
+        Err(error) => Finding::fail(Check::Repository, error.to_string()),
+    })
+}
+
+/// The model that the units of the project would have, if there is one: another might answer where that one does not.
+fn model(global: &Global) -> Option<String> {
+    let project = Project::open(&project::directory(global).ok()?).ok()?;
+    Choice::of(&project, Role::CandidateExtraction, None).model
 }
 
 fn project_finding(global: &Global) -> Finding {

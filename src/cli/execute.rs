@@ -90,6 +90,8 @@ pub struct Terms {
     pub step_budget: u32,
     /// Cost of an attempt.
     pub max_budget_usd: Option<f64>,
+    /// Cost of all attempts together.
+    pub run_budget_usd: Option<f64>,
     /// Stream text while it is written.
     pub partial_messages: bool,
     /// Variables kept although they would be withheld.
@@ -112,7 +114,9 @@ pub enum Ground {
 pub struct Attempts {
     project: Arc<Project>,
     /// With their places in the plan.
-    units: HashMap<UnitKey, (usize, WorkUnit)>,
+    units: Arc<HashMap<UnitKey, (usize, WorkUnit)>>,
+    /// What changed in their sources, as KTX writes it.
+    diff: String,
     job: Job,
     ground: Ground,
     round: Arc<Mutex<Round>>,
@@ -130,6 +134,7 @@ impl Attempts {
     pub fn new(
         project: Arc<Project>,
         units: &[WorkUnit],
+        diff: String,
         job: Job,
         ground: Ground,
         agent: Agent,
@@ -139,9 +144,9 @@ impl Attempts {
         locks: Locks,
     ) -> Self {
         let placed = |(index, unit): (usize, &WorkUnit)| (unit.planned.unit.clone(), (index, unit.clone()));
-        let units = units.iter().enumerate().map(placed).collect();
+        let units = Arc::new(units.iter().enumerate().map(placed).collect());
         let (round, published) = Default::default();
-        Self { project, units, job, ground, round, agent, terms, recorder, holds, locks, published }
+        Self { project, units, diff, job, ground, round, agent, terms, recorder, holds, locks, published }
     }
 
     async fn attempt(

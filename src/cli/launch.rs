@@ -24,6 +24,7 @@ use super::{
     signals,
     summary::{self, Next, Summary},
     tap::Tap,
+    trace::Tracing,
 };
 use crate::{
     claude::{lock::Locks, process},
@@ -107,6 +108,7 @@ impl Launch {
                 max_delay_ms: *retry.max_delay_ms,
             },
             integrates,
+            budget_usd: self.terms.run_budget_usd,
             pacing: pacing(&self.project.settings.rate_limit),
             ..Settings::new(self.slots, u32::try_from(cores).unwrap_or(u32::MAX))
         };
@@ -126,6 +128,7 @@ impl Launch {
             tool_failures: self.terms.rule.word().to_owned(),
             model: self.terms.model.clone(),
             scripted: self.agent.is_scripted(),
+            run_budget_usd: self.terms.run_budget_usd,
             instructions: self.project.instructions.overrides.iter().map(ToString::to_string).collect(),
             continues: self.continues.clone(),
         }));
@@ -170,6 +173,7 @@ pub fn launch(global: &Global, mut launch: Launch) -> Result<Outcome, Failure> {
     let project = Arc::new(launch.project);
     // The lock is held until the run is over.
     let Prepared { lock: _lock, branch } = launch.ground;
+    let diff = launch.planned.diff().to_string();
     let (units, agent, terms, continues) = (launch.planned.units, launch.agent, launch.terms, launch.continues);
     let locks = Locks::new(stage.runs.root().join("locks"));
     stage.perform(now, schedule, &plan, |recorder, holds, directory| {
@@ -177,7 +181,7 @@ pub fn launch(global: &Global, mut launch: Launch) -> Result<Outcome, Failure> {
             Some((repository, head)) => Ground::Worktrees(Worktrees::new(repository, &job.id, &head.commit)),
             None => Ground::Overlay(directory.join("work")),
         };
-        let attempts = Attempts::new(project, &units, job, ground, agent, terms, recorder, holds, locks);
+        let attempts = Attempts::new(project, &units, diff, job, ground, agent, terms, recorder, holds, locks);
         attempts.taking_over(resume::patches(continues.as_ref()))
     })
 }
@@ -267,6 +271,7 @@ impl Stage<'_> {
         let (source, finish) = FileSource::follow(tape.path()).map_err(|error| replay::failure(&error))?;
         let timeline = Timeline::new(Box::new(source));
 
+        let tracing = self.trace(&tape);
         let (inputs, received) = mpsc::channel(INPUTS);
         let fuse = Arc::new(Fuse::new(Arc::clone(&tape) as _));
         let recorder: Arc<dyn Recorder> = Arc::clone(&fuse) as _;
@@ -294,6 +299,11 @@ impl Stage<'_> {
             let flag = self.global.project_dir.as_deref();
             show::tell(&format!("ingestdeck: stopped by a limit; `{}` goes on", summary::resume(flag, &id.short())));
         }
+        if let Some(tracing) = tracing
+            && let Err(error) = tracing.finish().await
+        {
+            tracing::warn!(%error, "the trace is not complete");
+        }
         // Empty unless something could not be cleared away, which then is worth keeping.
         let _ = std::fs::remove_dir(directory.join("work"));
         drop(lock);
@@ -303,6 +313,13 @@ impl Stage<'_> {
 }
 
 impl Stage<'_> {
+    /// KTX's trace beside the record of a project's run. Nothing depends on it.
+    fn trace(&self, tape: &TapeWriter) -> Option<Tracing> {
+        let project = self.runs.root().parent().and_then(Path::parent)?;
+        let traced = Tracing::follow(tape.path(), project, tape.subscribe());
+        traced.inspect_err(|error| tracing::warn!(%error, "the run is not traced")).ok()
+    }
+
     /// Whoever stopped reading must know that the run did not stop.
     fn recorded_all_the_same(&self, failure: Failure, tape: &Path) -> Failure {
         match (failure.exit, &self.fate) {

@@ -12,8 +12,11 @@ use memchr::memmem;
 
 use crate::{decode, run::spent, tape::UnitKey};
 
-/// Bytes of a line in which its type stands.
-const HEAD: usize = 128;
+/// Bytes of a line in which it shows what it is. The type of a result comes last, its cost early.
+const HEAD: usize = 512;
+
+/// What a line that matters here has in its head.
+const SIGNS: [&[u8]; 3] = [b"\"total_cost_usd\"", b"\"result\"", b"\"init\""];
 
 /// The costs of a run's attempts.
 #[derive(Debug, Default)]
@@ -44,7 +47,7 @@ impl Meter {
     /// A line of an attempt was recorded. What the run has cost by now, if the line changed it.
     pub fn line(&self, lane: (&UnitKey, u32), line: &[u8]) -> Option<f64> {
         let head = line.get(..line.len().min(HEAD))?;
-        if memmem::find(head, b"\"result\"").is_none() && memmem::find(head, b"\"init\"").is_none() {
+        if SIGNS.iter().all(|sign| memmem::find(head, sign).is_none()) {
             return None;
         }
         let line = decode::line(line);
@@ -119,6 +122,17 @@ mod tests {
         assert_eq!(told(&meter, "b", 1, &result(&json!(null))), None);
         assert_eq!(told(&meter, "from nowhere", 1, &result(&json!(9))), None);
         assert!((meter.spent() - 1.0).abs() < 1e-9);
+    }
+
+    /// The line of a real agent, whose type stands behind whatever it has to say.
+    #[test]
+    fn a_result_is_known_wherever_its_type_stands() {
+        let capture = include_str!("../../tests/fixtures/captures/success_tools.jsonl");
+        let meter = Meter::default();
+        meter.begins((&"a".into(), 1), None);
+        let costs: Vec<f64> =
+            capture.lines().filter_map(|line| meter.line((&"a".into(), 1), line.as_bytes())).collect();
+        assert_eq!(costs, [0.001_866]);
     }
 
     #[test]

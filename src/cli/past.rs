@@ -43,8 +43,9 @@ pub fn read(project: &Project, before: Option<RunId>) -> Result<Past, Failure> {
     for ((connection, adapter, path), file) in db.past_files(before).map_err(Failure::internal)? {
         baseline.add_file(&connection, &adapter, path, prior(&file));
     }
-    for PastUnit { connection, unit, status } in db.past_units(before).map_err(Failure::internal)? {
-        baseline.add_unit(connection, unit, standing(&status));
+    for PastUnit { connection, unit, status, unsaved } in db.past_units(before).map_err(Failure::internal)? {
+        let standing = if unsaved { Standing::Unsaved } else { standing(&status) };
+        baseline.add_unit(connection, unit, standing);
     }
     Ok(Past { baseline, efforts: db.past_efforts().map_err(Failure::internal)? })
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{
     args::{Global, SelectArgs, Ui},
     exit::{Exit, Failure},
+    ground,
     model::Choice,
     project,
     resume::{self, Taken},
@@ -41,12 +42,14 @@ pub fn plan(global: &Global, select: &SelectArgs) -> Result<Exit, Failure> {
     let choice = Choice::of(&project, Role::CandidateExtraction, None);
     let taken = resume::planned(global, &project, select, choice.model.as_deref())?;
     project::warn(&taken.planned.warnings);
+    let ground = ground::sentence(&project.root).map_err(|error| error.to_string());
+    project::warn(ground.as_ref().err().map(std::slice::from_ref).unwrap_or_default());
     let slots = usize::try_from(project.settings.work_units.max_concurrency).unwrap_or(usize::MAX);
     let outlook = Outlook::new(&taken.efforts, slots);
     let printed = match global.ui {
         Ui::Json => objects(&taken, &choice, &outlook),
         Ui::None => Ok(()),
-        Ui::Auto | Ui::Tui | Ui::Lines => table(&taken, &choice, &outlook),
+        Ui::Auto | Ui::Tui | Ui::Lines => table(&taken, &choice, &outlook, ground.ok().as_deref()),
     };
     printed.map_err(|error| super::show::stdout_failed(&error))?;
     Ok(Exit::Ok)
@@ -156,7 +159,7 @@ fn in_json(forecast: &Forecast) -> Value {
     })
 }
 
-fn table(taken: &Taken, choice: &Choice, outlook: &Outlook) -> io::Result<()> {
+fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, ground: Option<&str>) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let planned = &taken.planned;
     let forecasts = outlook.by_adapter(&planned.units);
@@ -189,6 +192,9 @@ fn table(taken: &Taken, choice: &Choice, outlook: &Outlook) -> io::Result<()> {
     } else if planned.sources.iter().any(|source| source.unchanged_units > 0) {
         writeln!(out, "{}", nothing(planned))?;
     }
+    if let Some(ground) = ground.filter(|_| !planned.units.is_empty()) {
+        writeln!(out, "{}", text::safe(ground, 200))?;
+    }
     let reused = taken.reused().count();
     let reused = if reused > 0 { format!(", {reused} of them reused") } else { String::new() };
     writeln!(out, "{} planned{reused}", counted(planned.units.len(), "unit"))?;
@@ -207,7 +213,7 @@ fn about(out: &mut impl io::Write, source: &SourcePlan) -> io::Result<()> {
         0 => String::new(),
         count => format!(", {} unchanged", counted(count, "unit")),
     };
-    writeln!(out, "{} {}{unchanged}", source.connection, source.diff.summary())?;
+    writeln!(out, "{} {}{unchanged}", source.connection, source.counts())?;
     let gone = &source.diff.deleted;
     for path in gone.iter().take(NAMED) {
         writeln!(out, "  gone: {}", text::safe(path, 120))?;

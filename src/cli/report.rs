@@ -11,7 +11,7 @@ use std::{
 use super::{
     args::{Format, Global, ReportArgs, Ui},
     exit::{Exit, Failure},
-    replay, runs, show,
+    project, replay, runs, show, trace,
 };
 use crate::{
     replay::FileSource,
@@ -39,7 +39,11 @@ pub fn report(global: &Global, args: &ReportArgs) -> Result<Exit, Failure> {
         report = only(report, connection)?;
     }
     let format = args.format.unwrap_or(if global.ui == Ui::Json { Format::Json } else { Format::Md });
-    let text = write(&report, format);
+    let traced = report.job().is_some_and(|job| {
+        let project = project::directory(global).ok();
+        project.is_some_and(|project| project.join(trace::path(job)).is_file())
+    });
+    let text = write(&report, format, traced);
     match &args.out {
         Some(path) => {
             let failed = |error| {
@@ -57,13 +61,13 @@ pub fn report(global: &Global, args: &ReportArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// The report in a format. Pure.
-pub fn write(report: &Report, format: Format) -> String {
+/// The report in a format; `traced` if KTX's trace of the run is there. Pure.
+pub fn write(report: &Report, format: Format, traced: bool) -> String {
     match format {
         Format::Md => markdown::write(report),
         Format::Junit => junit::write(report),
         Format::Html => html::write(report),
-        Format::Json => snapshot::snapshots(report, false).iter().map(|snapshot| format!("{snapshot}\n")).collect(),
+        Format::Json => snapshot::snapshots(report, traced).iter().map(|snapshot| format!("{snapshot}\n")).collect(),
     }
 }
 
@@ -95,7 +99,10 @@ pub fn fold(source: FileSource, live: bool) -> Result<Report, Failure> {
 }
 
 /// The record, and whether somebody still writes to it: its end is then not the end of the run.
-fn open(global: &Global, what: &str) -> Result<(FileSource, bool), Failure> {
+///
+/// # Errors
+/// When there is no such record, or it cannot be read.
+pub fn open(global: &Global, what: &str) -> Result<(FileSource, bool), Failure> {
     let source = replay::open(global, what)?;
     let Some(run) = source.origin().header.as_ref().map(|header| header.run) else { return Ok((source, false)) };
     let Ok(runs) = runs::place(global) else { return Ok((source, false)) };

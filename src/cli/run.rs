@@ -5,12 +5,12 @@ use super::{
     doctor,
     execute::{Agent, Terms},
     exit::{Exit, Failure},
-    ground::Prepared,
+    ground::{self, Prepared},
     launch::{self, Fate, Launch},
     model::Choice,
     plan, project,
     resume::{self, Taken},
-    settings,
+    settings, show,
     summary::counted,
 };
 use crate::{
@@ -48,7 +48,8 @@ pub fn start(
     let terms = Terms {
         model,
         step_budget: positive("--step-budget", args.step_budget)?.unwrap_or(project.settings.work_units.step_budget),
-        max_budget_usd: args.max_budget_usd,
+        max_budget_usd: budget("--max-budget-usd", args.max_budget_usd)?,
+        run_budget_usd: budget("--max-run-budget-usd", args.max_run_budget_usd)?,
         partial_messages: *config.ingest.partial_messages,
         pass_env: config.claude.pass_env.value.clone(),
         rule: match *config.ingest.tool_failures {
@@ -56,11 +57,6 @@ pub fn start(
             ToolFailures::Recoverable => FailureRule::Recoverable,
         },
     };
-    if let Some(budget) = terms.max_budget_usd
-        && !(budget.is_finite() && budget > 0.0)
-    {
-        return Err(Failure::usage(format!("--max-budget-usd {budget} is no budget; give a number above 0")));
-    }
     let slots = positive("--concurrency", concurrency)?.unwrap_or(project.settings.work_units.max_concurrency);
     let is_done = taken.is_done();
     let Taken { planned, continues, .. } = taken;
@@ -71,7 +67,10 @@ pub fn start(
     }
     let ground = Prepared::new(&project.root)?;
     let claude = launch::find_claude(global)?;
-    doctor::preflight(&claude, &terms.pass_env, args.probe, terms.model.as_deref())?;
+    doctor::preflight(&claude, &terms.pass_env, args.probe || *config.ingest.probe, terms.model.as_deref())?;
+    if ground.branch.is_none() {
+        show::tell(&format!("ingestdeck: {}", ground::NO_HISTORY));
+    }
     let agent = Agent::Claude(claude);
     let fate = Fate::Project { flag: global.project_dir.clone() };
     let outcome = launch::launch(
@@ -88,6 +87,15 @@ fn nothing_to_run(select: &SelectArgs, planned: &Planned, continues: Option<&Con
             format!("all {} of run {run} stand: there is nothing to run", counted(planned.units.len(), "unit"))
         }
         None => plan::nothing(planned),
+    }
+}
+
+fn budget(flag: &str, value: Option<f64>) -> Result<Option<f64>, Failure> {
+    match value {
+        Some(budget) if !(budget.is_finite() && budget > 0.0) => {
+            Err(Failure::usage(format!("{flag} {budget} is no budget; give a number above 0")))
+        }
+        value => Ok(value),
     }
 }
 

@@ -33,6 +33,7 @@ pub fn runs(global: &Global, command: &RunsCommand) -> Result<Exit, Failure> {
     match command {
         RunsCommand::List => list(global, &runs),
         RunsCommand::Show { run } => show_one(global, &runs, run),
+        RunsCommand::Export(args) => super::export::export(global, args),
         RunsCommand::Reindex => reindex(&runs),
     }
 }
@@ -121,7 +122,10 @@ fn say_none() -> Result<(), Failure> {
 }
 
 fn line(run: &Found, standing: Standing, known: Option<&crate::store::db::Listed>) -> String {
-    let mut line = format!("{}  {:<11}", run.id.short(), standing.word());
+    // How a run ended says more than that it did.
+    let outcome = known.and_then(|known| known.outcome.as_deref()).filter(|_| standing == Standing::Finished);
+    let word = text::safe(outcome.unwrap_or(standing.word()), 11);
+    let mut line = format!("{}  {word:<11}", run.id.short());
     if let Some(known) = known {
         let started = text::safe(known.started_at.split('.').next().unwrap_or_default(), 20).into_owned();
         let cost = dollars(known.cost_usd);

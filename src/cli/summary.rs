@@ -8,7 +8,7 @@ use crate::{
     cli::{exit::Exit, resume::is_left, signals},
     run::{
         Origin, RunState,
-        state::{TakenOver, Unit, UnitStatus},
+        state::{Attempt, TakenOver, Unit, UnitStatus},
     },
     tape::note::Cause,
     tui::{text, view::dollars},
@@ -55,6 +55,8 @@ pub struct Summary {
     pub calls: u64,
     /// Failed units: key, sentence, remedy.
     pub failed: Vec<(String, String, Option<String>)>,
+    /// Units whose budget ran out, likewise: no failure, but not to be overlooked.
+    pub budget: Vec<(String, String, Option<String>)>,
     /// Session ids in order of their attempts.
     pub sessions: Vec<String>,
     /// Units that neither succeeded nor spent their budget, in plan order.
@@ -62,6 +64,10 @@ pub struct Summary {
     outcome: Option<String>,
     lost: [u64; 4],
     limited: bool,
+    /// What is on the project's branch: short commit, branch, and how many files it changes.
+    saved: Option<(String, Option<String>, usize)>,
+    /// Why what units wrote is not there.
+    not_saved: Option<String>,
     /// What kept every unit from running.
     in_the_way: Option<Cause>,
 }
@@ -83,22 +89,23 @@ impl Summary {
             cost_usd: (!costs.is_empty()).then(|| costs.iter().sum()),
             turns: attempts().map(|attempt| u64::from(attempt.turns)).sum(),
             calls: attempts().map(|attempt| u64::from(attempt.calls)).sum(),
-            failed: state
-                .units
-                .iter()
-                .filter(|unit| unit.status == UnitStatus::Failed)
-                .map(|unit| failure_of(state, unit))
-                .collect(),
+            failed: of_status(state, UnitStatus::Failed),
+            budget: of_status(state, UnitStatus::Budget),
             sessions: attempts().filter_map(|attempt| attempt.session.as_deref().map(str::to_owned)).collect(),
             unfinished: state
                 .units
                 .iter()
-                .filter(|unit| is_left(unit.status))
+                .filter(|unit| is_left(unit.status) || unit.latest().is_some_and(Attempt::is_unsaved))
                 .map(|unit| unit.key.to_string())
                 .collect(),
             outcome: state.ended.as_ref().map(|ended| ended.outcome.clone()),
             lost: [state.lost.malformed, state.lost.unknown, state.lost.unknown_notes, state.lost.torn],
             limited: state.ended.as_ref().is_some_and(|ended| ended.outcome == "limit"),
+            saved: state
+                .saved
+                .as_ref()
+                .and_then(|saved| Some((saved.short()?.to_owned(), saved.branch.clone(), saved.paths.len()))),
+            not_saved: state.unsaved.as_deref().map(str::to_owned),
             in_the_way: in_the_way(state),
         }
     }
@@ -121,7 +128,7 @@ impl Summary {
             Exit::Limit
         } else if let Some(cause) = &self.in_the_way {
             Exit::of_cause(cause)
-        } else if self.count(UnitStatus::Failed) + self.count(UnitStatus::Stopped) > 0 {
+        } else if self.count(UnitStatus::Failed) + self.count(UnitStatus::Stopped) > 0 || self.not_saved.is_some() {
             Exit::UnitFailed
         } else if !self.unfinished.is_empty() {
             // Somebody drained the run: nothing failed, but not everything was done either.
@@ -139,7 +146,9 @@ impl Summary {
         json!({
             "type": "run", "state": "summary", "outcome": self.outcome, "units": units, "turns": self.turns,
             "calls": self.calls, "cost_usd": self.cost_usd,
+            "commit": self.saved.as_ref().map(|(commit, ..)| commit), "not_saved": self.not_saved,
             "failed": self.failed.iter().map(|(unit, reason, _)| json!({"unit": unit, "reason": reason})).collect::<Vec<_>>(),
+            "budget": self.budget.iter().map(|(unit, reason, _)| json!({"unit": unit, "reason": reason})).collect::<Vec<_>>(),
             "lost": {"malformed": malformed, "unknown": unknown, "unknown_notes": unknown_notes, "torn": torn},
         })
     }
@@ -171,8 +180,19 @@ impl Summary {
         let calls = counted(usize::try_from(self.calls).unwrap_or(usize::MAX), "tool call");
         let turns = counted(usize::try_from(self.turns).unwrap_or(usize::MAX), "turn");
         let _ = writeln!(text, "{calls} · {turns} · {cost}{scripted}");
-        for (unit, reason, remedy) in &self.failed {
-            let _ = writeln!(text, "  ✗ {}", text::safe(&format!("{unit}: {reason}"), SENTENCE));
+        if let Some((commit, branch, files)) = &self.saved {
+            let branch = branch.as_deref().map(|branch| format!(" on {branch}")).unwrap_or_default();
+            let line = format!("commit {commit}{branch} · {} changed", counted(*files, "file"));
+            let _ = writeln!(text, "{}", text::safe(&line, SENTENCE));
+        }
+        if let Some(why) = &self.not_saved {
+            let _ = writeln!(text, "  ✗ {}", text::safe(&format!("not saved: {why}"), SENTENCE));
+            let _ = writeln!(text, "    what the units wrote is kept in .ktx/ingest-patches/");
+        }
+        let failed = self.failed.iter().map(|unit| ('✗', unit));
+        let budget = self.budget.iter().map(|unit| ('▲', unit));
+        for (glyph, (unit, reason, remedy)) in failed.chain(budget) {
+            let _ = writeln!(text, "  {glyph} {}", text::safe(&format!("{unit}: {reason}"), SENTENCE));
             if let Some(remedy) = remedy {
                 let _ = writeln!(text, "    {}", text::safe(remedy, SENTENCE));
             }
@@ -247,6 +267,11 @@ fn in_the_way(state: &RunState) -> Option<Cause> {
     let mut causes =
         causes.filter(|cause| matches!(cause, Cause::Auth | Cause::Credit | Cause::Model | Cause::Network));
     causes.next().cloned()
+}
+
+/// What there is to say about the units of a status.
+fn of_status(state: &RunState, status: UnitStatus) -> Vec<(String, String, Option<String>)> {
+    state.units.iter().filter(|unit| unit.status == status).map(|unit| failure_of(state, unit)).collect()
 }
 
 fn failure_of(state: &RunState, unit: &Unit) -> (String, String, Option<String>) {

@@ -127,6 +127,13 @@ impl Recorder for Tap {
                 }
             }
             if let Some(lane) = item.lane
+                && let Some(usd) = self.meter.line(lane, line)
+                && let Some(heard) = self.heard.upgrade()
+                && heard.try_send(Input::Spent { usd }).is_err()
+            {
+                tracing::warn!("what the run has cost was not passed on");
+            }
+            if let Some(lane) = item.lane
                 && let Some(note) = self.approaching(lane, line)
             {
                 let json = note.to_json();
@@ -170,6 +177,21 @@ mod tests {
         }
         let expected = Note::Said { level: Level::Warning, text: "Approaching turn limit: 4/5".into() };
         assert_eq!(*kept.0.lock().unwrap(), [started, expected]);
+    }
+
+    #[test]
+    fn what_the_run_has_cost_reaches_the_schedule() {
+        let (inputs, mut received) = mpsc::channel(4);
+        let tap = Tap::new(Arc::new(Kept::default()), inputs.downgrade(), Arc::default());
+        let (unit, other) = (UnitKey::from("u"), UnitKey::from("v"));
+        let started = Note::AttemptStarted(Box::default()).to_json();
+        for unit in [&unit, &other] {
+            tap.record(&[Item { lane: Some((unit, 1)), body: Body::Note(&started) }]).unwrap();
+            let line = br#"{"type":"result","subtype":"success","total_cost_usd":0.25}"#;
+            tap.record(&[Item { lane: Some((unit, 1)), body: Body::Out(line) }]).unwrap();
+        }
+        let heard: Vec<_> = std::iter::from_fn(|| received.try_recv().ok()).collect();
+        assert_eq!(heard, [Input::Spent { usd: 0.25 }, Input::Spent { usd: 0.5 }]);
     }
 
     #[test]

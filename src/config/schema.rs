@@ -101,6 +101,7 @@ pub const KEYS: &[Key] = &[
     shared("retry.max_delay_ms", Kind::Whole(0, DAY_MS), Preset::Whole(30_000)),
     shared("ingest.tool_failures", Kind::Word(&["strict", "recoverable"]), Preset::Text("strict")),
     shared("ingest.partial_messages", Kind::Switch, Preset::Switch(true)),
+    user("ingest.probe", Kind::Switch, Preset::Switch(false)),
     shared("ingest.reconcile", Kind::Switch, Preset::Switch(true)),
     user("ui.theme", Kind::Text, Preset::Text("auto")),
     user("ui.mouse", Kind::Switch, Preset::Switch(true)),

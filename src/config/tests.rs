@@ -45,6 +45,7 @@ fn the_defaults() {
     retry.max_delay_ms = 30000  # default
     ingest.tool_failures = "strict"  # default
     ingest.partial_messages = true  # default
+    ingest.probe = false  # default
     ingest.reconcile = true  # default
     ui.theme = "auto"  # default
     ui.mouse = true  # default
@@ -81,6 +82,8 @@ fn every_key_reaches_its_field() {
         [ingest]
         tool_failures = "recoverable"
         partial_messages = false
+        probe = true
+        reconcile = false
         [ui]
         theme = "light"
         mouse = false

@@ -30,6 +30,8 @@ pub enum Standing {
     Succeeded,
     /// It failed.
     Failed,
+    /// It succeeded, and what it wrote never reached the project.
+    Unsaved,
     /// It was planned, and neither succeeded nor failed.
     Unfinished,
 }
@@ -105,13 +107,6 @@ impl DiffSet {
     pub fn touched(&self) -> BTreeSet<&str> {
         self.added.iter().chain(&self.modified).map(String::as_str).collect()
     }
-
-    /// `+2/~1/-0/=7`, as KTX prints it.
-    pub fn summary(&self) -> String {
-        let [added, modified, deleted, unchanged] =
-            [&self.added, &self.modified, &self.deleted, &self.unchanged].map(Vec::len);
-        format!("+{added}/~{modified}/-{deleted}/={unchanged}")
-    }
 }
 
 fn change(now: Option<Fingerprint>, known: Option<&Prior>) -> Change {
@@ -147,6 +142,7 @@ pub(super) fn why(unit: &Chunk, diff: &DiffSet, standing: Option<Standing>, forc
     };
     match (standing, forced) {
         (Some(Standing::Failed), _) => "failed last time".into(),
+        (Some(Standing::Unsaved), _) => "what it wrote last time was not saved".into(),
         (Some(Standing::Unfinished), _) => "not finished last time".into(),
         (None, _) if added == unit.raw_files.len() => "new".into(),
         _ if added + modified > 0 => changes(),
@@ -190,7 +186,6 @@ mod tests {
         assert_eq!(diff.modified, ["failed", "other"]);
         assert_eq!(diff.deleted, ["gone"], "what cannot be looked at is not gone");
         assert_eq!(diff.unchanged, ["same"]);
-        assert_eq!(diff.summary(), "+2/~2/-1/=1");
         assert_eq!(DiffSet::of(&tree, None).added.len(), 5);
     }
 

@@ -108,6 +108,15 @@ pub enum IntegrateError {
     Restless,
 }
 
+/// A raw file that stands beside what was made of it, in the same commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawCopy {
+    /// The file, absolute.
+    pub from: PathBuf,
+    /// Its place, relative to the project.
+    pub to: String,
+}
+
 /// What was put on the branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Saved {
@@ -268,8 +277,9 @@ impl Integration {
     }
 
     /// Puts everything accepted on the project's branch as one commit: there it is wholly or not at all. A branch that
-    /// moved meanwhile is followed, if everything still fits. Attempts that follow start from there.
-    pub fn save(&mut self, message: &str) -> Result<Saved, IntegrateError> {
+    /// moved meanwhile is followed, if everything still fits. Attempts that follow start from there. Where anything
+    /// changed, `raw` goes with it.
+    pub fn save(&mut self, message: &str, raw: &[RawCopy]) -> Result<Saved, IntegrateError> {
         let trees = Arc::clone(self.worktree.trees());
         let repository = &trees.repository;
         for _ in 0..FOLLOWED {
@@ -278,12 +288,12 @@ impl Integration {
                 self.follow(&head)?;
             }
             let git = &self.worktree.git;
-            let tree = git.line(&["rev-parse", "HEAD^{tree}"])?;
             let changed = git.run(&["diff-tree", "-r", "-z", "--name-only", "--no-renames", &self.onto, "HEAD"])?;
             if changed.is_empty() {
                 trees.rebase(&self.onto);
                 return Ok(Saved { commit: None, branch: repository.branch()?, paths: Vec::new() });
             }
+            let tree = self.tree_with(raw)?;
             let commit = git.line(&["commit-tree", &tree, "-p", &self.onto, "-m", message])?;
             let subject = message.lines().next().unwrap_or_default();
             match landing::land(repository, &self.onto, &commit, subject) {
@@ -297,6 +307,22 @@ impl Integration {
             }
         }
         Err(IntegrateError::Restless)
+    }
+
+    /// The tree of everything accepted so far and of `raw`. Bytes are taken as they are, whatever attributes say.
+    fn tree_with(&self, raw: &[RawCopy]) -> Result<String, GitError> {
+        let git = &self.worktree.git;
+        // Paths go to git one a line.
+        let is_there = |copy: &&RawCopy| copy.from.is_file() && !copy.from.to_string_lossy().contains('\n');
+        let raw: Vec<&RawCopy> = raw.iter().filter(is_there).collect();
+        if !raw.is_empty() {
+            let from: String = raw.iter().map(|copy| format!("{}\n", copy.from.display())).collect();
+            let hashes = git.feed(&["hash-object", "-w", "--no-filters", "--stdin-paths"], from.as_bytes())?;
+            let hashes = String::from_utf8_lossy(&hashes);
+            let entries = hashes.lines().zip(&raw).map(|(hash, copy)| format!("{PLAIN} {hash}\t{}\n", copy.to));
+            git.feed(&["update-index", "--add", "--index-info"], entries.collect::<String>().as_bytes())?;
+        }
+        git.line(&["write-tree"])
     }
 
     /// Builds everything accepted so far anew on `head`.

@@ -47,6 +47,18 @@ pub struct Planned {
     pub sources: Vec<SourcePlan>,
 }
 
+impl Planned {
+    /// What changed in all sources together.
+    pub fn diff(&self) -> DiffCounts {
+        self.sources.iter().map(SourcePlan::counts).fold(DiffCounts::default(), |sum, of| DiffCounts {
+            added: sum.added + of.added,
+            modified: sum.modified + of.modified,
+            deleted: sum.deleted + of.deleted,
+            unchanged: sum.unchanged + of.unchanged,
+        })
+    }
+}
+
 /// A unit with all that an attempt at it needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkUnit {
@@ -92,19 +104,21 @@ impl SourcePlan {
         self.staged = Some(staged);
     }
 
+    /// What changed, in numbers.
+    pub fn counts(&self) -> DiffCounts {
+        let [added, modified, deleted, unchanged] =
+            [&self.diff.added, &self.diff.modified, &self.diff.deleted, &self.diff.unchanged]
+                .map(|paths| paths.len() as u64);
+        DiffCounts { added, modified, deleted, unchanged }
+    }
+
     /// What the tape keeps of it.
     pub fn note(&self) -> SourceRead {
-        let count = |paths: &[String]| paths.len() as u64;
         SourceRead {
             connection: self.connection.clone(),
             adapter: self.adapter.clone(),
             staged: self.staged.clone(),
-            diff: DiffCounts {
-                added: count(&self.diff.added),
-                modified: count(&self.diff.modified),
-                deleted: count(&self.diff.deleted),
-                unchanged: count(&self.diff.unchanged),
-            },
+            diff: self.counts(),
             files: self
                 .files
                 .iter()

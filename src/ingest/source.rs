@@ -245,6 +245,8 @@ fn percent_decoded(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     static CONNECTION: std::sync::LazyLock<Connection> = std::sync::LazyLock::new(Connection::default);
@@ -305,5 +307,55 @@ mod tests {
             at(Some(SourceAt::Url("https://e.org/r".into())), None),
             Err(SourceError::Remote("https://e.org/r".into()))
         );
+    }
+
+    fn first_run(adapter: &dyn Adapter, tree: &Tree) -> Vec<Chunk> {
+        let chunks = adapter.chunk(tree, anywhere()).unwrap();
+        assert_eq!(adapter.chunk(tree, anywhere()).unwrap(), chunks, "the same files give the same units");
+        chunks.units
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        #[test]
+        fn files_are_cut_into_units_once_and_keys_are_unique(
+            paths in prop::collection::btree_set("(models/)?([abA_.é-]{1,3}/)?[abA_.é -]{1,3}\\.(yml|md|txt)", 1..40),
+            touched in prop::collection::vec(any::<prop::sample::Index>(), 0..4),
+        ) {
+            // A dot in front hides a file from every adapter.
+            let paths: Vec<&str> =
+                paths.iter().map(String::as_str).filter(|path| !path.split('/').any(|part| part.starts_with('.'))).collect();
+            let files: Vec<(&str, &str)> = paths.iter().map(|path| (*path, "text: 1")).collect();
+            for adapter in [&dbt::Dbt as &dyn Adapter, &docs::Docs, &fake::Fake] {
+                let (_dir, mut tree) = tree_of(&files);
+                tree.files.retain(|file| adapter.takes(&file.path));
+                if tree.files.is_empty() {
+                    continue;
+                }
+                let units = first_run(adapter, &tree);
+                let keys: BTreeSet<&str> = units.iter().map(|unit| unit.key.as_str()).collect();
+                prop_assert_eq!(keys.len(), units.len());
+                let mut raw: Vec<&String> = units.iter().flat_map(|unit| &unit.raw_files).collect();
+                raw.sort();
+                let all = raw.len();
+                raw.dedup();
+                prop_assert_eq!(raw.len(), all, "{} puts a file into two units", adapter.name());
+                if adapter.name() == "docs" {
+                    prop_assert_eq!(all, tree.files.len());
+                }
+                // A re-sync shows the changed files to somebody, and gives no unit a file twice.
+                let changed: BTreeSet<&str> =
+                    touched.iter().map(|index| index.get(&tree.files).path.as_str()).collect();
+                let in_units: BTreeSet<String> = raw.into_iter().cloned().collect();
+                let left = adapter.resync(units, &changed);
+                for path in changed.iter().filter(|path| in_units.contains(**path)) {
+                    prop_assert!(left.iter().any(|unit| unit.raw_files.iter().any(|raw| raw == path)));
+                }
+                for unit in &left {
+                    prop_assert!(unit.dependency_paths.iter().all(|path| !unit.raw_files.contains(path)));
+                }
+                prop_assert!(!changed.is_empty() || left.is_empty());
+            }
+        }
     }
 }

@@ -174,3 +174,106 @@ fn sweep(project: &Path, current: &Path) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::ingest::{plan::Selection, project::Project};
+
+    struct Desk {
+        dir: tempfile::TempDir,
+        project: Project,
+    }
+
+    impl Desk {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            fs::create_dir_all(dir.path().join("notes/deep")).unwrap();
+            fs::write(dir.path().join("ktx.yaml"), "connections:\n  n: {driver: docs, source_dir: notes}\n").unwrap();
+            fs::write(dir.path().join("notes/a.md"), "one").unwrap();
+            fs::write(dir.path().join("notes/deep/b.md"), "two").unwrap();
+            let project = Project::open(dir.path()).unwrap();
+            Self { dir, project }
+        }
+
+        fn planned(&self) -> Planned {
+            crate::ingest::plan::plan(&self.project, &Selection::default()).unwrap()
+        }
+
+        fn stage(&self, job: &str, planned: &mut Planned) -> Result<Staged, StageError> {
+            stage(&self.project.root, &Job { id: job.into(), sync_id: String::new() }, planned)
+        }
+
+        fn jobs(&self) -> Vec<String> {
+            let entries = fs::read_dir(self.dir.path().join(PLACE)).unwrap();
+            let entries = entries.map(|entry| entry.unwrap()).filter(|entry| entry.path().is_dir());
+            let mut jobs: Vec<String> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+            jobs.sort();
+            jobs
+        }
+    }
+
+    #[test]
+    fn units_read_copies_and_what_those_hold_counts() {
+        let desk = Desk::new();
+        let mut planned = desk.planned();
+        fs::write(desk.dir.path().join("notes/a.md"), "changed since").unwrap();
+        let _staged = desk.stage("local-1", &mut planned).unwrap();
+        let root = desk.project.root.join(PLACE).join("local-1/upload/n");
+        assert!(planned.units.iter().all(|unit| unit.source_root == root));
+        assert_eq!(fs::read_to_string(root.join("deep/b.md")).unwrap(), "two");
+        let note = planned.sources[0].note();
+        assert_eq!(note.files[0].sha256, Fingerprint::of(b"changed since").to_string());
+        assert_eq!((note.files[0].bytes, note.files[1].sha256.as_str()), (13, &*Fingerprint::of(b"two").to_string()));
+        assert_eq!(note.staged.as_deref(), Some(".ktx/cache/local-ingest/local-1/upload/n"));
+        assert!(note.complete);
+    }
+
+    #[test]
+    fn what_was_put_in_the_way_since_the_plan_is_not_copied() {
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("b.md"), "secret").unwrap();
+        let ways: [(&str, &dyn Fn(&Path)); 5] = [
+            ("link", &|at| {
+                fs::remove_file(at.join("notes/a.md")).unwrap();
+                symlink(outside.path().join("b.md"), at.join("notes/a.md")).unwrap();
+            }),
+            ("folder", &|at| {
+                fs::remove_dir_all(at.join("notes/deep")).unwrap();
+                symlink(outside.path(), at.join("notes/deep")).unwrap();
+            }),
+            ("gone", &|at| fs::remove_file(at.join("notes/a.md")).unwrap()),
+            ("binary", &|at| fs::write(at.join("notes/a.md"), [0, 1]).unwrap()),
+            ("place", &|at| {
+                fs::create_dir_all(at.join(".ktx")).unwrap();
+                symlink(outside.path(), at.join(".ktx/cache")).unwrap();
+            }),
+        ];
+        for (way, meddle) in ways {
+            let desk = Desk::new();
+            let mut planned = desk.planned();
+            meddle(desk.dir.path());
+            let error = desk.stage("local-1", &mut planned).unwrap_err().to_string();
+            assert!(error.starts_with("cannot "), "{way}: {error}");
+            assert!(!desk.dir.path().join(PLACE).join("local-1").exists(), "{way} leaves nothing");
+            assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1, "{way}");
+        }
+    }
+
+    #[test]
+    fn copies_of_a_run_that_lives_are_kept_however_old() {
+        let desk = Desk::new();
+        let alive = desk.stage("local-0", &mut desk.planned()).unwrap();
+        for job in 1..=6 {
+            drop(desk.stage(&format!("local-{job}"), &mut desk.planned()).unwrap());
+        }
+        assert_eq!(desk.jobs().len(), 1 + KEPT + 1, "{:?}", desk.jobs());
+        assert_eq!(desk.jobs()[0], "local-0");
+        drop(alive);
+        drop(desk.stage("local-7", &mut desk.planned()).unwrap());
+        assert_eq!(desk.jobs().len(), KEPT + 1);
+        assert!(!desk.jobs().contains(&"local-0".to_owned()));
+    }
+}

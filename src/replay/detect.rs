@@ -4,11 +4,12 @@ use memchr::memmem;
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
-use super::times;
+use super::{ktx, times};
 use crate::tape::{Header, HeaderError};
 
 /// What `replay` can open, for the sentence that refuses everything else.
-const ACCEPTED: &str = "replay opens tapes, stream-json captures, Claude Code session files and other JSON lines";
+const ACCEPTED: &str =
+    "replay opens tapes, stream-json captures, Claude Code session files, KTX's records and other JSON lines";
 
 /// What the entries of a file look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,10 @@ pub enum Format {
     SessionFile,
     /// Both directions of the control protocol, `{"t":…,"dir":…,"msg":…}` per line.
     TwoWay,
+    /// KTX's tool transcript, one call per line.
+    KtxTranscript,
+    /// KTX's memory-flow replay, in its wrapper or bare.
+    MemoryFlow,
     /// Some other JSON, one value per line.
     JsonLines,
     /// One JSON value over several lines; read as a single entry.
@@ -30,6 +35,11 @@ pub enum Format {
 }
 
 impl Format {
+    /// True for records that are rewritten as a tape when they are opened.
+    pub(super) fn is_rewritten(self) -> bool {
+        matches!(self, Self::KtxTranscript | Self::MemoryFlow)
+    }
+
     /// Its name for people.
     pub fn words(self) -> &'static str {
         match self {
@@ -37,6 +47,8 @@ impl Format {
             Self::Capture => "stream-json capture",
             Self::SessionFile => "session file",
             Self::TwoWay => "two-way transcript",
+            Self::KtxTranscript => "KTX tool transcript",
+            Self::MemoryFlow => "KTX memory-flow replay",
             Self::JsonLines => "JSON lines",
             Self::Document => "JSON document",
             Self::Empty => "empty file",
@@ -69,6 +81,14 @@ pub enum Refusal {
     /// Not text.
     #[error("it is a binary file; {ACCEPTED}")]
     Binary,
+    /// More of it than is read at once.
+    #[error("it is a {what} of more than {most} MB, which is more than is read of one")]
+    TooLarge {
+        /// Its format.
+        what: &'static str,
+        /// The limit, in megabytes.
+        most: u64,
+    },
     /// Text, but not JSON.
     #[error("it holds no line of JSON, its first line is {0:?}; {ACCEPTED}")]
     NoJson(String),
@@ -107,7 +127,7 @@ pub fn detect(head: &[u8], extent: Extent) -> Result<Detected, Refusal> {
         return tape;
     }
     if extent == Extent::Whole && may_be_document(text) && serde_json::from_slice::<&RawValue>(text).is_ok() {
-        return found(Format::Document);
+        return found(if ktx::is_replay(text) { Format::MemoryFlow } else { Format::Document });
     }
     let shapes = whole_lines(text, extent).filter_map(|line| shape(line, true));
     if let Some((format, _)) = shapes.reduce(|best, next| if next.1 > best.1 { next } else { best }) {
@@ -180,6 +200,9 @@ fn shape(line: &[u8], complete: bool) -> Option<(Format, Sure)> {
         dir: Option<IgnoredAny>,
         msg: Option<IgnoredAny>,
         r#type: Option<IgnoredAny>,
+        ts: Option<IgnoredAny>,
+        wu_key: Option<IgnoredAny>,
+        tool_name: Option<IgnoredAny>,
     }
     if !line.starts_with(b"{") {
         return (complete && serde_json::from_slice::<IgnoredAny>(line).is_ok())
@@ -190,9 +213,11 @@ fn shape(line: &[u8], complete: bool) -> Option<(Format, Sure)> {
     };
     Some(match keys {
         Keys { dir: Some(_), msg: Some(_), t: Some(_), .. } => (Format::TwoWay, Sure::Named),
+        Keys { ts: Some(_), wu_key: Some(_), tool_name: Some(_), .. } => (Format::KtxTranscript, Sure::Named),
         Keys { stream_session: Some(_), .. } => (Format::Capture, Sure::Named),
         Keys { session_id: Some(_), .. } => (Format::SessionFile, Sure::Named),
         Keys { r#type: Some(_), .. } => (Format::Capture, Sure::Typed),
+        _ if ktx::is_replay(line) => (Format::MemoryFlow, Sure::Named),
         _ => (Format::JsonLines, Sure::AnyValue),
     })
 }
@@ -244,6 +269,9 @@ mod tests {
             ("npm warn something\n{\"type\":\"system\",\"session_id\":\"s\"}\n", Format::Capture),
             ("{\"a\":1}\n[2]\n", Format::JsonLines),
             ("{\n \"model\": \"m\"\n}\n", Format::Document),
+            ("{\"ts\":\"t\",\"wuKey\":\"u\",\"toolName\":\"x\",\"input\":{}}\n", Format::KtxTranscript),
+            ("{\"memoryFlowReplaySchemaVersion\":1,\"replay\":{}}\n", Format::MemoryFlow),
+            ("{\n\"runId\":\"r\",\n\"events\":[],\"plannedWorkUnits\":[]}\n", Format::MemoryFlow),
             ("\u{feff}{\"type\":\"system\",\"session_id\":\"s\"}\n", Format::Capture),
             ("", Format::Empty),
             ("\n \n", Format::Empty),

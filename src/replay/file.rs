@@ -19,6 +19,7 @@ use super::{
     detect::{self, Detected, Extent, Format},
     error::OpenError,
     index::{Core, Growth, LineIndex, Mark, is_blank},
+    ktx::{self, Times},
     lines::{Lines, Next, Split, read_range},
     parsed::{Parsed, Reading},
     spool,
@@ -54,6 +55,8 @@ const MARKS_AT_ONCE: usize = 1024;
 #[derive(Debug)]
 pub struct FileSource {
     core: Arc<Core>,
+    /// What the file was recognised as; a rewritten one is read as a tape.
+    format: Format,
     origin: Origin,
     reading: Reading,
     lines: Lines,
@@ -109,6 +112,9 @@ impl FileSource {
         let length = metadata.len();
         let detected = judge(&file, length).map_err(failed)?;
         let detected = detected.map_err(|refusal| OpenError::Refused { name: name.clone(), refusal })?;
+        if detected.format.is_rewritten() {
+            return ktx::open(&file, length, name, &stem(path), &detected);
+        }
         Ok(Self::new(Arc::new(file), name, &stem(path), detected, Growth::Fixed(length)))
     }
 
@@ -143,7 +149,16 @@ impl FileSource {
         let lines = Lines::new(Arc::clone(&file), split, first_entry);
         let cursor = Cursor { next: Seq(0), at: Millis(0), has_times: reading.has_times() };
         let core = Arc::new(Core::new(file, name, split, format == Format::Tape, first_entry, growth));
-        Self { core, origin, reading, lines, ahead: None, cursor, followed: None, broken: None }
+        Self { core, format, origin, reading, lines, ahead: None, cursor, followed: None, broken: None }
+    }
+
+    /// The source is the tape that a record of another format was rewritten as.
+    pub(super) fn rewritten_from(mut self, format: Format, times: Times) -> Self {
+        self.format = format;
+        self.origin.format = format.words();
+        self.origin.started_at = times.began;
+        self.origin.has_times = times.began.is_some();
+        self
     }
 
     pub(super) fn broken_by(mut self, broken: spool::Broken) -> Self {
@@ -153,7 +168,7 @@ impl FileSource {
 
     /// What the file was recognised as.
     pub fn format(&self) -> Format {
-        self.reading.format
+        self.format
     }
 
     /// The index of its lines, to look ahead of the fold and to search.

@@ -46,7 +46,13 @@ impl Reading {
         match self.format {
             Format::Tape => tape(line),
             Format::TwoWay => two_way(line),
-            Format::Capture | Format::SessionFile | Format::JsonLines | Format::Document | Format::Empty => {
+            Format::Capture
+            | Format::SessionFile
+            | Format::KtxTranscript
+            | Format::MemoryFlow
+            | Format::JsonLines
+            | Format::Document
+            | Format::Empty => {
                 let body = stdout(line);
                 let line = decode::line(line.trim_ascii());
                 let own = || times::read(line.timestamp.as_deref()?);
@@ -80,7 +86,7 @@ impl Reading {
                 let at = at.map(|at| Millis(u64::try_from(at).unwrap_or(0)));
                 Some((Parsed { at, lane: Owner::BySession, body, intact: true, line: None }, size))
             }
-            Format::TwoWay | Format::Document | Format::Empty => None,
+            Format::TwoWay | Format::Document | Format::KtxTranscript | Format::MemoryFlow | Format::Empty => None,
         }
     }
 

@@ -18,6 +18,7 @@ use super::{
     error::OpenError,
     file::FileSource,
     index::Growth,
+    ktx,
 };
 
 /// A pipe holds 64 KiB; more per read gains nothing.
@@ -54,7 +55,9 @@ pub(super) fn stream(
     let broken = Broken::default();
     let mut head = Vec::new();
     let mut chunk = vec![0; CHUNK];
-    while memchr::memchr(b'\n', &head).is_none() && head.len() < (16 << 20) {
+    // A document over several lines is only known for what it is when all of it is there.
+    let is_open = |head: &[u8]| memchr::memchr(b'\n', head).is_none() || detect::may_be_document(head);
+    while is_open(&head) && head.len() < (16 << 20) {
         let count = read(&mut input, &mut chunk).map_err(failed)?;
         if count == 0 {
             finished.store(true, Ordering::Release);
@@ -67,6 +70,14 @@ pub(super) fn stream(
     let detected = detect::detect(&head, extent);
     let detected = detected.map_err(|refusal| OpenError::Refused { name: name.clone(), refusal })?;
     spooled.write_all(&head).map_err(failed)?;
+    if detected.format.is_rewritten() {
+        // The whole of it is needed: calls are put into the order in which they began.
+        if !ended {
+            copy_all(&mut input, &spooled, head.len() as u64, &mut chunk).map_err(failed)?;
+        }
+        let length = spooled.metadata().map_err(failed)?.len();
+        return ktx::open(&spooled, length, name, &stem, &detected);
+    }
     let file = Arc::new(spooled);
     let growth = Growth::Until(Arc::clone(&finished));
     let source = FileSource::new(Arc::clone(&file), name.clone(), &stem, detected, growth).broken_by(broken.clone());

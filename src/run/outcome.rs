@@ -13,6 +13,8 @@ pub enum RunOutcome {
     Partial,
     /// Nothing is done, or a failure ended it.
     Error,
+    /// Nothing but Claude Code itself was in the way.
+    Unusable,
     /// A limit ended it.
     Limit,
     /// A person ended it.
@@ -45,6 +47,7 @@ impl RunOutcome {
             Self::Done => "done",
             Self::Partial => "partial",
             Self::Error => "error",
+            Self::Unusable => "unusable",
             Self::Limit => "limit",
             Self::Stopped => "stopped",
             Self::Interrupted => "interrupted",
@@ -52,8 +55,16 @@ impl RunOutcome {
     }
 
     fn parse(word: &str) -> Option<Self> {
-        let all =
-            [Self::Running, Self::Done, Self::Partial, Self::Error, Self::Limit, Self::Stopped, Self::Interrupted];
+        let all = [
+            Self::Running,
+            Self::Done,
+            Self::Partial,
+            Self::Error,
+            Self::Unusable,
+            Self::Limit,
+            Self::Stopped,
+            Self::Interrupted,
+        ];
         all.into_iter().find(|outcome| outcome.word() == word)
     }
 

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use jiff::Timestamp;
+use jiff::{Timestamp, tz::TimeZone};
 
 use super::{
     Emitted, Origin,
@@ -21,7 +21,10 @@ use crate::{
     decode::content_text,
     tape::{
         Header, Millis, UnitKey,
-        note::{Level, PlannedUnit, RunPlanned, Verdict, work::MemoryAction, work::Unmapped},
+        note::{
+            Integration, Level, PatchWritten, PlannedUnit, RunPlanned, Saved, SourceRead, Verdict,
+            work::{MemoryAction, Unmapped},
+        },
     },
     units::tally::bare_name,
 };
@@ -62,6 +65,12 @@ pub struct Report {
     pub totals: Totals,
     /// Warnings and errors of the run itself, and how many more there were.
     pub remarks: (Vec<(Millis, String)>, usize),
+    /// Its sources, as it found them.
+    pub sources: Vec<Arc<SourceRead>>,
+    /// The commit that has everything that was taken.
+    pub saved: Option<Arc<Saved>>,
+    /// Why what was taken is not on the branch.
+    pub unsaved: Option<Arc<str>>,
     /// What could not be read.
     pub lost: Lost,
 }
@@ -159,6 +168,12 @@ pub struct AttemptReport {
     pub transcript: Option<String>,
     /// Failed calls that nothing made good, where they were counted.
     pub fatal_failures: Option<u32>,
+    /// The patch that it left.
+    pub patch: Option<Arc<PatchWritten>>,
+    /// What became of that.
+    pub integration: Option<Integration>,
+    /// True while its patch is in nobody's project.
+    pub unsaved: bool,
 }
 
 /// Calls of one tool.
@@ -233,6 +248,9 @@ impl Gathering {
             totals: totals(&units),
             units,
             remarks: remarks(story),
+            sources: state.sources.clone(),
+            saved: state.saved.clone(),
+            unsaved: state.unsaved.clone(),
             lost: state.lost,
         }
     }
@@ -310,6 +328,9 @@ fn attempt_report(unit: &state::Unit, attempt: &state::Attempt, gathered: Gather
         unmapped: work.unmapped,
         transcript: work.transcript,
         fatal_failures: work.fatal_failures,
+        patch: attempt.patch.clone(),
+        integration: attempt.integration,
+        unsaved: attempt.is_unsaved(),
     }
 }
 
@@ -365,9 +386,9 @@ impl UnitReport {
         self.planned.as_ref().map(|planned| planned.adapter.as_str()).filter(|adapter| !adapter.is_empty())
     }
 
-    /// What its good attempt changed. On a tape of an older program only paths are known of it.
+    /// What its good attempt changed and the project has. On a tape of an older program only paths are known of it.
     pub fn actions(&self) -> Vec<MemoryAction> {
-        let good = self.latest().filter(|_| self.is_good());
+        let good = self.latest().filter(|attempt| self.is_good() && !attempt.unsaved);
         let known = good.map(|attempt| attempt.actions.clone()).unwrap_or_default();
         if !known.is_empty() {
             return known;
@@ -399,6 +420,12 @@ impl Report {
     /// The plan's job, if there is one.
     pub fn job(&self) -> Option<&str> {
         self.planned.as_ref().map(|planned| planned.job.as_str()).filter(|job| !job.is_empty())
+    }
+
+    /// KTX's sync id, if there is a job: the time of the beginning, in UTC, and the job.
+    pub fn sync_id(&self) -> Option<String> {
+        let date = self.started_at?.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d-%H%M%S").to_string();
+        Some(format!("{date}-{}", self.job()?))
     }
 
     /// When something happened, by the wall clock.
@@ -441,6 +468,14 @@ impl Report {
         self.units.retain(|unit| is_of(Some(unit)));
         self.totals = totals(&self.units);
         Ok(self)
+    }
+
+    /// How a source was found.
+    pub fn source(&self, connection: Option<&str>, adapter: Option<&str>) -> Option<&SourceRead> {
+        let is_of = |read: &&Arc<SourceRead>| {
+            Some(read.connection.as_str()) == connection && Some(read.adapter.as_str()) == adapter
+        };
+        self.sources.iter().rev().find(is_of).map(Arc::as_ref)
     }
 
     /// A script played the model.

@@ -156,6 +156,21 @@ impl Unit {
         self.holding == Holding::Each
     }
 
+    /// True if it failed because its patch was not taken.
+    pub fn conflicts(&self) -> bool {
+        self.status == UnitStatus::Failed
+            && self.latest().and_then(|attempt| attempt.integration).is_some_and(|patch| !patch.is_taken())
+    }
+
+    /// Where it stands, in a word: that of its status, or of its patch once that says more.
+    pub fn word(&self) -> &'static str {
+        match (self.status, self.latest().and_then(|attempt| attempt.integration)) {
+            (UnitStatus::Succeeded, Some(patch @ Integration::Accepted)) => patch.word(),
+            (UnitStatus::Failed, Some(patch)) if !patch.is_taken() => patch.word(),
+            (status, _) => status.word(),
+        }
+    }
+
     /// The call that has waited longest for a person.
     pub fn held(&self) -> Option<&HeldCall> {
         self.latest()?.held.first()

@@ -313,7 +313,7 @@ fn write_unit(
     position: usize,
     unit: &UnitRow,
 ) -> Result<(), rusqlite::Error> {
-    let sql = "INSERT INTO units VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    let sql = "INSERT INTO units VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
     transaction.prepare_cached(sql)?.execute(params![
         run,
         unit.unit,
@@ -322,6 +322,7 @@ fn write_unit(
         unit.adapter,
         unit.status,
         signed(unit.attempts),
+        unit.unsaved,
     ])?;
     Ok(())
 }

@@ -81,6 +81,8 @@ pub struct UnitRow {
     pub status: String,
     /// Number of attempts.
     pub attempts: u64,
+    /// It succeeded, and what it wrote never reached the project.
+    pub unsaved: bool,
 }
 
 /// An attempt.
@@ -194,7 +196,7 @@ impl RunRows {
         let state = &timeline.story().state;
         Ok(Self {
             run: run_row(header, tape_bytes, state),
-            units: state.units.iter().map(unit_row).collect(),
+            units: state.units.iter().map(|unit| unit_row(state, unit)).collect(),
             attempts: state.units.iter().flat_map(attempt_rows).collect(),
             calls: calls.rows,
             files: files::rows(state),
@@ -221,13 +223,14 @@ fn run_row(header: Header, tape_bytes: u64, state: &RunState) -> RunRow {
     }
 }
 
-fn unit_row(unit: &crate::run::state::Unit) -> UnitRow {
+fn unit_row(state: &RunState, unit: &crate::run::state::Unit) -> UnitRow {
     UnitRow {
         unit: unit.key.as_str().to_owned(),
         connection: unit.planned.as_ref().map(|planned| planned.connection.clone()),
         adapter: unit.planned.as_ref().map(|planned| planned.adapter.clone()),
         status: unit.status.word().to_owned(),
         attempts: unit.attempts.len() as u64,
+        unsaved: files::is_unsaved(state, unit),
     }
 }
 

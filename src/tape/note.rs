@@ -200,6 +200,9 @@ pub struct RunPlanned {
     pub model: Option<String>,
     /// True when a scripted agent plays the model.
     pub scripted: bool,
+    /// What all attempts together may cost, in US dollars.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_budget_usd: Option<f64>,
     /// Prompts, skills and pins that the project brought itself, one phrase each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub instructions: Vec<String>,

@@ -153,7 +153,7 @@ fn facts(state: &RunState, totals: &Totals, now: Millis) -> Vec<(Fact, String)> 
         && let Some(unit) = state.units.iter().find(|unit| is_failure(unit.status))
     {
         let reason = unit.latest().and_then(|attempt| attempt.verdict.as_ref()).map(|verdict| verdict.reason.as_str());
-        facts.push((Fact::Failure, format!("{} {}: {}", unit.key, unit.status.word(), reason.unwrap_or("?"))));
+        facts.push((Fact::Failure, format!("{} {}: {}", unit.key, unit.word(), reason.unwrap_or("?"))));
     }
     if totals.active() > 0 {
         for unit in &state.units {

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::run::{
     Mark,
-    state::{RowEnd, RowKind, UnitStatus},
+    state::{RowEnd, RowKind, Unit, UnitStatus},
 };
 
 macro_rules! roles {
@@ -244,6 +244,7 @@ fn reduced(style: Style, color: ColorLevel) -> Style {
 #[derive(Debug)]
 pub struct Glyphs {
     statuses: [&'static str; 10],
+    conflict: &'static str,
     ends: [&'static str; 4],
     kinds: [&'static str; 9],
     /// Mark of a cut text.
@@ -297,6 +298,11 @@ impl Glyphs {
         }]
     }
 
+    /// Sign of a unit: that of its status, unless its patch was not taken.
+    pub fn unit(&self, unit: &Unit) -> &'static str {
+        if unit.conflicts() { self.conflict } else { self.status(unit.status) }
+    }
+
     /// Sign of a mark.
     pub fn mark(&self, mark: Mark) -> &'static str {
         self.marks[mark as usize]
@@ -328,6 +334,7 @@ impl Glyphs {
 
 static UNICODE: Glyphs = Glyphs {
     statuses: ["○", "▶", "◐", "✓", "◆", "✗", "■", "◌", "‖", "≡"],
+    conflict: "≠",
     ends: ["▸", "✓", "✗", "▲"],
     kinds: ["·", "»", "∴", "▲", "!", "·", "●", "■", "◇"],
     cut: "…",
@@ -348,6 +355,7 @@ static UNICODE: Glyphs = Glyphs {
 
 static ASCII: Glyphs = Glyphs {
     statuses: ["o", ">", "~", "+", "$", "x", "#", "?", "=", "^"],
+    conflict: "%",
     ends: [">", "+", "x", "!"],
     kinds: ["-", "\"", ":", "!", "!", "-", "*", "=", "@"],
     cut: "~",
@@ -429,8 +437,9 @@ mod tests {
         use UnitStatus::{Budget, Failed, Held, Interrupted, Queued, Running, Stopped, Succeeded, Waiting};
         let all = [Queued, Running, Waiting, Succeeded, Budget, Failed, Stopped, Interrupted, Held];
         for glyphs in [&UNICODE, &ASCII] {
-            let signs: std::collections::BTreeSet<_> = all.iter().map(|status| glyphs.status(*status)).collect();
-            assert_eq!(signs.len(), all.len());
+            let signs: std::collections::BTreeSet<_> =
+                all.iter().map(|status| glyphs.status(*status)).chain([glyphs.conflict]).collect();
+            assert_eq!(signs.len(), all.len() + 1);
         }
         for name in Theme::names() {
             let theme = Theme::new(name, ColorLevel::Full, false).unwrap();

@@ -16,6 +16,9 @@ pub const REQUESTS: &str = "request rate";
 /// Most names of usage windows that are kept; there are a handful.
 const WINDOWS: usize = 16;
 
+/// Resets this close to each other are one.
+const SAME_RESET_MS: u64 = 1_000;
+
 /// `ingest.rateLimit`: how limits are met.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pacing {
@@ -178,7 +181,8 @@ impl Governor {
         }
         let until = Millis(at.0.saturating_add(wait_ms));
         let later = match self.pause {
-            Some(Pause { until: Some(current), .. }) => until > current,
+            // The same reset may be told twice, and clocks are read at different moments.
+            Some(Pause { until: Some(current), .. }) => until.since(current).0 > SAME_RESET_MS,
             Some(Pause { until: None, .. }) | None => true,
         };
         if later { self.pause(wait_ms, Some(until)) } else { Change::Same }

@@ -5,6 +5,7 @@
 //! [`Order::Start`] with one [`Input::Ended`], and every [`Order::SetTimer`] with at most one [`Input::TimerFired`].
 
 mod board;
+mod purse;
 mod settle;
 
 use std::sync::Arc;
@@ -14,7 +15,10 @@ use crate::tape::{
     note::{Amendment, Cause, Level, Outcome, RunEnded, StopHow, StopReason, Verdict},
 };
 
-use self::board::{Board, Phase, Timer};
+use self::{
+    board::{Board, Phase, Timer},
+    purse::Purse,
+};
 use super::{
     governor::{self, Change, Governor, Pacing},
     limits::Observed,
@@ -63,6 +67,9 @@ pub struct Settings {
     pub retry: RetryPolicy,
     /// What units wrote is in patches, which have to be put together once all of them have settled.
     pub integrates: bool,
+    /// What all attempts together may cost, in US dollars; when it is spent, nothing more starts and the run ends as
+    /// `limit`. `None` for anything.
+    pub budget_usd: Option<f64>,
     /// How limits of the service are met.
     pub pacing: Pacing,
 }
@@ -76,6 +83,7 @@ impl Settings {
             failure_mode: FailureMode::default(),
             retry: RetryPolicy::default(),
             integrates: false,
+            budget_usd: None,
             pacing: Pacing::default(),
         }
     }
@@ -145,6 +153,11 @@ pub enum Input {
     LimitObserved(Observed),
     /// A person does not want to wait for the limit.
     LiftLimit,
+    /// What the run has cost so far. Tell it before the end of the attempt that it comes from.
+    Spent {
+        /// In US dollars.
+        usd: f64,
+    },
     /// A person wants more slots or fewer: relative, so that two wishes in a row are two. Stays within [`SLOTS`]; with
     /// fewer, what runs ends by itself.
     SlotsChanged {
@@ -243,6 +256,7 @@ pub struct Schedule {
     settings: Settings,
     board: Board,
     governor: Governor,
+    purse: Purse,
     stage: Stage,
     halt: Option<Halt>,
     /// Somebody wants out now: what is in patches stays there.
@@ -258,6 +272,7 @@ impl Schedule {
             Settings { slots: settings.slots.max(1), starting_at_once: settings.starting_at_once.max(1), ..settings };
         let governor = Governor::new(settings.pacing);
         Self {
+            purse: Purse::new(settings.budget_usd),
             settings,
             board: Board::new(units),
             governor,
@@ -314,6 +329,7 @@ impl Schedule {
                 self.limit_changed(change, &seen.name, &mut orders);
             }
             Input::LiftLimit => self.lift(&mut orders),
+            Input::Spent { usd } => self.purse.spent(usd),
             Input::SlotsChanged { by } => self.slots_changed(by, &mut orders),
         }
         self.launch(&mut orders);
@@ -423,6 +439,7 @@ impl Schedule {
                 say(Level::Warning, format!("{key} still runs: stop it before you retry it"), orders);
             }
             Phase::Queued | Phase::Waiting(_) | Phase::Over if self.is_ending() => say_ending(orders),
+            Phase::Queued | Phase::Waiting(_) | Phase::Over if self.is_broke(orders) => {}
             Phase::Queued | Phase::Waiting(_) | Phase::Over => self.reopen_for(at, amendment, orders),
         }
     }
@@ -437,12 +454,25 @@ impl Schedule {
         if self.is_ending() && !failed.is_empty() {
             return say_ending(orders);
         }
+        if !failed.is_empty() && self.is_broke(orders) {
+            return;
+        }
         if failed.is_empty() {
             self.save_again();
         }
         for at in failed {
             self.reopen_for(at, None, orders);
         }
+    }
+
+    /// Nothing may start any more, whoever asks; says so.
+    fn is_broke(&self, orders: &mut Vec<Order>) -> bool {
+        let empty = self.purse.is_empty();
+        let is_broke = empty.is_some();
+        if let Some(sentence) = empty {
+            say(Level::Warning, format!("{sentence}; resume the run with a budget of its own"), orders);
+        }
+        is_broke
     }
 
     fn reopen_for(&mut self, at: usize, amendment: Option<Amendment>, orders: &mut Vec<Order>) {
@@ -541,6 +571,14 @@ impl Schedule {
     }
 
     fn launch(&mut self, orders: &mut Vec<Order>) {
+        if self.stage == Stage::Open
+            && self.halt.is_none()
+            && self.board.is_left()
+            && let Some(sentence) = self.purse.is_empty()
+        {
+            say(Level::Error, format!("{sentence}; the run can be resumed"), orders);
+            self.halt(Halt::Limited, orders);
+        }
         let slots = self.governor.slots(self.settings.slots);
         while self.stage == Stage::Open
             && self.halt.is_none()

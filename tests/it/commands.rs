@@ -12,6 +12,7 @@ mod records;
 mod reports;
 mod resume;
 mod tools;
+mod trees;
 mod watch;
 mod whole;
 
@@ -31,6 +32,8 @@ fn help_says_what_can_be_done() {
         "session",
         "mcp",
         "report",
+        "diff",
+        "runs export",
         "runs",
         "runs show",
         "doctor",
@@ -165,6 +168,7 @@ fn a_plan_is_a_table_for_people_and_objects_for_programs() {
     notes +2/~0/-0/=0
     no model is set (Claude Code's own choice)
     forecast: ?
+    no git repository: what a unit writes goes into the project as soon as the unit has succeeded
     2 units planned
     ");
     let objects = place.run(&["plan", "--ui", "json", "--only", "*-two"]);

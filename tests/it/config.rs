@@ -68,6 +68,8 @@ fn all_layers_together_are_shown_with_their_origins() {
     retry.max_delay_ms = 30000  # default
     ingest.tool_failures = "strict"  # default
     ingest.partial_messages = true  # default
+    ingest.probe = false  # default
+    ingest.reconcile = true  # default
     ui.theme = "auto"  # default
     ui.mouse = true  # default
     ui.ascii = true  # environment INGESTDECK_UI_ASCII

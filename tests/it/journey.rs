@@ -119,7 +119,7 @@ fn only_good_units_wrote(project: &Path) {
 fn the_runs_are_listed(place: &Place, run: &str) {
     let on_kept = |words: &[&str]| place.run(&[words, &["--project-dir", "kept"]].concat());
     let list = on_kept(&["runs", "list"]);
-    assert!(list.done().contains("finished") && list.stdout.contains("8 units"), "{list:?}");
+    assert!(list.done().contains("  partial  ") && list.stdout.contains("8 units"), "{list:?}");
     let show = on_kept(&["runs", "show"]);
     assert!(show.done().starts_with(&format!("run {run}  finished\n")), "{show:?}");
     let short = run.get(run.len() - 6..).unwrap();

@@ -3,9 +3,11 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use ingestdeck::ingest::{Project, Selection, plan};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::commands::place::{Place, Ran};
@@ -200,4 +202,81 @@ fn every_adapter_cuts_its_source() {
             assert!(root.join(path).is_file(), "{path}");
         }
     }
+}
+
+/// Writes the page `key` and is done.
+fn writes(unit: &str, key: &str) -> String {
+    format!(
+        r#"
+[[part]]
+unit = "{unit}"
+steps = [
+  {{ call = {{ tool = "record_verification_ledger", with = {{ summary = "Read it." }} }} }},
+  {{ call = {{ tool = "wiki_write", with = {{ key = "{key}", summary = "By {unit}", content = "Text of {unit}." }} }} }},
+  {{ say = "Done." }},
+]
+"#
+    )
+}
+
+fn git(place: &Place, words: &[&str]) -> String {
+    let who = ["-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false"];
+    let output = Command::new("git").current_dir(place.path("")).args(who).args(words).output().unwrap();
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn repository(names: &[&str]) -> Place {
+    let place = Place::new();
+    place.notes(names);
+    git(&place, &["init", "-q", "-b", "main"]);
+    git(&place, &["add", "ktx.yaml", "notes"]);
+    git(&place, &["commit", "-q", "-m", "sources"]);
+    place
+}
+
+#[test]
+fn the_commit_of_an_ingest_holds_the_raw_files_that_it_is_made_of() {
+    let place = repository(&["good", "other"]);
+    run(&place, &(writes("docs-good", "good") + &writes("docs-other", "other")), &[]).done();
+    let subject = git(&place, &["log", "-1", "--format=%s"]);
+    assert!(subject.trim_end().ends_with(" diff=+2/~0/-0/=0"), "{subject}");
+    let sync = subject.split("syncId=").nth(1).unwrap().split(' ').next().unwrap().to_owned();
+    let kept = |name: &str| format!("raw-sources/notes/docs/{sync}/{name}.md");
+    let files = git(&place, &["diff", "--name-only", "HEAD^", "HEAD"]);
+    assert_eq!(
+        files.lines().collect::<Vec<_>>(),
+        [kept("good").as_str(), &kept("other"), "wiki/global/good.md", "wiki/global/other.md"]
+    );
+    assert_eq!(fs::read_to_string(place.path(&kept("good"))).unwrap(), "# good\n");
+    assert_eq!(git(&place, &["status", "--porcelain", "--untracked-files=no"]), "");
+
+    place.write("notes/good.md", "# good, and more\n");
+    run(&place, &writes("docs-good", "more"), &[]).done();
+    let subject = git(&place, &["log", "-1", "--format=%s"]);
+    assert!(subject.trim_end().ends_with(" diff=+0/~1/-0/=1"), "{subject}");
+    let files = git(&place, &["diff", "--name-only", "HEAD^", "HEAD"]);
+    assert_eq!(files.lines().count(), 2, "only what changed: {files}");
+}
+
+#[test]
+fn a_success_that_never_reached_the_project_is_planned_again() {
+    let place = repository(&["a", "b"]);
+    // Two units that write the same page differently: the second does not fit.
+    let ran = run(&place, &(writes("docs-a", "same") + &writes("docs-b", "same")), &["--concurrency", "2"]);
+    assert_eq!(ran.code, Some(100), "{ran:?}");
+    assert_eq!(planned(&place, &[]), pairs(&[("docs-b", "failed last time")]));
+
+    let place = repository(&["a", "b"]);
+    let script = writes("docs-a", "page") + "[[part]]\nunit = \"docs-b\"\nsteps = [{ say = \"now\" }, \"hang\"]\n";
+    let claude = place.player(&script);
+    let mut running = place.start(place.command(&["run", "--ui", "lines", "--claude-bin", claude.to_str().unwrap()]));
+    running.wait_for("stdout", "docs-a#1                 ✓ succeeded");
+    running.wait_for("stdout", "docs-b#1                 ● session");
+    running.signal(Signal::SIGKILL);
+    assert_eq!(running.end().code, None);
+    assert_eq!(
+        planned(&place, &[]),
+        pairs(&[("docs-a", "what it wrote last time was not saved"), ("docs-b", "not finished last time")])
+    );
 }

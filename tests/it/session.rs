@@ -398,12 +398,16 @@ async fn the_probe_tells_a_bad_key_from_a_limit() {
     let home = Home::new();
     for (turn, expected) in [
         (Turn::says("ok"), None),
-        (Turn::unauthorized(), Some((Cause::Auth, "Claude Code authentication is not usable."))),
+        (Turn::unauthorized(), Some((Cause::Auth, "Claude Code authentication is not usable: "))),
         (
             Turn::error(400, "invalid_request_error", "Your credit balance is too low to access the API."),
-            Some((Cause::Credit, "Claude Code is logged in, but its account has no credit.")),
+            Some((Cause::Credit, "Claude Code is logged in, but its account has no credit: ")),
         ),
-        (Turn::rate_limited(300), Some((Cause::Transient, "Claude Code is logged in, but the service"))),
+        (Turn::rate_limited(300), Some((Cause::RateLimited, "Claude Code is logged in, but the service"))),
+        (
+            Turn::error(404, "not_found_error", "model: nosuch"),
+            Some((Cause::Model, "Claude Code is logged in, but may not use this model: ")),
+        ),
     ] {
         let api = Api::start([Route::any([turn])]);
         let Some(asked) = asked(&home, home.env(&api)).await else { return };

@@ -1,7 +1,7 @@
 //! The patches of a run, from the attempts that left them to the one commit that holds them.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     path::PathBuf,
     sync::{Arc, PoisonError},
 };
@@ -11,7 +11,8 @@ use tokio::task;
 use super::{Attempts, Ground};
 use crate::{
     ingest::{
-        integrate::{IntegrateError, Integrated, Integration, Patch},
+        integrate::{IntegrateError, Integrated, Integration, Patch, RawCopy},
+        plan::WorkUnit,
         worktree::Worktrees,
     },
     run::{Item, Recorder},
@@ -30,6 +31,8 @@ const NAMED: usize = 5;
 pub(super) struct Round {
     /// The newest patch of each unit: its attempt, and its file unless it changes nothing.
     patches: HashMap<UnitKey, (u32, Option<PathBuf>)>,
+    /// Units that may not change the semantic layer.
+    barred: HashSet<UnitKey>,
     /// Set between putting together and saving.
     integration: Option<Integration>,
     /// Units whose patches are in it.
@@ -46,7 +49,7 @@ impl Round {
 
     fn patch(&self, unit: &UnitKey, attempt: u32) -> Patch {
         let file = self.patches.get(unit).filter(|(of, _)| *of == attempt).and_then(|(_, file)| file.clone());
-        Patch { unit: unit.clone(), file, semantic_layer: true }
+        Patch { unit: unit.clone(), file, semantic_layer: !self.barred.contains(unit) }
     }
 }
 
@@ -63,8 +66,12 @@ impl Attempts {
     pub(super) async fn put_together(&self, units: Vec<(UnitKey, u32)>) -> Vec<Taken> {
         let Ground::Worktrees(trees) = &self.ground else { return Vec::new() };
         let (trees, round, recorder) = (Arc::clone(trees), Arc::clone(&self.round), Arc::clone(&self.recorder));
+        let is_barred =
+            |(key, (_, unit)): (&UnitKey, &(usize, WorkUnit))| unit.planned.sl_disallowed.as_ref().map(|_| key.clone());
+        let barred = self.units.iter().filter_map(is_barred).collect();
         let work = task::spawn_blocking(move || {
             let mut round = round.lock().unwrap_or_else(PoisonError::into_inner);
+            round.barred = barred;
             let mut results = Vec::new();
             round.failed = put_together(&trees, &mut round, &units, recorder.as_ref(), &mut results)
                 .err()
@@ -83,13 +90,16 @@ impl Attempts {
     pub(super) async fn put_on_branch(&self, failed: Vec<UnitKey>) -> bool {
         let message = self.message(&failed);
         let (round, recorder) = (Arc::clone(&self.round), Arc::clone(&self.recorder));
+        let (units, sync) = (Arc::clone(&self.units), self.job.sync_id.clone());
         let work = task::spawn_blocking(move || {
             let mut round = round.lock().unwrap_or_else(PoisonError::into_inner);
             let (integration, taken) = (round.integration.take(), std::mem::take(&mut round.taken));
             let saved = match (round.failed.take(), integration) {
                 (Some(reason), _) => Err(reason),
                 (None, None) => Err("nothing was put together".to_owned()),
-                (None, Some(mut integration)) => integration.save(&message).map_err(|error| error.to_string()),
+                (None, Some(mut integration)) => {
+                    integration.save(&message, &raw_copies(&units, &taken, &sync)).map_err(|error| error.to_string())
+                }
             };
             let ok = saved.is_ok();
             let note = match saved {
@@ -123,17 +133,22 @@ impl Attempts {
         let units = || self.units.values().map(|(_, unit)| &unit.planned);
         let sources: BTreeSet<&str> = units().map(|unit| unit.adapter.as_str()).collect();
         let sources: Vec<&str> = sources.into_iter().collect();
-        let files = units().flat_map(|unit| unit.raw_files.iter().map(|file| (unit.connection.as_str(), file)));
-        let added = files.collect::<BTreeSet<_>>().len();
         let failed: Vec<&str> = failed.iter().map(UnitKey::as_str).collect();
         let failed = if failed.is_empty() { String::new() } else { format!("; failed WUs: {}", failed.join(", ")) };
-        format!(
-            "ingest({}): {} syncId={} diff=+{added}/~0/-0/=0{failed}",
-            sources.join(","),
-            self.job.id,
-            self.job.sync_id
-        )
+        format!("ingest({}): {} syncId={} diff={}{failed}", sources.join(","), self.job.id, self.job.sync_id, self.diff)
     }
+}
+
+/// The raw files of the units that were taken, in KTX's place for those of a sync.
+fn raw_copies(units: &HashMap<UnitKey, (usize, WorkUnit)>, taken: &[UnitKey], sync: &str) -> Vec<RawCopy> {
+    let units = taken.iter().filter_map(|unit| units.get(unit)).map(|(_, unit)| unit);
+    let copies = units.flat_map(|unit| {
+        let place = format!("raw-sources/{}/{}/{sync}", unit.planned.connection, unit.planned.adapter);
+        let files = unit.planned.raw_files.iter();
+        files.map(move |file| RawCopy { from: unit.source_root.join(file), to: format!("{place}/{file}") })
+    });
+    // Units may share files.
+    copies.map(|copy| (copy.to.clone(), copy)).collect::<BTreeMap<_, _>>().into_values().collect()
 }
 
 fn put_together(

@@ -62,12 +62,23 @@ fn figures(out: &mut String, report: &Report) {
         ("tokens", words::tokens(totals.tokens)),
         ("began", words::began(report).unwrap_or_else(|| "?".to_owned())),
         ("read from", report.format.to_owned()),
+        ("saved", saved_as(report)),
     ];
     out.push_str("<dl class=\"figures\">\n");
     for (name, value) in figures {
         let _ = writeln!(out, "<div><dt>{name}</dt><dd>{}</dd></div>", shown(&value, SENTENCE));
     }
     out.push_str("</dl>\n");
+}
+
+fn saved_as(report: &Report) -> String {
+    match (&report.unsaved, words::commit(report)) {
+        (Some(reason), _) => format!("not saved: {reason}"),
+        (None, Some((commit, branch))) => {
+            format!("commit {commit}{}", branch.map(|branch| format!(" on {branch}")).unwrap_or_default())
+        }
+        (None, None) => "no commit".to_owned(),
+    }
 }
 
 fn failures(out: &mut String, report: &Report) {

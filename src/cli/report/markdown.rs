@@ -60,6 +60,13 @@ fn totals(out: &mut String, report: &Report) {
     if let Some(began) = words::began(report) {
         let _ = writeln!(out, "* began {began}");
     }
+    if let Some((commit, branch)) = words::commit(report) {
+        let branch = branch.map(|branch| format!(" on {}", code(branch, NAME))).unwrap_or_default();
+        let _ = writeln!(out, "* saved as commit {}{branch}", code(commit, NAME));
+    }
+    if let Some(unsaved) = &report.unsaved {
+        let _ = writeln!(out, "* **not saved**: {}", plain(unsaved, SENTENCE));
+    }
     out.push('\n');
 }
 

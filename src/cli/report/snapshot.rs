@@ -5,16 +5,19 @@
 
 use std::collections::BTreeSet;
 
-use jiff::tz::TimeZone;
 use serde_json::{Map, Value, json};
 
 use crate::{
+    cli::trace,
     run::{
         Report, RunOutcome,
         report::{AttemptReport, UnitReport},
         state::{Tokens, UnitStatus},
     },
-    tape::note::work::{Change, MemoryAction, Target},
+    tape::note::{
+        DiffCounts, Integration, SourceRead,
+        work::{Change, MemoryAction, Target},
+    },
 };
 
 /// Reasons that KTX's validator knows. Two that its own tool offers are missing there, and would cost the whole report.
@@ -62,25 +65,33 @@ fn snapshot(
     let job = report.job();
     let aborted = report.outcome == RunOutcome::Error
         && report.planned.as_ref().is_some_and(|planned| planned.failure_mode == "abort");
+    let failure = failure(report, units, aborted);
     let mut body = Map::new();
     let status = match report.outcome {
-        _ if aborted => Some("failed"),
+        _ if failure.is_some() => Some("failed"),
         RunOutcome::Done | RunOutcome::Partial | RunOutcome::Error => Some("completed"),
-        RunOutcome::Running | RunOutcome::Limit | RunOutcome::Stopped | RunOutcome::Interrupted => None,
+        RunOutcome::Running
+        | RunOutcome::Unusable
+        | RunOutcome::Limit
+        | RunOutcome::Stopped
+        | RunOutcome::Interrupted => None,
     };
     if let Some(status) = status {
         body.insert("status".into(), status.into());
     }
-    body.insert("syncId".into(), sync_id(report).unwrap_or_else(|| "?".into()).into());
-    body.insert("diffSummary".into(), diff(units));
-    body.insert("commitSha".into(), Value::Null);
+    body.insert("syncId".into(), report.sync_id().unwrap_or_else(|| "?".into()).into());
+    let source = report.source(connection, adapter);
+    body.insert("diffSummary".into(), diff(source, units));
+    body.insert("commitSha".into(), json!(report.saved.as_ref().and_then(|saved| saved.commit.as_deref())));
     if let (Some(job), true) = (job, traced) {
-        body.insert("tracePath".into(), format!(".ktx/ingest-traces/{job}/trace.jsonl").into());
+        body.insert("tracePath".into(), trace::path(job).into());
     }
-    if aborted {
-        let first = units.iter().find(|unit| unit.status == UnitStatus::Failed).and_then(|unit| unit.reason.as_deref());
-        let message = first.unwrap_or("a unit of another connection failed, and the failure mode is abort");
-        body.insert("failure".into(), json!({"phase": "work_units", "message": message}));
+    let is_failed = failure.is_some();
+    if let Some((phase, message)) = failure {
+        body.insert("failure".into(), json!({"phase": phase, "message": message}));
+    }
+    if let Some(isolated) = isolated(units) {
+        body.insert("isolatedDiff".into(), isolated);
     }
     body.insert("workUnits".into(), units.iter().map(|unit| work_unit(unit)).collect());
     let failed = units.iter().filter(|unit| !unit.is_good()).map(|unit| Value::from(unit.key.as_str()));
@@ -90,15 +101,14 @@ fn snapshot(
         body.insert(empty.into(), json!([]));
     }
     body.insert("unmappedFallbacks".into(), unmapped(units));
-    for empty in ["evictionInputs", "unresolvedCards"] {
-        body.insert(empty.into(), json!([]));
-    }
+    body.insert("evictionInputs".into(), json!(source.map(|source| source.deleted.as_slice()).unwrap_or_default()));
+    body.insert("unresolvedCards".into(), json!([]));
     for unknown in ["supersededBy", "overrideOf"] {
         body.insert(unknown.into(), Value::Null);
     }
     body.insert("provenanceRows".into(), units.iter().flat_map(|unit| provenance(unit)).collect());
     body.insert("toolTranscripts".into(), units.iter().filter_map(|unit| transcript(unit)).collect());
-    body.insert("ingestdeck".into(), extras(report, units, outcome(units, aborted)));
+    body.insert("ingestdeck".into(), extras(report, units, outcome(units, is_failed)));
     json!({
         "id": format!("{}/{}", report.name, connection.unwrap_or("?")),
         "runId": report.name,
@@ -110,18 +120,45 @@ fn snapshot(
     })
 }
 
+/// Why the job as a whole failed, and in which phase.
+fn failure<'a>(report: &'a Report, units: &[&'a UnitReport], aborted: bool) -> Option<(&'static str, &'a str)> {
+    if let Some(unsaved) = &report.unsaved {
+        return Some(("squash", unsaved));
+    }
+    aborted.then(|| {
+        let first = units.iter().find(|unit| unit.status == UnitStatus::Failed).and_then(|unit| unit.reason.as_deref());
+        ("work_units", first.unwrap_or("a unit of another connection failed, and the failure mode is abort"))
+    })
+}
+
+/// What became of the patches, where attempts leave patches.
+fn isolated(units: &[&UnitReport]) -> Option<Value> {
+    let attempts = || units.iter().filter_map(|unit| unit.latest());
+    let base = attempts().find_map(|attempt| attempt.patch.as_deref()).map(|patch| patch.base.as_str())?;
+    let count = |wanted: &[Integration]| {
+        attempts().filter(|attempt| attempt.integration.is_some_and(|found| wanted.contains(&found))).count()
+    };
+    Some(json!({
+        "enabled": true, "ingestionBaseSha": base,
+        "acceptedPatches": count(&[Integration::Accepted, Integration::Noop]),
+        "textualConflicts": count(&[Integration::TextualConflict, Integration::Policy]),
+        "semanticConflicts": count(&[Integration::SemanticConflict]),
+        "resolverAttempts": 0, "resolverRepairs": 0, "resolverFailures": 0,
+    }))
+}
+
 /// The moment that the report is of, which is that of the last entry: the same record gives the same report.
 fn created(report: &Report) -> String {
     report.time(report.duration).or(report.started_at).map_or_else(|| "?".into(), |at| format!("{at:.3}"))
 }
 
-fn sync_id(report: &Report) -> Option<String> {
-    let date = report.started_at?.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d-%H%M%S").to_string();
-    Some(format!("{date}-{}", report.job()?))
-}
-
-/// Every run takes all files of its sources: nothing was there before, as far as it is concerned.
-fn diff(units: &[&UnitReport]) -> Value {
+/// How the files stood against what earlier runs processed. Runs of older programs knew no earlier ones: to them, all was
+/// new.
+fn diff(source: Option<&SourceRead>, units: &[&UnitReport]) -> Value {
+    if let Some(source) = source {
+        let DiffCounts { added, modified, deleted, unchanged } = source.diff;
+        return json!({"added": added, "modified": modified, "deleted": deleted, "unchanged": unchanged});
+    }
     let planned = units.iter().filter_map(|unit| unit.planned.as_ref());
     let files: BTreeSet<&String> = planned.flat_map(|planned| &planned.raw_files).collect();
     json!({"added": files.len(), "modified": 0, "deleted": 0, "unchanged": 0})
@@ -291,6 +328,9 @@ fn attempt_extras(report: &Report, attempt: &AttemptReport) -> Value {
         "failedCalls": failed.map(|call| json!({"atMs": call.at.0, "tool": call.tool, "error": call.error})).collect::<Vec<_>>(),
         "published": attempt.published,
         "transcriptPath": attempt.transcript,
+        "patchPath": attempt.patch.as_ref().and_then(|patch| patch.path.as_deref()),
+        "integration": attempt.integration,
+        "unsaved": attempt.unsaved,
     })
 }
 

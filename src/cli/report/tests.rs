@@ -35,7 +35,7 @@ fn report_of(path: &str) -> Report {
 
 /// Every format of the report, each held to what it promises.
 fn written(report: &Report) -> [String; 4] {
-    let all = FORMATS.map(|format| write(report, format));
+    let all = FORMATS.map(|format| write(report, format, true));
     for line in all[1].lines() {
         valid(&serde_json::from_str(line).unwrap());
     }
@@ -230,6 +230,9 @@ fn hostile(text: &str, saved: bool) -> UnitReport {
         unmapped: vec![Unmapped { raw_path: own(), reason: own(), detail: Some(own()), fallback: own() }],
         transcript: Some(own()),
         fatal_failures: None,
+        patch: None,
+        integration: None,
+        unsaved: false,
     };
     let planned = PlannedUnit {
         unit: text.into(),

@@ -8,20 +8,20 @@ use crate::{
         state::{Tokens, UnitStatus},
     },
     tape::Millis,
+    tui::view,
 };
 
 /// Dollars; `?` where nobody said.
 pub(super) fn dollars(cost: Option<f64>, is_partial: bool) -> String {
     match cost {
-        Some(cost) if is_partial => format!("≥ ${cost:.4}"),
-        Some(cost) => format!("${cost:.4}"),
-        None => "?".to_owned(),
+        Some(_) if is_partial => format!("≥ {}", view::dollars(cost)),
+        Some(_) | None => view::dollars(cost),
     }
 }
 
 /// `12.3s`, `1m 01s`.
 pub(super) fn time(span: Millis) -> String {
-    if span.0 < 60_000 { format!("{}.{}s", span.0 / 1000, span.0 % 1000 / 100) } else { span.to_string() }
+    view::latency(span)
 }
 
 /// Input, output and both directions of the cache.
@@ -67,6 +67,12 @@ pub(super) fn outcome(report: &Report) -> String {
     let spent = report.units.iter().filter(|unit| unit.status == UnitStatus::Budget).count();
     let word = report.outcome.word();
     if spent == 0 { word.to_owned() } else { format!("{word}, {} out of budget", counted(spent, "unit")) }
+}
+
+/// The commit that has everything, as people write it, and its branch.
+pub(super) fn commit(report: &Report) -> Option<(&str, Option<&str>)> {
+    let saved = report.saved.as_deref()?;
+    Some((saved.short()?, saved.branch.as_deref()))
 }
 
 /// When it began, to the second.

@@ -99,8 +99,15 @@ fn what_units_wrote_becomes_one_commit() {
     assert!(matches!(results[0], Integrated::SemanticConflict { .. }));
     assert_eq!(results[1], Integrated::Noop);
     let before = run.git(&["rev-parse", "HEAD"]);
-    let saved = integration.save("ingest(docs): local-1\n\nbody").unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let raw = elsewhere.path().join("staged.md");
+    fs::write(&raw, "raw\r\n").unwrap();
+    let copy = |from: &Path, to: &str| RawCopy { from: from.to_path_buf(), to: to.to_owned() };
+    let to = "raw-sources/notes/docs/2026-01-01-000000-local-1/a.md";
+    let copies = [copy(&raw, to), copy(Path::new("/nowhere"), "raw-sources/notes/docs/x/gone.md")];
+    let saved = integration.save("ingest(docs): local-1\n\nbody", &copies).unwrap();
     drop(integration);
+    assert_eq!(run.read(to).as_deref(), Some("raw\r\n"), "with the bytes that it has");
     assert_eq!(saved.paths, ["wiki/global/fan.md"]);
     assert_eq!(saved.branch.as_deref(), Some("main"));
     assert_eq!(run.git(&["rev-parse", "HEAD^"]), before, "one commit");
@@ -143,7 +150,7 @@ fn the_same_lines_are_a_conflict_and_others_are_not() {
     assert_eq!(results[1], Integrated::TextualConflict { paths: vec![path.into()], others: vec!["a".into()] });
     assert!(matches!(results[2], Integrated::Accepted { .. }), "{results:?}");
     assert_eq!(results[3], Integrated::Noop, "it says what is there already");
-    integration.save("m").unwrap();
+    integration.save("m", &[]).unwrap();
     assert_eq!(run.read(path), Some(old.replace("second", "second by a").replace("fourth", "fourth by c")));
     assert_eq!(run.read("wiki/global/b.md"), None, "a unit counts wholly or not at all");
     drop(integration);
@@ -205,7 +212,7 @@ fn a_branch_that_moved_is_followed_or_refused() {
     write(&run.root, "wiki/global/old.md", &old.replace("fourth", "fourth by hand"));
     run.git(&["commit", "--quiet", "-am", "by hand"]);
     let head = run.git(&["rev-parse", "HEAD"]);
-    integration.save("m").unwrap();
+    integration.save("m", &[]).unwrap();
     assert_eq!(run.git(&["rev-parse", "HEAD^"]), head);
     let both = old.replace("second", "second by a").replace("fourth", "fourth by hand");
     assert_eq!(run.read("wiki/global/old.md"), Some(both.clone()));
@@ -216,7 +223,7 @@ fn a_branch_that_moved_is_followed_or_refused() {
     let (mut integration, _) = run.integrate(&patches);
     write(&run.root, "wiki/global/old.md", &both.replace("third", "third by hand"));
     run.git(&["commit", "--quiet", "-am", "by hand again"]);
-    let error = integration.save("m").unwrap_err();
+    let error = integration.save("m", &[]).unwrap_err();
     assert!(matches!(error, IntegrateError::Moved { .. }), "{error}");
     assert!(patches[0].file.as_ref().unwrap().exists());
     drop(integration);
@@ -231,13 +238,13 @@ fn a_file_that_somebody_edits_meanwhile_is_not_lost() {
     let (mut integration, _) = run.integrate(&patches);
     write(&run.root, "wiki/global/old.md", "by hand, not committed");
     let head = run.git(&["rev-parse", "HEAD"]);
-    let error = integration.save("m").unwrap_err();
+    let error = integration.save("m", &[]).unwrap_err();
     assert!(error.to_string().contains("commit or stash them"), "{error}");
     assert_eq!(run.read("wiki/global/old.md").as_deref(), Some("by hand, not committed"));
     assert_eq!(run.git(&["rev-parse", "HEAD"]), head);
     assert_eq!(landing::recover(&run.trees.repository).unwrap(), landing::Settled::default());
     run.git(&["checkout", "--", "wiki"]);
-    integration.save("m").unwrap();
+    integration.save("m", &[]).unwrap();
     drop(integration);
     run.assert_tidy();
 }

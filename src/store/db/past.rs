@@ -32,6 +32,8 @@ pub struct PastUnit {
     pub unit: String,
     /// [`UnitStatus::word`](crate::run::state::UnitStatus::word).
     pub status: String,
+    /// It succeeded, and what it wrote never reached the project.
+    pub unsaved: bool,
 }
 
 /// What a finished unit took, all of its attempts together.
@@ -83,11 +85,11 @@ impl Db {
     pub fn past_units(&self, before: Option<RunId>) -> Result<Vec<PastUnit>, DbError> {
         let read = || -> Result<Vec<PastUnit>, rusqlite::Error> {
             let mut statement = self.connection.prepare_cached(
-                "SELECT connection, unit, status, max(run) FROM units
+                "SELECT connection, unit, status, max(run), unsaved FROM units
                  WHERE connection IS NOT NULL AND run < ?1 GROUP BY connection, unit",
             )?;
             let unit = |row: &rusqlite::Row<'_>| {
-                Ok(PastUnit { connection: row.get(0)?, unit: row.get(1)?, status: row.get(2)? })
+                Ok(PastUnit { connection: row.get(0)?, unit: row.get(1)?, status: row.get(2)?, unsaved: row.get(4)? })
             };
             statement.query_map([end(before)], unit)?.collect()
         };

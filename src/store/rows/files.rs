@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::{
-    run::state::{RunState, Unit, UnitStatus},
+    run::state::{Attempt, RunState, Unit, UnitStatus},
     tape::note::SourceRead,
 };
 
@@ -57,12 +57,12 @@ pub(super) fn rows(state: &RunState) -> Vec<FileRow> {
         let mut owners: HashMap<&str, FileState> = HashMap::new();
         for unit in &units {
             for path in unit.planned.iter().flat_map(|planned| &planned.raw_files) {
-                let state = owners.entry(path).or_insert(FileState::Processed);
-                *state = worse(*state, became(unit.status));
+                let owner = owners.entry(path).or_insert(FileState::Processed);
+                *owner = worse(*owner, became(state, unit));
             }
         }
         // As in KTX: a file that no unit is made of counts once everything around it succeeded.
-        let all = units.iter().map(|unit| became(unit.status)).reduce(worse);
+        let all = units.iter().map(|unit| became(state, unit)).reduce(worse);
         let loose = match all {
             Some(FileState::Processed) if source.complete => FileState::Processed,
             _ => FileState::Open,
@@ -95,8 +95,10 @@ fn is_of(unit: &Unit, source: &SourceRead) -> bool {
         .is_some_and(|planned| planned.connection == source.connection && planned.adapter == source.adapter)
 }
 
-fn became(status: UnitStatus) -> FileState {
-    match status {
+fn became(state: &RunState, unit: &Unit) -> FileState {
+    match unit.status {
+        // A success that was never put into the project is none that the next plan may count on.
+        _ if is_unsaved(state, unit) => FileState::Open,
         UnitStatus::Succeeded | UnitStatus::Budget | UnitStatus::Reused => FileState::Processed,
         UnitStatus::Failed => FileState::Failed,
         UnitStatus::Queued
@@ -105,6 +107,19 @@ fn became(status: UnitStatus) -> FileState {
         | UnitStatus::Waiting
         | UnitStatus::Stopped
         | UnitStatus::Interrupted => FileState::Open,
+    }
+}
+
+/// Whether a unit succeeded, here or in the run that this one continues, and what it wrote never reached the project.
+pub(super) fn is_unsaved(state: &RunState, unit: &Unit) -> bool {
+    match unit.status {
+        UnitStatus::Succeeded | UnitStatus::Budget => unit.latest().is_some_and(Attempt::is_unsaved),
+        UnitStatus::Reused => {
+            let reused = state.earlier(&unit.key).and_then(|earlier| earlier.reused.as_ref());
+            let is_saved = state.taken_over.get(&unit.key).is_some_and(|taken| taken.saved);
+            reused.is_some_and(|reused| reused.patch.is_some()) && !is_saved
+        }
+        _ => false,
     }
 }
 

@@ -1,5 +1,7 @@
 //! What a run read: the files of each connection as they were. Later plans compare with it.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// A connection as a run found it. Stands after the plan, once for each connection that was cut into units.
@@ -35,6 +37,14 @@ pub struct DiffCounts {
     pub deleted: u64,
     /// The rest.
     pub unchanged: u64,
+}
+
+/// `+2/~1/-0/=7`, as KTX prints it.
+impl fmt::Display for DiffCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { added, modified, deleted, unchanged } = self;
+        write!(f, "+{added}/~{modified}/-{deleted}/={unchanged}")
+    }
 }
 
 /// One file as it was read.

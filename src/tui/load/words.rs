@@ -7,7 +7,7 @@ use crate::{
     decode::{Block, Body, Kind, Raw, ToolResult, line::System},
     tape::{
         Note,
-        note::{Amendment, CallDecision, DiffCounts, Level, Outcome, StopHow, StopReason},
+        note::{Amendment, CallDecision, Level, Outcome, StopHow, StopReason},
     },
     tui::{
         text::{one_row, size},
@@ -183,10 +183,7 @@ pub(super) fn note(note: &Note) -> String {
         Note::RunPlanned(plan) => {
             format!("planned {}, {} at once", counted(plan.units.len(), "unit"), plan.concurrency)
         }
-        Note::SourceRead(read) => {
-            let DiffCounts { added, modified, deleted, unchanged } = read.diff;
-            format!("read {}: +{added}/~{modified}/-{deleted}/={unchanged}", read.connection)
-        }
+        Note::SourceRead(read) => format!("read {}: {}", read.connection, read.diff),
         Note::Evicted(evicted) => {
             format!("dealt with {} of {} that are gone", counted(evicted.paths.len(), "file"), evicted.connection)
         }

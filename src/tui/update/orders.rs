@@ -65,9 +65,7 @@ pub(super) fn retry(model: &mut Model, story: &Story) -> Vec<Effect> {
 pub(super) fn refusal(model: &Model, unit: &Unit) -> Option<String> {
     match unit.status {
         _ if !model.takes_orders() => Some(closed(model).to_owned()),
-        UnitStatus::Running | UnitStatus::Held => {
-            Some(format!("{} is {}; stop it first", unit.key, unit.status.word()))
-        }
+        UnitStatus::Running | UnitStatus::Held => Some(format!("{} is {}; stop it first", unit.key, unit.word())),
         UnitStatus::Queued => Some(format!("{} is queued; it runs by itself", unit.key)),
         UnitStatus::Waiting
         | UnitStatus::Succeeded
@@ -125,7 +123,7 @@ pub(super) fn stop(model: &mut Model, story: &Story) -> Vec<Effect> {
     } else if !model.live {
         model.say("this is a record: there is nothing to stop");
     } else if unit.status.is_over() {
-        model.say(format!("{key} is over: {}", unit.status.word()));
+        model.say(format!("{key} is over: {}", unit.word()));
     } else {
         model.question = Some(Question {
             text: format!("Stop {key}?"),

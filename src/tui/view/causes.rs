@@ -66,7 +66,7 @@ fn line(scene: &Scene<'_>, view: &Causes, line: CauseLine, area: Rect, buf: &mut
         CauseLine::Unit { unit, .. } => {
             let Some(unit) = scene.story.state.units.get(unit) else { return };
             pen.skip(4);
-            pen.cell(status_role(unit.status), scene.theme.glyphs.status(unit.status), 2);
+            pen.cell(status_role(unit.status), scene.theme.glyphs.unit(unit), 2);
             let width = (usize::from(area.width) * 2 / 5).min(40);
             pen.cell(Role::Text, &text::middle(&unit.key, width, scene.theme.glyphs.cut), width);
             if let Some(attempt) = unit.latest() {
@@ -103,7 +103,54 @@ fn outlook(scene: &Scene<'_>) -> Vec<(Role, String)> {
         .collect();
     let known = outlook.kinds.iter().filter(|kind| kind.left > 0).all(|kind| kind.finished >= ENOUGH);
     let why = if known { "by what finished so far" } else { "not known before three of each kind have finished" };
-    vec![(Role::Strong, first), (Role::Dim, format!("{} ({why})", kinds.join(" · ")))]
+    let mut lines = vec![(Role::Strong, first), (Role::Dim, format!("{} ({why})", kinds.join(" · ")))];
+    if let Some(purse) = Purse::of(scene) {
+        let (role, sign) = match purse.verdict(scene) {
+            Some((role, sign)) => (role, format!("  {sign}")),
+            None => (Role::Text, String::new()),
+        };
+        let all = dollars(purse.high);
+        lines.push((
+            role,
+            format!("budget: {} spent, P90 {all} of {}{sign}", dollars(Some(purse.spent)), purse.budget()),
+        ));
+    }
+    lines
+}
+
+/// What the whole run may cost, has cost, and will cost by the forecast.
+#[derive(Clone, Copy, Debug)]
+pub struct Purse {
+    budget: f64,
+    spent: f64,
+    high: Option<f64>,
+}
+
+impl Purse {
+    /// The money of the run that is shown, if it has a budget.
+    pub fn of(scene: &Scene<'_>) -> Option<Self> {
+        let state = &scene.story.state;
+        let budget = state.planned.as_ref()?.run_budget_usd?;
+        let left = scene.model.outlook().forecast;
+        let high = if left.units == 0 { Some(0.0) } else { left.cost.map(|cost| cost.high) };
+        Some(Self { budget, spent: state.spent_usd, high: high.map(|high| state.spent_usd + high) })
+    }
+
+    /// `$1.00 budget`.
+    pub fn budget(&self) -> String {
+        format!("{} budget", dollars(Some(self.budget)))
+    }
+
+    /// Whether it is enough, if that is in doubt.
+    pub fn verdict(&self, scene: &Scene<'_>) -> Option<(Role, String)> {
+        let sign = scene.theme.glyphs.status(UnitStatus::Budget);
+        let dear = |dollars: f64| dollars > self.budget;
+        if self.spent >= self.budget {
+            Some((Role::Failed, format!("{sign} spent")))
+        } else {
+            self.high.is_some_and(dear).then(|| (Role::Warning, format!("{sign} will be exceeded")))
+        }
+    }
 }
 
 /// `$0.40, P90 $0.90`.

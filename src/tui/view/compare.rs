@@ -30,7 +30,7 @@ pub fn draw(scene: &Scene<'_>, view: &Compare, area: Rect, buf: &mut Buffer) {
     let unit = view.unit(scene.story);
     let key = text::safe(&view.unit, 60);
     let role = unit.map_or(Role::Text, |unit| status_role(unit.status));
-    let sign = unit.map_or("", |unit| scene.theme.glyphs.status(unit.status));
+    let sign = unit.map_or("", |unit| scene.theme.glyphs.unit(unit));
     let title = [(role, sign), (Role::Text, " "), (Role::Strong, key.as_ref()), (Role::Dim, " attempts compared")];
     let place = if view.known() > 0 { format!(" {}/{} ", view.list.selected + 1, view.known()) } else { String::new() };
     let inside = pane(scene, area, true, &title, &[(Role::Dim, &place)], buf);

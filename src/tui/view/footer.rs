@@ -144,7 +144,13 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
 }
 
 fn hints(model: &Model, pen: &mut Pen<'_>, actions: &[Action]) {
-    let hint = |action: Action| model.keymap.first(action).map(|key| (key, action.hint()));
+    let listed = matches!(model.views.last(), Some(View::Breakpoints(_)));
+    let word = |action: Action| match action {
+        Action::Open if listed => "on or off",
+        Action::Stop if listed => "delete",
+        action => action.hint(),
+    };
+    let hint = |action: Action| model.keymap.first(action).map(|key| (key, word(action)));
     let width = |(key, word): &(String, &str)| text::width(key) + text::width(word) + 3;
     let mut hints: Vec<_> = actions.iter().filter_map(|action| hint(*action)).collect();
     // The first hint and the help stay longest, then leaving; what goes is what stands before them.

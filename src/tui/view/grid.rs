@@ -44,9 +44,9 @@ fn title(scene: &Scene<'_>, place: usize, unit: &Unit, width: u16) -> Vec<(Role,
     let room = usize::from(width).saturating_sub(14).clamp(8, 40);
     let mut title = vec![
         (Role::Key, format!("{} ", place + 1)),
-        (role, format!("{} ", glyphs.status(unit.status))),
+        (role, format!("{} ", glyphs.unit(unit))),
         (Role::Strong, text::middle(&unit.key, room, glyphs.cut).into_owned()),
-        (role, format!(" {}", unit.status.word())),
+        (role, format!(" {}", unit.word())),
     ];
     let Some(attempt) = unit.latest() else { return title };
     let mut facts = Vec::new();

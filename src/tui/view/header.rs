@@ -2,7 +2,11 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{Pen, Scene, causes::brief, clock, count, dollars};
+use super::{
+    Pen, Scene,
+    causes::{Purse, brief},
+    clock, count, dollars,
+};
 use crate::{
     run::state::{Holding, Limit, RunState, UnitStatus},
     tape::Millis,
@@ -109,6 +113,7 @@ fn identity(scene: &Scene<'_>) -> Vec<Fact> {
         facts.push(Fact::new(5, Role::Dim, format!("continues {}", before.run.short())));
     }
     facts.push(state_word(scene));
+    facts.extend(commit(state));
     if scene.model.looks_back() {
         let behind = clock(scene.model.extent.now.since(scene.model.time));
         facts.push(Fact::new(0, Role::Paused, format!("PAST -{behind}")));
@@ -171,6 +176,11 @@ fn state_word(scene: &Scene<'_>) -> Fact {
             (Role::Paused, glyphs.status(UnitStatus::Held), "held")
         }
         None if totals.active() > 0 => (Role::Running, glyphs.status(UnitStatus::Running), "running"),
+        None if state.integrating => {
+            let cut_off = scene.source.ended && scene.source.at_end;
+            let status = if cut_off { UnitStatus::Interrupted } else { UnitStatus::Running };
+            (status_role(status), glyphs.status(status), if cut_off { "interrupted" } else { "integrating" })
+        }
         None if totals.count(UnitStatus::Interrupted) > 0 => {
             (Role::Interrupted, glyphs.status(UnitStatus::Interrupted), "interrupted")
         }
@@ -187,6 +197,15 @@ fn state_word(scene: &Scene<'_>) -> Fact {
         pieces.push((Role::Text, format!(" {}", clock(scene.model.time))));
     }
     Fact { pieces, rank: 0, least: None }
+}
+
+/// What was put on the branch, or that it could not be.
+fn commit(state: &RunState) -> Option<Fact> {
+    if let Some(why) = &state.unsaved {
+        return Some(Fact::new(0, Role::Failed, format!("NOT SAVED: {}", cut(why, 60))));
+    }
+    let commit = state.saved.as_ref()?.short()?;
+    Some(Fact::new(2, Role::Succeeded, format!("commit {}", cut(commit, 8))))
 }
 
 fn limit_pause(state: &RunState, now: Millis) -> Option<Fact> {
@@ -265,7 +284,12 @@ fn numbers(scene: &Scene<'_>) -> Vec<Fact> {
         // A sum that leaves attempts out says so.
         let more = if totals.priced > 0 && totals.priced < totals.attempts { "+" } else { "" };
         let cost = dollars((totals.priced > 0).then_some(totals.cost));
-        facts.push(Fact::new(4, Role::Text, format!("{cost}{more}")));
+        let purse = Purse::of(scene);
+        let budget = purse.as_ref().map(|purse| format!(" of {}", purse.budget())).unwrap_or_default();
+        facts.push(Fact::new(4, Role::Text, format!("{cost}{more}{budget}")));
+        if let Some((role, sign)) = purse.and_then(|purse| purse.verdict(scene)) {
+            facts.push(Fact::new(2, role, sign));
+        }
     }
     let goes_on = state.ended.is_none() && (totals.active() > 0 || !scene.source.ended);
     if let Some(left) = brief(scene.model.outlook(), scene.model.time).filter(|_| goes_on) {

@@ -15,8 +15,8 @@ pub fn draw(scene: &Scene<'_>, view: &Inspect, area: Rect, buf: &mut Buffer) {
     let rows = view.lane(scene.story).map_or(&[][..], |lane| scene.story.rows(lane));
     let key = text::safe(&view.unit, 60);
     let role = unit.map_or(Role::Text, |unit| status_role(unit.status));
-    let sign = unit.map_or("", |unit| scene.theme.glyphs.status(unit.status));
-    let word = unit.map_or("", |unit| unit.status.word());
+    let sign = unit.map_or("", |unit| scene.theme.glyphs.unit(unit));
+    let word = unit.map_or("", |unit| unit.word());
     let title = [
         (role, sign),
         (Role::Text, " "),

@@ -187,9 +187,9 @@ fn title(scene: &Scene<'_>, unit: &Unit, attempt: Option<(usize, &Attempt)>) -> 
     let glyphs = scene.theme.glyphs;
     let role = status_role(unit.status);
     let mut title = vec![
-        (role, format!("{} ", glyphs.status(unit.status))),
+        (role, format!("{} ", glyphs.unit(unit))),
         (Role::Strong, text::safe(&unit.key, 40).into_owned()),
-        (role, format!(" {}", unit.status.word())),
+        (role, format!(" {}", unit.word())),
     ];
     let Some((index, attempt)) = attempt else { return title };
     let mut facts = Vec::new();
@@ -218,7 +218,7 @@ fn title(scene: &Scene<'_>, unit: &Unit, attempt: Option<(usize, &Attempt)>) -> 
     if unit.status == UnitStatus::Running && attempt.ended_at.is_none() && scene.source.origin.has_times {
         let silent = scene.model.time.since(attempt.last_at);
         let role = if silent.0 >= 30_000 { Role::Warning } else { Role::Dim };
-        facts.push((role, format!("last line {silent} ago")));
+        facts.push((role, format!("{silent} ago")));
     }
     if let (Some(call), true) = (attempt.held.first(), scene.source.origin.has_times) {
         facts.push((Role::Paused, format!("waits {}", scene.model.time.since(call.since))));

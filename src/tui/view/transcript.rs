@@ -26,7 +26,7 @@ pub fn draw(scene: &Scene<'_>, view: &Transcript, area: Rect, buf: &mut Buffer) 
         (false, news) => format!(" {}/{} · PAUSED, {news} new ", view.list.selected + 1, entries.len()),
     };
     let role = unit.map_or(Role::Text, |unit| status_role(unit.status));
-    let sign = unit.map_or("", |unit| scene.theme.glyphs.status(unit.status));
+    let sign = unit.map_or("", |unit| scene.theme.glyphs.unit(unit));
     let title = [(role, sign), (Role::Text, " "), (Role::Strong, key.as_ref()), (Role::Dim, " transcript")];
     let inside = pane(scene, area, true, &title, &[(Role::Dim, &right)], buf);
     if let Some(unit) = unit {

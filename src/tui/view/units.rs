@@ -266,7 +266,7 @@ fn row(scene: &Scene<'_>, unit: &Unit, columns: &Columns, area: Rect, buf: &mut 
     let role = status_role(unit.status);
     let attempt = unit.latest();
     let mut pen = Pen::row(scene, buf, area);
-    pen.cell(role, scene.theme.glyphs.status(unit.status), 2);
+    pen.cell(role, scene.theme.glyphs.unit(unit), 2);
     let key = if matches!(unit.status, UnitStatus::Queued) { Role::Queued } else { Role::Text };
     // The beginning of keys is what units share; their end tells them apart.
     pen.cell(key, &text::middle(&unit.key, columns.key, scene.theme.glyphs.cut), columns.key);
@@ -275,7 +275,7 @@ fn row(scene: &Scene<'_>, unit: &Unit, columns: &Columns, area: Rect, buf: &mut 
         let (role, text) = match (column, attempt) {
             (Column::Word, _) => {
                 pen.skip(1);
-                pen.cell(role, unit.status.word(), width - 1);
+                pen.cell(role, unit.word(), width - 1);
                 continue;
             }
             (Column::Age, attempt) => age(unit, attempt, scene.model.time),

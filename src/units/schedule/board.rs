@@ -282,6 +282,11 @@ impl Board {
         self.starting
     }
 
+    /// True when something waits to start.
+    pub(super) fn is_left(&self) -> bool {
+        !self.queue.is_empty() || self.waiting > 0
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.waiting == 0 && self.in_flight == 0
     }

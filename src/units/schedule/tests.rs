@@ -132,6 +132,30 @@ fn units_start_in_plan_order_within_the_slots() {
 }
 
 #[test]
+fn a_budget_that_is_spent_starts_nothing_more_and_lets_what_runs_end() {
+    let budget = Settings { budget_usd: Some(0.5), ..settings(2) };
+    let spent = |usd| Input::Spent { usd };
+    let mut schedule = Schedule::new(keys(5), budget);
+    let retry = Input::RetryRequested { unit: key(0), amendment: None };
+    let inputs = [
+        Input::Begin,
+        spent(0.3),
+        ended(0, 1, bad()),
+        // The second unit runs, the third has just begun.
+        spent(0.5),
+        ended(1, 1, busy()),
+        ended(2, 1, ok()),
+        retry,
+        Input::RetryFailed,
+    ];
+    insta::assert_snapshot!(play(&mut schedule, inputs));
+    // What needs no more money is done, however dear it was.
+    let mut schedule = Schedule::new(keys(1), budget);
+    let told = play(&mut schedule, [Input::Begin, spent(9.0), ended(0, 1, ok())]);
+    assert!(told.ends_with("END done succeeded=1 failed=0 stopped=0 not_run=0"), "{told}");
+}
+
+#[test]
 fn what_an_earlier_run_did_runs_only_when_a_person_asks() {
     let mut schedule = Schedule::new(keys(3), settings(2)).reusing([&key(0), &key(2), &key(9)]);
     let told = play(&mut schedule, [Input::Begin, Input::RetryFailed, ended(1, 1, bad())]);

@@ -114,3 +114,64 @@ fn an_agent_that_hangs_is_stopped_and_one_that_will_not_is_killed() {
         place.wait_until_nobody_is_left();
     }
 }
+
+/// A `claude` that answers a probe with an error of the service.
+fn failing(place: &Place, class: &str, more: &str, text: &str) -> std::path::PathBuf {
+    let line = format!(
+        r#"{{"type":"assistant","message":{{"model":"<synthetic>","content":[{{"type":"text","text":"{text}"}}]}},"error":"{class}"{more}}}"#
+    );
+    let result = format!(
+        r#"{{"type":"result","subtype":"success","is_error":true,"terminal_reason":"api_error","result":"{text}"}}"#
+    );
+    place.claude(&format!("cat <<'END'\n{line}\n{result}\nEND\nexit 1"))
+}
+
+#[test]
+fn a_probe_says_before_the_run_what_is_wrong() {
+    let cases = [
+        (
+            "authentication_failed",
+            "",
+            "OAuth token has expired",
+            96,
+            "authentication is not usable",
+            "sign in with /login",
+        ),
+        ("billing_error", "", "Credit balance is too low", 96, "no credit", "add credit"),
+        ("rate_limit", r#","api_error":"usage_limit_reached""#, "resets 1:39am", 102, "usage limit is reached", "wait"),
+        ("model_not_found", "", "no such model", 2, "may not use this model", "llm.models"),
+        (
+            "server_error",
+            r#","api_error":"connection_failed""#,
+            "Connection error.",
+            96,
+            "cannot reach",
+            "connection and proxy",
+        ),
+    ];
+    for (class, more, text, code, problem, remedy) in cases {
+        let place = Place::new();
+        place.notes(&["one", "two"]);
+        let claude = failing(&place, class, more, text);
+        let ran = place.run(&["run", "--probe", "--claude-bin", claude.to_str().unwrap()]);
+        let sentence = ran.refused(code);
+        assert!([problem, text, remedy].iter().all(|part| sentence.contains(part)), "{sentence}");
+        assert!(!place.path(".ktx/ingestdeck/runs").exists(), "nothing was started");
+    }
+}
+
+#[test]
+fn a_probe_is_asked_for_by_the_flag_or_the_setting() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    let claude = failing(&place, "authentication_failed", "", "expired");
+    let claude = claude.to_str().unwrap();
+    let mut set = place.command(&["run", "--claude-bin", claude]);
+    set.env("INGESTDECK_INGEST_PROBE", "true");
+    assert!(place.ran(set).refused(96).contains("authentication is not usable"));
+    assert!(!place.path(".ktx/ingestdeck/runs").exists());
+    let asked = place.run(&["doctor", "--probe", "--claude-bin", claude]);
+    assert!(asked.code == Some(96) && asked.stdout.contains("FAIL  Claude Code authentication is not usable: expired"));
+    let ran = place.run(&["run", "--claude-bin", claude]);
+    assert!(ran.stdout.contains("docs-one#1"), "nobody asked: {ran:?}");
+}

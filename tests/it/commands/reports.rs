@@ -56,3 +56,72 @@ fn what_cannot_be_reported() {
     assert!(ran.refused(4).ends_with("its connections are: orchard-dbt, orchard-handbook"));
     assert!(Place::new().run(&["report"]).refused(4).contains("no run is recorded in this project yet"));
 }
+
+#[test]
+fn two_runs_are_compared() {
+    let place = recorded();
+    let ran = place.run(&["diff", &fixture("tapes/demo.jsonl")]);
+    let lines: Vec<&str> = ran.done().lines().collect();
+    assert!(lines[0].starts_with("lantern · run 9e05f5 → orchard · run 811a8c"), "{ran:?}");
+    assert!(lines.iter().any(|line| line.contains("+ new     docs-crates")), "{ran:?}");
+    assert!(lines.iter().any(|line| line.contains("- gone    docs-roast-batches")), "{ran:?}");
+    assert!(lines.iter().any(|line| line.contains("~ changed dbt-all")), "{ran:?}");
+    let json = place.run(&["diff", "latest", "latest", "--ui", "json"]);
+    let last: Value = serde_json::from_str(json.done().lines().last().unwrap()).unwrap();
+    assert_eq!(last["units"], serde_json::json!({"new": 0, "gone": 0, "changed": 0, "same": 8}));
+    assert!(place.run(&["diff", "ffffff"]).refused(4).contains("no run matches"));
+}
+
+#[test]
+fn an_export_replays_as_the_run_does() {
+    let place = recorded();
+    for (format, opened) in [("tape", "tape.jsonl"), ("memory-flow", "replay.json")] {
+        let out = place.path(opened);
+        let ran = place.run(&["runs", "export", "--format", format, "--out", out.to_str().unwrap()]);
+        assert_eq!(ran.done(), "");
+        assert!(ran.stderr.contains("look it over before you share it"), "{ran:?}");
+        let replayed = place.run(&["replay", out.to_str().unwrap()]);
+        assert!(replayed.done().contains("8 units: 6 succeeded, 2 failed"), "{format}: {replayed:?}");
+    }
+    let trace = place.run(&["runs", "export", "--format", "trace"]);
+    assert!(trace.done().lines().all(|line| serde_json::from_str::<Value>(line).unwrap()["schemaVersion"] == 1));
+    assert!(trace.stdout.contains("\"event\":\"work_unit_executed\""));
+}
+
+#[test]
+fn records_of_ktx_are_replayed_and_reported() {
+    let place = Place::new();
+    for (name, expected) in [
+        ("replay.memory-flow.v1.json", "1 succeeded, 1 failed, 1 queued"),
+        ("replay.bare.json", "units"),
+        ("transcript.jsonl", "2 units"),
+    ] {
+        let file = fixture(&format!("ktx/{name}"));
+        let ran = place.run(&["replay", &file]);
+        assert!(ran.done().contains(expected), "{ran:?}");
+        assert!(!ran.stdout.contains('\u{1b}') && !ran.stdout.contains('\u{202e}'), "{ran:?}");
+        let mut piped = place.command(&["replay", "-"]);
+        piped.stdin(fs::File::open(&file).unwrap());
+        let piped = place.ran(piped);
+        assert_eq!(piped.done().lines().count(), ran.stdout.lines().count(), "{name} is read from stdin as well");
+        assert!(place.run(&["report", &file]).done().starts_with("## Ingest"));
+    }
+}
+
+/// A project whose runs are recorded by the program itself.
+#[test]
+fn a_run_is_traced_while_it_goes_on() {
+    let place = Place::new();
+    place.notes(&["a", "b"]);
+    let claude = place.player("[[part]]\nsteps = [{ say = \"nothing to do\" }]");
+    let run = place.run(&["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "json"]);
+    let folder = fs::read_dir(place.path(".ktx/ingest-traces")).unwrap_or_else(|error| panic!("{error}: {run:?}"));
+    let job = folder.map(|entry| entry.unwrap().path()).find(|path| path.is_dir()).unwrap();
+    let trace = fs::read_to_string(job.join("trace.jsonl")).unwrap();
+    let events: Vec<Value> = trace.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let count = |name: &str| events.iter().filter(|event| event["event"] == name).count();
+    assert_eq!((count("ingest_started"), count("work_unit_executed")), (1, 2), "{trace}");
+    assert_eq!(count("ingest_finished") + count("ingest_failed"), 1, "{trace}");
+    let report = place.run(&["report", "--format", "json"]);
+    assert!(report.done().contains("\"tracePath\":\".ktx/ingest-traces/"), "{report:?}");
+}

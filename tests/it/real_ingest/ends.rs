@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{
     all_gone,
-    deck::{Deck, UNITS, asked_by, good_turns, ktx},
+    deck::{Deck, UNITS, all_good, asked_by, good_turns, ktx},
 };
 use crate::support::api::{Fault, Route, Turn};
 
@@ -47,6 +47,18 @@ fn a_spent_budget_is_no_failure_but_is_told() {
     assert_eq!(run.summary()["units"], json!({"budget": 1}));
     let lines = deck.play(&["replay", "latest", "--ui", "lines"]);
     assert!(lines.stdout.contains("budget"), "{lines:#?}");
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn a_run_that_has_spent_its_budget_starts_nothing_more() {
+    let deck = Deck::new(all_good());
+    let run = deck.run("docs-{crates,juice,seasons}", &["--concurrency", "1", "--max-run-budget-usd", "0.0000001"]);
+    assert_eq!(run.code, Some(102), "{run:#?}");
+    assert_eq!(run.summary()["units"], json!({"succeeded": 1, "queued": 2}), "{run:#?}");
+    assert_eq!(deck.started().len(), 1);
+    let lines = deck.play(&["replay", "latest", "--ui", "lines"]);
+    assert!(lines.stdout.contains("budget of $0.00 is spent"), "{lines:#?}");
 }
 
 #[test]

@@ -286,6 +286,33 @@ fn a_unit_is_stepped_and_its_replay_tells_what_was_decided() {
     assert_eq!(states, [&["queued", "running"][..], &held, &["succeeded"]].concat());
 }
 
+/// A unit that is held runs to its next failure, then to a tool; each time the call that meets it waits.
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn a_held_unit_runs_to_a_failure_and_to_a_tool() {
+    let [read, ledger, page, last] = good_turns("docs-crates", "crates.md");
+    let lost = Turn::blocks([ktx("wiki_write", json!({"title": "lost"}))]);
+    let deck = Deck::new([asked_by("docs-crates", [lost, read, ledger, page, last])]);
+    let mut terminal = Terminal::open(&deck, &["step", "docs-crates"]);
+    terminal.sees(&["\"title\": \"lost\""]);
+    terminal.press("w");
+    terminal.sees(&["read_raw_file waits for you · failure"]);
+    terminal.press(":until tool wiki_*\r");
+    terminal.sees(&["wiki_write waits for you · tool wiki_*"]);
+    terminal.press(" ");
+    terminal.sees_unit('✗', "docs-crates");
+    terminal.press("q");
+    assert_eq!(terminal.leaves().exit_code(), 100);
+    let reached = deck.notes().into_iter().filter_map(|note| match note {
+        Note::CallHeld { tool, reached, .. } => Some((tool, reached)),
+        _ => None,
+    });
+    let held = |tool: &str, reached: Option<&str>| (tool.to_owned(), reached.map(str::to_owned));
+    let expected =
+        [held("wiki_write", None), held("read_raw_file", Some("failure")), held("wiki_write", Some("tool wiki_*"))];
+    assert_eq!(reached.collect::<Vec<_>>(), expected);
+}
+
 fn decided(deck: &Deck, wanted: CallDecision) -> Option<()> {
     let is_it = |note: &Note| matches!(note, Note::CallDecided { decision, .. } if *decision == wanted);
     deck.notes().iter().any(is_it).then_some(())

@@ -2,7 +2,13 @@
 
 use std::time::Duration;
 
-use ingestdeck::tui::{Command, LiveHandle, world::Input};
+use ingestdeck::{
+    tape::{
+        Note,
+        note::{PlannedUnit, RunPlanned},
+    },
+    tui::{Command, LiveHandle, world::Input},
+};
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
@@ -49,6 +55,41 @@ fn live(tape: &Tape, script: Script) -> (Script, Vec<Command>) {
 
 fn shown(keys: &str) -> String {
     live(&failures(), Script::new(keys, SIZE)).0.text()
+}
+
+/// Seven units of one kind at 0.04 each, five done, with so much to spend.
+fn budgeted(usd: f64) -> Tape {
+    let mut tape = Tape::new("orbit", false);
+    let units: Vec<String> = (0..7).map(|unit| format!("page-{unit}")).collect();
+    let planned = units.iter().map(|unit| PlannedUnit { unit: unit.as_str().into(), ..PlannedUnit::default() });
+    let plan = RunPlanned {
+        units: planned.collect(),
+        concurrency: 2,
+        run_budget_usd: Some(usd),
+        failure_mode: "continue".into(),
+        ..RunPlanned::default()
+    };
+    tape.note(None, &Note::RunPlanned(Box::new(plan)));
+    for unit in &units[..5] {
+        tape.start(unit, 1).wait(4000).end(unit, 1, 0);
+    }
+    tape.start(&units[5], 1);
+    tape
+}
+
+#[test]
+fn the_forecast_is_held_against_the_budget_of_the_run() {
+    let shown = |usd, keys: &str, size| live(&budgeted(usd), Script::new(keys, size)).0.text();
+    let enough = shown(1.0, "C", SIZE);
+    assert!(enough.contains("budget: $0.21 spent, P90 $0.29 of $1.00 budget"), "{enough}");
+    assert!(enough.contains("$0.21+ of $1.00 budget") && !enough.contains('◆'), "{enough}");
+    for size in SIZES {
+        let little = shown(0.25, "", size);
+        assert!(little.contains("◆ will be exceeded") || size.0 < 80, "{little}");
+    }
+    let little = shown(0.25, "C", (80, 24));
+    assert!(little.contains("P90 $0.29 of $0.25 budget  ◆ will be exceeded"), "{little}");
+    assert!(shown(0.2, "", SIZE).contains("◆ spent"), "{}", shown(0.2, "", SIZE));
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::io::Write as _;
 use ingestdeck::{
     replay::FileSource,
     run::Timeline,
-    tape::{Body, note::Level},
-    tui::text,
+    tape::{Body, Note, note::Level},
+    tui::{LiveHandle, text, world::Input},
 };
 use proptest::prelude::*;
 use ratatui::{
@@ -14,6 +14,7 @@ use ratatui::{
     buffer::Buffer,
 };
 use serde_json::json;
+use tokio::sync::{mpsc, watch};
 
 use super::{
     script::{Script, options, play},
@@ -44,6 +45,14 @@ const VIEWS: &[&str] = &[
     "f",
     "t",
     "?",
+    "G=",
+    "G=<enter>",
+    "G=l",
+    "v",
+    "vz",
+    "C",
+    "Cj",
+    ":break tool x*<enter>B",
 ];
 
 /// A run in which every text is `text`.
@@ -66,8 +75,28 @@ fn tape(text: &str) -> Tape {
     );
     tape.out(&first, 1, &json!({"type": "system", "subtype": "permission_denied", "tool_name": text, "tool_use_id": "t9", "message": text}));
     tape.said(Some(&first), Level::Error, text).said(None, Level::Warning, text).delta(&first, 1, text);
-    tape.end(&second, 1, 1);
+    tape.end(&second, 1, 1).start(&second, 2).wait(10);
+    tape.call(&second, 2, "u1", text, &json!({text: text, "path": text}));
+    tape.result(&second, 2, "u1", text, true).end(&second, 2, 1);
     tape
+}
+
+/// The forms that text is edited in, over a run in which every text is `text`: a retry, and the arguments of a call.
+fn form(text: &str, held: bool, size: (u16, u16)) -> Script {
+    let mut tape = tape(text);
+    let (first, second) = (format!("{text}1"), format!("{text}2"));
+    if held {
+        let (tool, tool_use_id, reached) = (text.to_owned(), Some("t2".to_owned()), Some(text.to_owned()));
+        tape.note(Some((&first, 1)), &Note::RunUntil { condition: text.into() });
+        tape.note(Some((&first, 1)), &Note::CallHeld { tool, tool_use_id, input: json!({text: text}), reached });
+    } else {
+        tape.end(&first, 1, 1).note(Some((&second, 2)), &Note::RunUntil { condition: text.into() });
+    }
+    let growing = tape.growing();
+    let (commands, _orders) = mpsc::channel(8);
+    let (_grows, changed) = watch::channel(0);
+    let script = Script::new("gge", size).input(Input::Paste(text.to_owned()));
+    play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script).0
 }
 
 /// What a terminal would get for these cells, without the sequences that style and move.
@@ -159,9 +188,20 @@ proptest! {
     }
 
     #[test]
+    fn no_text_is_obeyed_in_a_form(
+        pieces in prop::collection::vec(piece(), 1..12),
+        held in any::<bool>(),
+        size in prop::sample::select(SIZES.to_vec()),
+    ) {
+        let script = form(&pieces.concat(), held, size);
+        let written = text_of(script.terminal.backend().buffer());
+        prop_assert!(!written.chars().any(text::is_hidden), "{written:?}");
+    }
+
+    #[test]
     fn no_text_breaks_a_frame(
         pieces in prop::collection::vec(piece(), 1..12),
-        keys in prop::sample::select(&["", "<enter>", "<enter><enter>", "<tab>gg<enter>", "L", "i3"][..]),
+        keys in prop::sample::select(&["", "<enter>", "<enter><enter>", "<tab>gg<enter>", "L", "i3", "G=", "v", "vz"][..]),
         size in prop::sample::select(SIZES.to_vec()),
     ) {
         let text = pieces.concat();

@@ -163,6 +163,27 @@ fn a_unit_of_the_demo_runs_to_the_call_that_a_person_waits_for() {
 }
 
 #[test]
+fn a_failure_is_found_inspected_amended_and_green_in_less_than_ten_keys() {
+    let kept = tempfile::tempdir().unwrap();
+    let mut session = Session::open(&["demo", "--keep", kept.path().join("demo").to_str().unwrap(), "--speed", "20"]);
+    session.shows("ENDED");
+    session.press("]");
+    session.shows("✗ docs-bean-contracts failed");
+    session.press("i");
+    session.shows("inspector");
+    session.press("[[");
+    session.shows("call · mcp__ktx__wiki_write");
+    session.press("e");
+    session.shows("new attempt at docs-bean-contracts");
+    // The words are the person's own; sending them is one key.
+    session.press("One page, please.");
+    session.press("\u{13}");
+    session.shows("✓ docs-bean-contracts");
+    session.press("q");
+    assert_eq!(session.end(), 0);
+}
+
+#[test]
 fn the_failed_unit_of_the_demo_goes_on_in_its_session_with_feedback() {
     let kept = tempfile::tempdir().unwrap();
     let project = kept.path().join("demo");

@@ -16,15 +16,15 @@ use super::{
     tape::{self, Tape},
 };
 
-const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), (120, 36)];
+pub(super) const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), (120, 36)];
 
 /// The screen of a record after some keys.
-fn shown(timeline: Timeline, keys: &str, size: (u16, u16)) -> String {
+pub(super) fn shown(timeline: Timeline, keys: &str, size: (u16, u16)) -> String {
     play(timeline, None, options(), Script::new(keys, size)).0.text()
 }
 
 /// A run that goes on, seen 20 s after its start.
-fn live(tape: &Tape, keys: &str, size: (u16, u16)) -> Script {
+pub(super) fn live(tape: &Tape, keys: &str, size: (u16, u16)) -> Script {
     let growing = tape.growing();
     let (commands, _orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);

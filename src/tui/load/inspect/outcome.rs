@@ -94,7 +94,7 @@ pub(super) fn verdict(timeline: &mut Timeline, cache: &Cache, unit: &Unit, attem
 fn judged(unit: &Unit, attempt: &Attempt) -> Vec<Piece> {
     let Some(verdict) = &attempt.verdict else {
         let (role, words) = match attempt.ended_at {
-            None => (status_role(unit.status), format!("none yet: the unit is {}", unit.status.word())),
+            None => (status_role(unit.status), format!("none yet: the unit is {}", unit.word())),
             Some(_) => (Role::Dim, ABSENT.to_owned()),
         };
         return vec![Piece::section("verdict", None), Piece::fact("outcome", role, words)];
@@ -252,6 +252,9 @@ fn wrote(timeline: &Timeline, cache: &Cache, attempt: &Attempt, ended: Option<&A
             Some(Outcome::Succeeded) | None => "written",
         };
         pieces.extend(by_calls.iter().map(|path| Piece::fact(fate, Role::Text, *path)));
+    }
+    if let Some(path) = attempt.patch.as_ref().and_then(|patch| patch.path.as_deref()) {
+        pieces.push(Piece::fact("patch", Role::Text, path));
     }
     if pieces.len() == 1 {
         pieces.push(Piece::line(Role::Dim, "  nothing"));

@@ -163,6 +163,7 @@ impl Oracle {
             Input::Begin
             | Input::LimitObserved(_)
             | Input::LiftLimit
+            | Input::Spent { .. }
             | Input::Integrated { .. }
             | Input::Saved { .. } => {}
         }

@@ -1,0 +1,221 @@
+//! A run as KTX's memory-flow replay, one a connection. Pure.
+//!
+//! Times are those of the record. What KTX tells of stages that this program does not have is left out.
+
+use serde_json::{Value, json};
+
+use crate::{
+    run::{
+        Emitted, Report, RunOutcome,
+        event::{Detail, Event, Phase},
+        report::UnitReport,
+        state::UnitStatus,
+    },
+    tape::{
+        Millis, UnitKey,
+        note::{
+            DiffCounts,
+            work::{MemoryAction, Target},
+        },
+    },
+};
+
+/// Steps of units, in the order in which they happened.
+#[derive(Debug, Default)]
+pub(super) struct Steps(Vec<(Millis, UnitKey, Step)>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Started,
+    Call,
+    Finished,
+}
+
+impl Steps {
+    /// Takes in what an entry led to.
+    pub(super) fn take(&mut self, emitted: &Emitted<'_>) {
+        let step = match emitted {
+            Emitted::Unit { at, unit, attempt: 1.., status, .. } => match status {
+                UnitStatus::Running => (*at, UnitKey::from(*unit), Step::Started),
+                status if status.is_over() => (*at, UnitKey::from(*unit), Step::Finished),
+                _ => return,
+            },
+            Emitted::Event { at, unit, event: Event::Action(event), .. }
+                if event.phase == Phase::Started && matches!(event.action.detail, Detail::Tool(_)) =>
+            {
+                (*at, UnitKey::from(*unit), Step::Call)
+            }
+            Emitted::Unit { .. } | Emitted::Event { .. } | Emitted::Patch { .. } | Emitted::Run { .. } => return,
+        };
+        // A held call resumes the same attempt; it did not start anew.
+        self.0.push(step);
+    }
+}
+
+/// The replays, in KTX's wrapper.
+pub(super) fn replays(report: &Report, steps: &Steps) -> Vec<Value> {
+    let of = |(connection, adapter)| {
+        let is_of = |unit: &&UnitReport| (unit.connection(), unit.adapter()) == (connection, adapter);
+        let units: Vec<&UnitReport> = report.units.iter().filter(is_of).collect();
+        json!({"memoryFlowReplaySchemaVersion": 1, "replay": replay(report, connection, adapter, &units, steps)})
+    };
+    report.connections().into_iter().map(of).collect()
+}
+
+fn replay(
+    report: &Report,
+    connection: Option<&str>,
+    adapter: Option<&str>,
+    units: &[&UnitReport],
+    steps: &Steps,
+) -> Value {
+    let status = match report.outcome {
+        RunOutcome::Running => "running",
+        RunOutcome::Done | RunOutcome::Partial => "done",
+        RunOutcome::Error
+        | RunOutcome::Unusable
+        | RunOutcome::Limit
+        | RunOutcome::Stopped
+        | RunOutcome::Interrupted => "error",
+    };
+    let errors = units.iter().filter(|unit| !unit.is_good()).filter_map(|unit| {
+        let reason = unit.reason.as_deref()?;
+        Some(format!("{}: {reason}", unit.key))
+    });
+    json!({
+        "metadata": {
+            "schemaVersion": 1, "mode": "replay", "origin": "captured",
+            "timing": if report.has_times { "captured" } else { "not-captured" },
+            "capturedAt": report.started_at.map(|at| format!("{at:.3}")),
+            "sourceReportId": null, "sourceReportPath": null, "fallbackReason": null,
+        },
+        "runId": report.name,
+        "connectionId": connection.unwrap_or("?"),
+        "adapter": adapter.unwrap_or("?"),
+        "status": status,
+        "sourceDir": null,
+        "syncId": report.sync_id().unwrap_or_else(|| "?".into()),
+        "errors": errors.collect::<Vec<_>>(),
+        "events": events(report, connection, adapter, units, steps),
+        "plannedWorkUnits": units.iter().map(|unit| planned(unit)).collect::<Vec<_>>(),
+        "details": {
+            "actions": units.iter().flat_map(|unit| actions(unit)).collect::<Vec<_>>(),
+            "provenance": [],
+            "transcripts": units.iter().filter_map(|unit| transcript(unit)).collect::<Vec<_>>(),
+        },
+    })
+}
+
+fn planned(unit: &UnitReport) -> Value {
+    let planned = unit.planned.as_ref();
+    json!({
+        "unitKey": unit.key,
+        "rawFiles": planned.map(|planned| planned.raw_files.as_slice()).unwrap_or_default(),
+        "peerFileCount": 0,
+        "dependencyCount": planned.map_or(0, |planned| planned.dependency_paths.len()),
+    })
+}
+
+fn events(
+    report: &Report,
+    connection: Option<&str>,
+    adapter: Option<&str>,
+    units: &[&UnitReport],
+    steps: &Steps,
+) -> Vec<Value> {
+    let mut events = Vec::new();
+    let mut push = |at: Millis, mut event: Value| {
+        if let Some(time) = report.time(at) {
+            event["emittedAt"] = format!("{time:.3}").into();
+        }
+        events.push(event);
+    };
+    let files: usize = units.iter().filter_map(|unit| unit.planned.as_ref()).map(|unit| unit.raw_files.len()).sum();
+    if report.planned.is_some() {
+        let adapter = adapter.unwrap_or("?");
+        let acquired =
+            json!({"type": "source_acquired", "adapter": adapter, "trigger": "manual_resync", "fileCount": files});
+        push(Millis(0), acquired);
+        if let Some(source) = report.source(connection, Some(adapter)) {
+            let DiffCounts { added, modified, deleted, unchanged } = source.diff;
+            let diff = json!({
+                "type": "diff_computed", "added": added, "modified": modified, "deleted": deleted, "unchanged": unchanged,
+            });
+            push(Millis(0), diff);
+        }
+        let count = units.len();
+        let evictions = report.source(connection, Some(adapter)).map_or(0, |source| source.deleted.len());
+        push(
+            Millis(0),
+            json!({"type": "chunks_planned", "chunkCount": count, "workUnitCount": count, "evictionCount": evictions}),
+        );
+    }
+    let mut calls = vec![0_u64; units.len()];
+    let mut running = vec![false; units.len()];
+    for (at, key, step) in &steps.0 {
+        let Some((place, unit)) = units.iter().enumerate().find(|(_, unit)| unit.key == *key) else { continue };
+        match step {
+            Step::Started if running[place] => {}
+            Step::Started => {
+                (running[place], calls[place]) = (true, 0);
+                push(*at, json!({"type": "work_unit_started", "unitKey": key, "skills": []}));
+            }
+            Step::Call => {
+                calls[place] += 1;
+                push(*at, json!({"type": "work_unit_step", "unitKey": key, "toolCalls": calls[place]}));
+            }
+            Step::Finished => {
+                running[place] = false;
+                finished(*at, unit, &mut push);
+            }
+        }
+    }
+    if report.outcome != RunOutcome::Running {
+        let saved: Vec<MemoryAction> = units.iter().flat_map(|unit| unit.actions()).collect();
+        let count = |target| saved.iter().filter(|action| action.target == target).count();
+        let commit = report.saved.as_ref().and_then(|saved| saved.commit.as_deref());
+        let (wiki, sl) = (count(Target::Wiki), count(Target::Sl));
+        push(report.duration, json!({"type": "saved", "commitSha": commit, "wikiCount": wiki, "slCount": sl}));
+    }
+    events
+}
+
+/// An attempt at the unit is over: the last one tells what became of the unit, those before it failed.
+fn finished(at: Millis, unit: &UnitReport, push: &mut impl FnMut(Millis, Value)) {
+    let attempt = unit.attempts.iter().rev().find(|attempt| attempt.started.0 <= at.0);
+    let is_last = attempt.map(|attempt| attempt.number) == unit.latest().map(|attempt| attempt.number);
+    if is_last && unit.is_good() {
+        for action in unit.actions() {
+            let action = json!({
+                "type": "candidate_action", "unitKey": unit.key, "target": action.target, "action": action.change,
+                "key": action.key,
+            });
+            push(at, action);
+        }
+        return push(at, json!({"type": "work_unit_finished", "unitKey": unit.key, "status": "success"}));
+    }
+    let verdict = attempt.and_then(|attempt| attempt.verdict.as_ref());
+    let reason = verdict.map(|verdict| verdict.reason.as_str()).or(unit.reason.as_deref()).unwrap_or("?");
+    push(at, json!({"type": "work_unit_finished", "unitKey": unit.key, "status": "failed", "reason": reason}));
+}
+
+fn actions(unit: &UnitReport) -> Vec<Value> {
+    let raw_files = unit.planned.as_ref().map(|planned| planned.raw_files.clone()).unwrap_or_default();
+    let action = |action: MemoryAction| {
+        json!({
+            "unitKey": unit.key, "target": action.target, "action": action.change, "key": action.key,
+            "summary": action.detail, "rawFiles": action.raw_paths.as_ref().unwrap_or(&raw_files), "status": "success",
+        })
+    };
+    unit.actions().into_iter().map(action).collect()
+}
+
+fn transcript(unit: &UnitReport) -> Option<Value> {
+    let path = unit.attempts.iter().rev().find_map(|attempt| attempt.transcript.as_deref())?;
+    let calls: u64 = unit.attempts.iter().map(|attempt| u64::from(attempt.calls)).sum();
+    let errors: u64 = unit.attempts.iter().map(|attempt| u64::from(attempt.failures)).sum();
+    let mut names: Vec<&String> = unit.attempts.iter().flat_map(|attempt| attempt.tools.keys()).collect();
+    names.sort_unstable();
+    names.dedup();
+    Some(json!({"unitKey": unit.key, "path": path, "toolCallCount": calls, "errorCount": errors, "toolNames": names}))
+}

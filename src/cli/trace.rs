@@ -1,0 +1,230 @@
+//! KTX's trace of a run, written beside its tape while that grows. Whoever runs and whoever shows the run knows nothing
+//! of it: a trace that is slow or cannot be written costs them nothing.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use tokio::{
+    sync::{oneshot, watch},
+    task::{self, JoinHandle},
+};
+
+use crate::{
+    run::trace::{Trace, TraceLevel},
+    tape::{Entry, Header},
+};
+
+/// The variable that says how much is traced.
+const LEVEL: &str = "KTX_INGEST_TRACE_LEVEL";
+
+/// How long entries are gathered before they are traced: waking up for each costs more than it does.
+const TOGETHER: Duration = Duration::from_millis(50);
+
+/// Bytes read at once.
+const BLOCK: usize = 256 << 10;
+
+/// A trace that is being written.
+#[derive(Debug)]
+pub struct Tracing {
+    complete: oneshot::Sender<()>,
+    writer: JoinHandle<io::Result<()>>,
+}
+
+impl Tracing {
+    /// Follows the tape at `tape`, which `changed` tells of, into the traces of `project`. Needs a runtime.
+    ///
+    /// # Errors
+    /// When the tape cannot be read.
+    pub fn follow(tape: &Path, project: &Path, changed: watch::Receiver<u64>) -> io::Result<Self> {
+        let level = TraceLevel::parse(&std::env::var(LEVEL).unwrap_or_default());
+        let follower = Follower::open(tape, project, level)?;
+        let (complete, is_complete) = oneshot::channel();
+        Ok(Self { complete, writer: tokio::spawn(follow(follower, changed, is_complete)) })
+    }
+
+    /// The tape is complete: writes what is left of the trace.
+    ///
+    /// # Errors
+    /// When the trace could not be written.
+    pub async fn finish(self) -> io::Result<()> {
+        // Nobody listens once the trace could not be written.
+        let _ = self.complete.send(());
+        self.writer.await.map_err(io::Error::other)?
+    }
+}
+
+async fn follow(
+    mut follower: Follower,
+    mut changed: watch::Receiver<u64>,
+    mut is_complete: oneshot::Receiver<()>,
+) -> io::Result<()> {
+    let mut last = false;
+    loop {
+        follower =
+            task::spawn_blocking(move || follower.advance().map(|()| follower)).await.map_err(io::Error::other)??;
+        if last {
+            return Ok(());
+        }
+        tokio::select! {
+            _ = &mut is_complete => last = true,
+            changed = changed.changed() => match changed {
+                Ok(()) => tokio::time::sleep(TOGETHER).await,
+                // Its writer is gone, so this was all.
+                Err(_) => last = true,
+            },
+        }
+    }
+}
+
+/// Reads the lines of a tape as they come.
+#[derive(Debug)]
+struct Follower {
+    tape: File,
+    offset: u64,
+    /// The beginning of a line that is not complete yet.
+    rest: Vec<u8>,
+    project: PathBuf,
+    level: TraceLevel,
+    trace: Option<Trace>,
+    file: Option<File>,
+}
+
+impl Follower {
+    fn open(tape: &Path, project: &Path, level: TraceLevel) -> io::Result<Self> {
+        let tape = File::open(tape)?;
+        let project = project.to_owned();
+        Ok(Self { tape, offset: 0, rest: Vec::new(), project, level, trace: None, file: None })
+    }
+
+    /// Traces everything that is on the tape by now.
+    fn advance(&mut self) -> io::Result<()> {
+        let mut block = vec![0; BLOCK];
+        loop {
+            let count = match self.tape.read_at(&mut block, self.offset) {
+                Ok(0) => return Ok(()),
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            self.offset += count as u64;
+            self.rest.extend_from_slice(&block[..count]);
+            let lines = std::mem::take(&mut self.rest);
+            let end = memchr::memrchr(b'\n', &lines).map_or(0, |end| end + 1);
+            let mut out = Vec::new();
+            lines[..end].split(|byte| *byte == b'\n').for_each(|line| self.line(line, &mut out));
+            self.rest.extend_from_slice(&lines[end..]);
+            self.write(&out)?;
+        }
+    }
+
+    fn line(&mut self, line: &[u8], out: &mut Vec<u8>) {
+        match &mut self.trace {
+            None => self.trace = Header::parse(line).ok().map(|header| Trace::new(header, self.level)),
+            Some(trace) => {
+                if let Ok(entry) = Entry::parse(line) {
+                    trace.take(&entry, out);
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        let Some(job) = self.trace.as_ref().and_then(Trace::job).filter(|_| !lines.is_empty()) else { return Ok(()) };
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => self.file.insert(create(&self.project, job)?),
+        };
+        file.write_all(lines)
+    }
+}
+
+/// Where the trace of a job is, relative to the project.
+pub fn path(job: &str) -> String {
+    format!(".ktx/ingest-traces/{job}/trace.jsonl")
+}
+
+/// Transcripts and traces hold secrets: private files, and nobody commits them by accident.
+fn create(project: &Path, job: &str) -> io::Result<File> {
+    if job.contains(['/', '\\']) || job.starts_with('.') {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("the job {job:?} is no folder's name")));
+    }
+    let path = project.join(path(job));
+    let folder = path.parent().unwrap_or(project);
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    // It must be the project's own, whatever links somebody put there.
+    if !fs::canonicalize(folder)?.starts_with(fs::canonicalize(project)?) {
+        return Err(io::Error::other(format!("{} leads out of the project", folder.display())));
+    }
+    let ignore = project.join(".ktx/ingest-traces/.gitignore");
+    let ignored = OpenOptions::new().write(true).create_new(true).mode(0o600).open(ignore);
+    if let Ok(mut file) = ignored {
+        file.write_all(b"*\n")?;
+    }
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(0o600).custom_flags(nix::fcntl::OFlag::O_NOFOLLOW.bits());
+    options.open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    const TAPE: &str = include_str!("../../tests/fixtures/tapes/demo.jsonl");
+
+    fn traced(project: &Path) -> String {
+        let job = fs::read_dir(project.join(".ktx/ingest-traces")).unwrap().map(|entry| entry.unwrap().path());
+        let job = job.into_iter().find(|path| path.is_dir()).unwrap();
+        let trace = job.join("trace.jsonl");
+        assert_eq!(fs::metadata(&trace).unwrap().permissions().mode() & 0o777, 0o600);
+        fs::read_to_string(trace).unwrap()
+    }
+
+    #[test]
+    fn a_tape_in_pieces_gives_the_trace_of_the_whole() {
+        let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let traces = directories.each_ref().map(|directory| {
+            let tape = directory.path().join("tape.jsonl");
+            let mut file = File::create(&tape).unwrap();
+            let pieces = if directory.path() == directories[0].path() { 1 } else { 700 };
+            let mut follower = Follower::open(&tape, directory.path(), TraceLevel::Debug).unwrap();
+            for piece in TAPE.as_bytes().chunks(TAPE.len() / pieces + 1) {
+                file.write_all(piece).unwrap();
+                follower.advance().unwrap();
+            }
+            traced(directory.path())
+        });
+        assert_eq!(traces[0], traces[1]);
+        assert!(traces[0].lines().count() > 30);
+    }
+
+    #[tokio::test]
+    async fn what_is_written_last_is_traced_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let tape = directory.path().join("tape.jsonl");
+        fs::write(&tape, "").unwrap();
+        let (_grown, changed) = watch::channel(0);
+        let tracing = Tracing::follow(&tape, directory.path(), changed).unwrap();
+        fs::write(&tape, TAPE).unwrap();
+        tracing.finish().await.unwrap();
+        assert!(traced(directory.path()).contains("\"event\":\"ingest_finished\""));
+    }
+
+    #[tokio::test]
+    async fn a_link_out_of_the_project_is_not_followed() {
+        let (project, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir(project.path().join(".ktx")).unwrap();
+        std::os::unix::fs::symlink(outside.path(), project.path().join(".ktx/ingest-traces")).unwrap();
+        let tape = project.path().join("tape.jsonl");
+        fs::write(&tape, TAPE).unwrap();
+        let (_grown, changed) = watch::channel(0);
+        let tracing = Tracing::follow(&tape, project.path(), changed).unwrap();
+        assert!(tracing.finish().await.unwrap_err().to_string().contains("leads out of the project"));
+    }
+}

@@ -1,0 +1,322 @@
+//! A KTX memory-flow replay, in its wrapper or bare: events of a run become notes of a tape.
+
+use std::{collections::HashMap, fs::File, io};
+
+use jiff::Timestamp;
+use serde::{Deserialize, de::IgnoredAny};
+use serde_json::{Value, json};
+
+use super::{Tape, Times};
+use crate::{
+    replay::{lines::read_range, times},
+    tape::{
+        Body, Millis, Note,
+        note::{
+            AttemptEnded, AttemptStarted, Cause, Level, Outcome, PlannedUnit, RunEnded, RunPlanned, StopReason,
+            Verdict, Work,
+            work::{Change, MemoryAction, Target},
+        },
+    },
+};
+
+/// Pace of events without times.
+const PACE: u64 = 100;
+
+/// True for a JSON object that is a replay: KTX's wrapper, or what stands in it.
+pub(in crate::replay) fn is_replay(json: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Keys {
+        memory_flow_replay_schema_version: Option<IgnoredAny>,
+        replay: Option<IgnoredAny>,
+        run_id: Option<IgnoredAny>,
+        events: Option<IgnoredAny>,
+        planned_work_units: Option<IgnoredAny>,
+    }
+    let Ok(keys) = serde_json::from_slice::<Keys>(json) else { return false };
+    let wrapped = keys.memory_flow_replay_schema_version.is_some() && keys.replay.is_some();
+    wrapped || (keys.run_id.is_some() && keys.events.is_some() && keys.planned_work_units.is_some())
+}
+
+/// Rewrites the replays of a file: one document, or one a line.
+pub(super) fn rewrite(file: &File, length: u64, tape: &mut Tape) -> io::Result<Times> {
+    let bytes = read_range(file, 0, usize::try_from(length).unwrap_or(0))?;
+    let values = serde_json::Deserializer::from_slice(&bytes).into_iter::<Value>();
+    // What is cut off at the end does not cost what stands before it.
+    let replays: Vec<Value> = values.map_while(Result::ok).map(unwrapped).collect();
+    let all = || replays.iter().flat_map(|replay| list(replay, "events"));
+    let began = all().filter_map(emitted_at).min();
+    let mut rewriting = Rewriting::new(tape, began);
+    rewriting.plan(&replays)?;
+    for replay in &replays {
+        rewriting.replay(replay)?;
+    }
+    rewriting.end(&replays)?;
+    Ok(Times { began: began.and_then(|began| Timestamp::from_millisecond(began).ok()) })
+}
+
+fn unwrapped(mut value: Value) -> Value {
+    match value.get_mut("replay") {
+        Some(replay) => replay.take(),
+        None => value,
+    }
+}
+
+fn emitted_at(event: &Value) -> Option<i64> {
+    times::read(event.get("emittedAt")?.as_str()?)
+}
+
+struct Rewriting<'a> {
+    tape: &'a mut Tape,
+    began: Option<i64>,
+    now: Millis,
+    /// Attempts begun, by unit, and whether the last one goes on.
+    units: HashMap<String, (u32, bool)>,
+    /// What the running attempts saved so far.
+    actions: HashMap<String, Vec<MemoryAction>>,
+    waiting: bool,
+}
+
+impl<'a> Rewriting<'a> {
+    fn new(tape: &'a mut Tape, began: Option<i64>) -> Self {
+        let (now, waiting) = (Millis(0), false);
+        Self { tape, began, now, units: HashMap::new(), actions: HashMap::new(), waiting }
+    }
+
+    fn plan(&mut self, replays: &[Value]) -> io::Result<()> {
+        let units = replays.iter().flat_map(|replay| {
+            let (connection, adapter) = (text(replay, "connectionId"), text(replay, "adapter"));
+            list(replay, "plannedWorkUnits").map(move |unit| PlannedUnit {
+                unit: text(unit, "unitKey").into(),
+                connection: connection.to_owned(),
+                adapter: adapter.to_owned(),
+                raw_files: list(unit, "rawFiles").filter_map(Value::as_str).map(str::to_owned).collect(),
+                ..PlannedUnit::default()
+            })
+        });
+        let planned =
+            RunPlanned { units: units.collect(), concurrency: most_at_once(replays), ..RunPlanned::default() };
+        self.tape.note(self.now, None, &Note::RunPlanned(Box::new(planned)))
+    }
+
+    fn replay(&mut self, replay: &Value) -> io::Result<()> {
+        for event in list(replay, "events") {
+            self.now = match (self.began, emitted_at(event)) {
+                (Some(began), Some(at)) => self.now.max(Millis(u64::try_from(at - began).unwrap_or(0))),
+                (Some(_), None) => self.now,
+                (None, _) => Millis(self.now.0 + PACE),
+            };
+            self.event(event)?;
+        }
+        for transcript in list(&replay["details"], "transcripts") {
+            let names: Vec<&str> = list(transcript, "toolNames").filter_map(Value::as_str).collect();
+            let (calls, errors) = (number(transcript, "toolCallCount"), number(transcript, "errorCount"));
+            let level = if errors > 0 { Level::Warning } else { Level::Info };
+            let text = format!("{calls} tool calls, {errors} failed: {}", names.join(", "));
+            self.of_unit(self::text(transcript, "unitKey"), level, text)?;
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, event: &Value) -> io::Result<()> {
+        let kind = text(event, "type");
+        let unit = text(event, "unitKey");
+        if self.waiting && kind != "rate_limit_wait" {
+            self.waiting = false;
+            self.tape.note(self.now, None, &Note::LimitLifted)?;
+        }
+        match kind {
+            "work_unit_started" => self.started(unit, event),
+            "work_unit_step" => {
+                let text = match event.get("toolCalls").and_then(Value::as_u64) {
+                    Some(calls) => format!("{calls} tool calls so far"),
+                    None => format!("step {}", number(event, "stepIndex")),
+                };
+                self.of_unit(unit, Level::Debug, text)
+            }
+            "candidate_action" => self.action(unit, event),
+            "work_unit_finished" => self.finished(unit, event),
+            "rate_limit_wait" => {
+                if self.waiting {
+                    return Ok(());
+                }
+                self.waiting = true;
+                let until = Millis(self.now.0.saturating_add(number(event, "remainingMs")));
+                let limit = event.get("rateLimitType").and_then(Value::as_str).unwrap_or("rate limit").to_owned();
+                self.tape.note(self.now, None, &Note::LimitPaused { until: Some(until), limit, wait_ms: None })
+            }
+            "stage_progress" if event["transient"] == true => Ok(()),
+            _ => {
+                let said = sentence(kind, event);
+                self.tape.say(self.now, None, Level::Info, said)
+            }
+        }
+    }
+
+    fn started(&mut self, unit: &str, event: &Value) -> io::Result<()> {
+        let (attempt, goes_on) = self.units.entry(unit.to_owned()).or_default();
+        *attempt += 1;
+        *goes_on = true;
+        let budget = event.get("stepBudget").and_then(Value::as_u64).and_then(|budget| u32::try_from(budget).ok());
+        let started = AttemptStarted { step_budget: budget.unwrap_or_default(), ..AttemptStarted::default() };
+        let lane = Some((unit, *attempt));
+        self.tape.note(self.now, lane, &Note::AttemptStarted(Box::new(started)))
+    }
+
+    fn action(&mut self, unit: &str, event: &Value) -> io::Result<()> {
+        let (target, change) = (text(event, "target"), text(event, "action"));
+        let action = MemoryAction {
+            target: if target == "sl" { Target::Sl } else { Target::Wiki },
+            change: match change {
+                "created" => Change::Created,
+                "removed" => Change::Removed,
+                _ => Change::Updated,
+            },
+            key: text(event, "key").to_owned(),
+            detail: String::new(),
+            target_connection_id: None,
+            raw_paths: None,
+        };
+        let said = format!("{target} {} {change}", action.key);
+        self.actions.entry(unit.to_owned()).or_default().push(action);
+        self.of_unit(unit, Level::Info, said)
+    }
+
+    fn finished(&mut self, unit: &str, event: &Value) -> io::Result<()> {
+        let (attempt, goes_on) = self.units.entry(unit.to_owned()).or_default();
+        *attempt = (*attempt).max(1);
+        *goes_on = false;
+        let lane = Some((unit, *attempt));
+        let actions = self.actions.remove(unit).unwrap_or_default();
+        let reason = event.get("reason").and_then(Value::as_str);
+        let success = text(event, "status") == "success";
+        let verdict = verdict(success, reason);
+        // What an agent would have said last: everything else that shows an end waits for it.
+        let subtype = if success { "success" } else { "error_during_execution" };
+        let last = json!({"type": "result", "subtype": subtype, "is_error": !success, "result": verdict.reason});
+        self.tape.entry(self.now, lane, Body::Out(last.to_string().as_bytes()))?;
+        let ended = AttemptEnded {
+            verdict,
+            tool_failures: 0,
+            exit_code: None,
+            signal: None,
+            stderr_tail: Vec::new(),
+            wrote: Vec::new(),
+            work: Work { actions, ..Work::default() },
+            more: serde_json::Map::default(),
+        };
+        self.tape.note(self.now, lane, &Note::AttemptEnded(Box::new(ended)))
+    }
+
+    /// Says something of a unit, in its last attempt if there is one.
+    fn of_unit(&mut self, unit: &str, level: Level, text: String) -> io::Result<()> {
+        let attempt = self.units.get(unit).map_or(0, |(attempt, _)| *attempt);
+        self.tape.say(self.now, Some((unit, attempt)), level, text)
+    }
+
+    fn end(&mut self, replays: &[Value]) -> io::Result<()> {
+        for error in replays.iter().flat_map(|replay| list(replay, "errors")).filter_map(Value::as_str) {
+            self.tape.say(self.now, None, Level::Error, error.to_owned())?;
+        }
+        let is = |wanted: &str| replays.iter().any(|replay| text(replay, "status") == wanted);
+        if is("running") || replays.is_empty() {
+            return Ok(());
+        }
+        let finished = replays.iter().flat_map(|replay| list(replay, "events"));
+        // The last word on a unit counts.
+        let last: HashMap<&str, bool> = finished
+            .filter(|event| text(event, "type") == "work_unit_finished")
+            .map(|event| (text(event, "unitKey"), text(event, "status") == "success"))
+            .collect();
+        let count = |wanted| u32::try_from(last.values().filter(|good| **good == wanted).count()).unwrap_or(u32::MAX);
+        let (succeeded, failed) = (count(true), count(false));
+        let planned = replays.iter().flat_map(|replay| list(replay, "plannedWorkUnits"));
+        let not_run = planned.filter(|unit| !last.contains_key(text(unit, "unitKey"))).count();
+        let outcome = match (is("error"), failed) {
+            (true, _) => "error",
+            (false, 0) => "done",
+            (false, _) => "partial",
+        };
+        let ended = RunEnded {
+            outcome: outcome.to_owned(),
+            succeeded,
+            failed,
+            not_run: u32::try_from(not_run).unwrap_or(u32::MAX),
+            ..RunEnded::default()
+        };
+        self.tape.note(self.now, None, &Note::RunEnded(ended))
+    }
+}
+
+/// The verdict that KTX's words mean.
+fn verdict(success: bool, reason: Option<&str>) -> Verdict {
+    const REASONS: [(&str, Cause); 4] = [
+        ("tool call(s) failed during WorkUnit", Cause::ToolFailures),
+        ("wiki references target missing page", Cause::DanglingReferences),
+        ("sl_validate failed for", Cause::Validation),
+        ("prompt too large for WorkUnit", Cause::PromptTooLarge),
+    ];
+    let known = reason.and_then(|reason| REASONS.iter().find(|(words, _)| reason.contains(words)));
+    let (outcome, stop, cause) = match (success, known) {
+        (true, _) => (Outcome::Succeeded, StopReason::Natural, Cause::Completed),
+        (false, Some((_, cause))) => (Outcome::Failed, StopReason::Natural, cause.clone()),
+        (false, None) => (Outcome::Failed, StopReason::Error, Cause::LoopError),
+    };
+    let otherwise = if success { "completed" } else { "KTX gave no reason" };
+    Verdict { outcome, stop, cause, reason: reason.unwrap_or(otherwise).to_owned(), remedy: None }
+}
+
+/// How many units ran at once, as far as the events tell.
+fn most_at_once(replays: &[Value]) -> u32 {
+    let (mut running, mut most) = (0_u32, 1);
+    for event in replays.iter().flat_map(|replay| list(replay, "events")) {
+        match text(event, "type") {
+            "work_unit_started" => running += 1,
+            "work_unit_finished" => running = running.saturating_sub(1),
+            _ => {}
+        }
+        most = most.max(running);
+    }
+    most
+}
+
+/// An event of the run in words.
+fn sentence(kind: &str, event: &Value) -> String {
+    let number = |key| number(event, key);
+    match kind {
+        "source_acquired" => format!("source acquired: {} files for {}", number("fileCount"), text(event, "adapter")),
+        "raw_snapshot_written" => format!("snapshot written: {} raw files", number("rawFileCount")),
+        "diff_computed" => format!(
+            "files: +{} ~{} -{} ={}",
+            number("added"),
+            number("modified"),
+            number("deleted"),
+            number("unchanged")
+        ),
+        "chunks_planned" => format!("{} units planned, {} evictions", number("workUnitCount"), number("evictionCount")),
+        "stage_skipped" => format!("{} skipped: {}", text(event, "stage"), text(event, "reason")),
+        "stage_progress" => format!("{} {}%: {}", text(event, "stage"), event["percent"], text(event, "message")),
+        "reconciliation_finished" => {
+            format!("reconciled: {} conflicts, {} fallbacks", number("conflictCount"), number("fallbackCount"))
+        }
+        "saved" => {
+            let commit = event["commitSha"].as_str().map(|sha| format!(", commit {sha}")).unwrap_or_default();
+            format!("saved: {} wiki pages, {} sources{commit}", number("wikiCount"), number("slCount"))
+        }
+        "provenance_recorded" => format!("provenance recorded: {} rows", number("rowCount")),
+        "" => "an event without a type".to_owned(),
+        other => other.replace('_', " "),
+    }
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn number(value: &Value, key: &str) -> u64 {
+    value.get(key).and_then(Value::as_u64).unwrap_or_default()
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    value.get(key).and_then(Value::as_array).into_iter().flatten()
+}

@@ -1,0 +1,145 @@
+//! A KTX tool transcript: one line a call. Each becomes the call and its result, in the order of their times.
+
+use std::{collections::HashSet, fs::File, io};
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value, json, value::RawValue};
+
+use super::{Tape, Times};
+use crate::{
+    replay::{
+        lines::{Lines, Next, Split, read_range},
+        times,
+    },
+    tape::{Body, Millis, Note, note::Level},
+};
+
+/// Writes whose `success: false` KTX counts as failures.
+const COUNTED: [&str; 3] = ["wiki_write", "wiki_remove", "sl_write_source"];
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Stamp {
+    ts: String,
+    wu_key: String,
+    #[serde(default)]
+    duration_ms: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Call<'a> {
+    wu_key: String,
+    attempt: Option<u32>,
+    tool_call_id: Option<String>,
+    tool_name: String,
+    #[serde(borrow)]
+    input: Option<&'a RawValue>,
+    output: Option<Output>,
+    error: Option<Failure>,
+}
+
+#[derive(Deserialize)]
+struct Output {
+    #[serde(default)]
+    markdown: Option<String>,
+    #[serde(default)]
+    structured: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Failure {
+    message: Option<String>,
+}
+
+/// Where a line is, and when something of it happened.
+struct Moment {
+    at: i64,
+    offset: u64,
+    length: usize,
+    line: u64,
+    is_end: bool,
+}
+
+/// Rewrites the transcript. What is no call is kept as a line that is not understood.
+pub(super) fn rewrite(file: &File, length: u64, tape: &mut Tape) -> io::Result<Times> {
+    let (mut moments, has_times) = moments(file, length)?;
+    // Calls that run side by side are written when they end; their times say when they began.
+    moments.sort_by_key(|moment| (moment.at, moment.line, moment.is_end));
+    let first = moments.first().map_or(0, |moment| moment.at);
+    let mut begun = HashSet::new();
+    let mut last = Millis(0);
+    for (step, moment) in moments.iter().enumerate() {
+        let bytes = read_range(file, moment.offset, moment.length)?;
+        let at = if has_times { moment.at - first } else { i64::try_from(step).unwrap_or(0) * 100 };
+        let at = Millis(u64::try_from(at).unwrap_or(0));
+        match serde_json::from_slice::<Call<'_>>(&bytes) {
+            Ok(call) => {
+                let lane = (call.wu_key.as_str(), call.attempt.unwrap_or(1).max(1));
+                let id = call.tool_call_id.clone().unwrap_or_else(|| format!("ktx-{}", moment.line));
+                if begun.insert((call.wu_key.clone(), lane.1)) {
+                    tape.note(at, Some(lane), &Note::AttemptStarted(Box::default()))?;
+                }
+                let line = if moment.is_end { result(&call, &id) } else { started(&call, &id) };
+                tape.entry(at, Some(lane), Body::Out(line.to_string().as_bytes()))?;
+                last = at;
+            }
+            Err(_) if moment.is_end => {}
+            Err(_) => tape.entry(at, None, Body::Raw(bytes.into()))?,
+        }
+    }
+    let text = "a KTX transcript holds tool calls only: how its units ended is not in it".to_owned();
+    tape.say(last, None, Level::Info, text)?;
+    let began = has_times.then(|| Timestamp::from_millisecond(first).ok()).flatten();
+    Ok(Times { began })
+}
+
+/// The beginnings and ends of all calls, and whether their times are known.
+fn moments(file: &File, length: u64) -> io::Result<(Vec<Moment>, bool)> {
+    let mut lines = Lines::new(file.try_clone()?.into(), Split::Lines, 0);
+    let mut moments = Vec::new();
+    let mut has_times = false;
+    let mut last = 0;
+    let mut number = 0;
+    while let Next::Line(offset, bytes) = lines.next(length, true)? {
+        if bytes.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        let stamp = serde_json::from_slice::<Stamp>(bytes).ok().filter(|stamp| !stamp.wu_key.is_empty());
+        let at = stamp.as_ref().and_then(|stamp| times::read(&stamp.ts));
+        has_times |= at.is_some();
+        let at = at.unwrap_or(last);
+        last = at;
+        // Float to integer casts saturate: nobody's call takes longer than a year.
+        let took = stamp.map_or(0.0, |stamp| stamp.duration_ms).clamp(0.0, 3.2e10) as i64;
+        let length = bytes.len();
+        moments.push(Moment { at, offset, length, line: number, is_end: false });
+        moments.push(Moment { at: at.saturating_add(took), offset, length, line: number, is_end: true });
+        number += 1;
+    }
+    Ok((moments, has_times))
+}
+
+/// The call, from a model of which nothing else is known: `<synthetic>` lines count no turns.
+fn started(call: &Call<'_>, id: &str) -> Value {
+    let input = call.input.map_or(Value::Null, |input| serde_json::from_str(input.get()).unwrap_or_default());
+    json!({"type": "assistant", "message": {"role": "assistant", "model": "<synthetic>", "content": [
+        {"type": "tool_use", "id": id, "name": call.tool_name, "input": input},
+    ]}})
+}
+
+fn result(call: &Call<'_>, id: &str) -> Value {
+    let structured = call.output.as_ref().and_then(|output| output.structured.as_ref());
+    let declined = structured.is_some_and(|structured| structured["success"] == false);
+    let failed = call.error.is_some() || (declined && COUNTED.contains(&call.tool_name.as_str()));
+    let error = call.error.as_ref().map(|error| error.message.as_deref().unwrap_or("no error text"));
+    let markdown = call.output.as_ref().and_then(|output| output.markdown.as_deref());
+    let mut line = json!({"type": "user", "message": {"role": "user", "content": [
+        {"type": "tool_result", "tool_use_id": id, "is_error": failed, "content": error.or(markdown).unwrap_or_default()},
+    ]}});
+    if let Some(structured) = structured {
+        line["tool_use_result"] = structured.clone();
+    }
+    line
+}

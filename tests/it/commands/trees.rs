@@ -1,0 +1,192 @@
+//! Projects that are git repositories: what a run leaves in them, what it refuses, and what a kill leaves.
+
+use std::{fs, process::Command};
+
+use nix::sys::signal::Signal;
+
+use super::place::{Place, Ran, contract};
+
+/// Calls `wiki_write` for `key` with `text`, after the ledger that it needs.
+fn part(unit: &str, key: &str, text: &str, then: &str) -> String {
+    format!(
+        r#"
+[[part]]
+unit = "{unit}"
+steps = [
+  {{ call = {{ tool = "record_verification_ledger", with = {{ summary = "read", verifiedIdentifiers = [], unverifiedIdentifiers = [] }} }} }},
+  {{ call = {{ tool = "wiki_write", with = {{ key = "{key}", summary = "s", content = "{text}" }} }} }},
+  {then}
+]"#
+    )
+}
+
+/// Three units: the first two write the same page, the third one of its own.
+fn conflicting() -> String {
+    [("docs-one", "shared", "by one"), ("docs-two", "shared", "by two"), ("docs-three", "three", "by three")]
+        .map(|(unit, key, text)| part(unit, key, text, ""))
+        .concat()
+}
+
+fn git(place: &Place, args: &[&str]) -> String {
+    let output = Command::new("git")
+        .args(["-c", "user.name=me", "-c", "user.email=me@example.com"])
+        .args(args)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("HOME", "/nonexistent")
+        .current_dir(place.path(""))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A project with three notes and one commit, and the `claude` that plays `script` in it.
+fn repository(script: &str) -> (Place, String) {
+    let place = Place::new();
+    place.notes(&["one", "three", "two"]);
+    let claude = place.player(script);
+    git(&place, &["init", "--quiet", "--initial-branch=main"]);
+    git(&place, &["add", "--all"]);
+    git(&place, &["commit", "--quiet", "-m", "first"]);
+    (place, claude.to_str().unwrap().to_owned())
+}
+
+fn assert_tidy(place: &Place) {
+    assert_eq!(git(place, &["status", "--porcelain"]), "");
+    assert_eq!(git(place, &["worktree", "list"]).lines().count(), 1);
+    assert_eq!(git(place, &["branch", "--format=%(refname)"]), "refs/heads/main\n");
+    let left: Vec<_> =
+        fs::read_dir(place.path(".ktx/worktrees")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, [".gitignore"]);
+}
+
+fn runs(ran: Ran, code: i32) -> Ran {
+    assert_eq!(ran.code, Some(code), "{ran:?}");
+    ran
+}
+
+#[test]
+fn a_run_becomes_one_commit_and_a_conflict_costs_its_unit_only() {
+    let (place, claude) = repository(&conflicting());
+    let ran = runs(place.run(&["run", "--claude-bin", &claude]), 100);
+    assert!(ran.stdout.contains("✗ conflict: textual conflict in wiki/global/shared.md with docs-one"), "{ran:?}");
+    assert!(ran.stdout.contains("retry it: it will see what the others wrote"), "{ran:?}");
+    let commit = git(&place, &["rev-parse", "--short=8", "HEAD"]);
+    assert!(ran.stdout.contains(&format!("commit {} on main · 2 files changed", commit.trim())), "{ran:?}");
+    assert_eq!(git(&place, &["rev-list", "--count", "HEAD"]), "2\n");
+    let log = git(&place, &["log", "-1", "--format=%an <%ae>%n%s"]);
+    let (author, subject) = log.split_once('\n').unwrap();
+    assert_eq!(author, "ktx Local <local@ktx.local>");
+    assert!(subject.starts_with("ingest(docs): local-") && subject.contains(" syncId="), "{subject}");
+    assert!(subject.trim_end().ends_with(" diff=+3/~0/-0/=0; failed WUs: docs-two"), "{subject}");
+    let sync = subject.split_once("syncId=").and_then(|(_, rest)| rest.split(' ').next()).unwrap();
+    let raw = ["one", "three"].map(|note| format!("raw-sources/notes/docs/{sync}/{note}.md\n")).concat();
+    let written = "wiki/global/shared.md\nwiki/global/three.md\n";
+    assert_eq!(git(&place, &["show", "--format=", "--name-only", "HEAD"]), format!("{raw}{written}"));
+    assert!(fs::read_to_string(place.path("wiki/global/shared.md")).unwrap().contains("by one"));
+    assert_tidy(&place);
+
+    // The conflict is worth another try: the unit sees what the first one wrote.
+    let failed = place.run(&["plan", "--failed"]);
+    assert!(failed.done().contains("docs-two"), "{failed:?}");
+    let shown = place.run(&["runs", "show", "latest"]);
+    assert!(shown.done().contains(commit.trim()), "{shown:?}");
+    let replayed = place.run(&["replay", "latest", "--ui", "json"]);
+    contract(replayed.done());
+    for word in
+        ["\"state\":\"integrating\"", "\"state\":\"integrated\"", "\"state\":\"conflict\"", "\"state\":\"saved\""]
+    {
+        assert!(replayed.stdout.contains(word), "{word} is missing: {replayed:?}");
+    }
+    let patches = walk(&place, ".ktx/ingest-patches");
+    assert_eq!(patches.len(), 3, "{patches:?}");
+    assert!(patches[0].ends_with("/0000-docs-one.patch"), "{patches:?}");
+}
+
+fn walk(place: &Place, folder: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(place.path(folder)).unwrap() {
+        let name = format!("{folder}/{}", entry.unwrap().file_name().into_string().unwrap());
+        if place.path(&name).is_dir() {
+            found.extend(walk(place, &name));
+        } else if !name.ends_with(".gitignore") {
+            found.push(name);
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_run_that_writes_nothing_commits_nothing() {
+    let (place, claude) = repository("[[part]]\nsteps = [{ say = \"nothing to do\" }]");
+    let ran = place.run(&["run", "--claude-bin", &claude]);
+    assert!(ran.done().contains("nothing to save"), "{ran:?}");
+    assert_eq!(git(&place, &["rev-list", "--count", "HEAD"]), "1\n");
+    assert_tidy(&place);
+}
+
+#[test]
+fn what_should_not_be_committed_to_is_refused_before_anything_starts() {
+    let (place, _) = repository("");
+    let claude = place.claude("touch started; exit 1");
+    let refused = |remedy: &str| {
+        let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);
+        assert!(ran.refused(2).contains(remedy), "{remedy}: {ran:?}");
+        assert!(!place.path("started").exists());
+        let plan = place.run(&["plan"]);
+        assert!(plan.stderr.contains(remedy), "{remedy}: {plan:?}");
+        let doctor = place.run(&["doctor", "--claude-bin", claude.to_str().unwrap()]);
+        assert!(doctor.stdout.contains("FAIL") && doctor.stdout.contains(remedy), "{remedy}: {doctor:?}");
+    };
+    place.write("wiki/global/mine.md", "mine");
+    refused("wiki/global/mine.md is not committed; commit or stash it");
+    git(&place, &["add", "--all"]);
+    refused("is not committed");
+    git(&place, &["commit", "--quiet", "-m", "mine"]);
+    place.write(".git/MERGE_HEAD", "0");
+    refused("a merge is not finished");
+    fs::remove_file(place.path(".git/MERGE_HEAD")).unwrap();
+    git(&place, &["checkout", "--quiet", "--orphan", "empty"]);
+    refused("has no commit yet");
+    fs::rename(place.path(".git"), place.path("../.git")).unwrap();
+    refused("lies inside the git repository");
+    place.write(".git", "gitdir: ../.git");
+    refused("is a worktree or submodule");
+}
+
+#[test]
+fn a_project_without_a_repository_says_how_it_keeps_what_is_written() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    let sentence = "no git repository: what a unit writes goes into the project as soon as the unit has succeeded";
+    assert!(place.run(&["plan"]).done().contains(sentence));
+    let claude = place.player(&part("docs-one", "one", "x", ""));
+    let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);
+    assert!(ran.stderr.contains(sentence) && ran.done().contains("1 succeeded"), "{ran:?}");
+    assert!(place.path("wiki/global/one.md").exists());
+    assert!(!place.path(".ktx/worktrees").exists());
+}
+
+#[test]
+fn who_is_killed_leaves_the_branch_and_the_next_run_clears_away_the_rest() {
+    let script = part("docs-one", "one", "by one", "") + &part("docs-*", "rest", "rest", "\"hang\",");
+    let (place, claude) = repository(&script);
+    let mut running = place.start(place.command(&["run", "--claude-bin", &claude, "--concurrency", "1"]));
+    running.wait_for("stdout", "docs-three#1");
+    running.wait_for("stdout", "✓ wiki_write rest");
+    let second = place.run(&["run", "--claude-bin", &claude]);
+    let holder = format!("is being ingested by process {}", running.id());
+    assert!(second.refused(2).contains(&holder), "{second:?}");
+    running.signal(Signal::SIGKILL);
+    running.end();
+    place.wait_until_nobody_is_left();
+    assert_eq!(git(&place, &["status", "--porcelain"]), "");
+    assert_eq!(git(&place, &["worktree", "list"]).lines().count(), 2, "the one that was at work");
+    assert_eq!(git(&place, &["rev-list", "--count", "HEAD"]), "1\n");
+    let ran = place.run(&["run", "--claude-bin", &claude, "--only", "docs-one"]);
+    assert!(ran.stderr.contains("an earlier run was killed; cleared away 1 worktree"), "{ran:?}");
+    assert!(ran.done().contains("saved as commit"), "{ran:?}");
+    assert_tidy(&place);
+}

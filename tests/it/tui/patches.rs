@@ -1,0 +1,110 @@
+//! A run in a repository: its patches are put together, one of them does not go with the others, the rest is a commit.
+
+use ingestdeck::tape::{
+    Note,
+    note::{
+        Cause, Integrating, Integration, Outcome, PatchIntegrated, PatchWritten, SaveFailed, Saved, StopReason, Verdict,
+    },
+};
+
+use super::{
+    screens::{SIZES, live, shown},
+    tape::Tape,
+};
+
+const ONTO: &str = "5f2d0c1b9a8e7d6c5b4a39281706f5e4d3c2b1a0";
+
+/// Two units are done, and the patch of the first one is in.
+fn integrating() -> Tape {
+    let units = ["dbt-all", "docs-revenue"];
+    let mut tape = Tape::new("orbit", false);
+    tape.plan(&units);
+    for (index, unit) in units.iter().enumerate() {
+        tape.start(unit, 1).wait(900);
+        tape.call(unit, 1, "w", "wiki_write", &serde_json::json!({"key": "revenue"})).wait(40);
+        tape.result(unit, 1, "w", "Wiki page `revenue` written.", false).wait(300);
+        tape.note(
+            Some((unit, 1)),
+            &Note::PatchWritten(PatchWritten {
+                base: ONTO.into(),
+                path: Some(format!(".ktx/ingest-patches/local-1/000{index}-{unit}.patch")),
+                paths: vec!["wiki/global/revenue.md".into()],
+            }),
+        );
+        tape.end(unit, 1, 0).wait(100);
+    }
+    let units = units.map(Into::into).into();
+    tape.note(None, &Note::Integrating(Integrating { onto: ONTO.into(), units })).wait(30);
+    let accepted = PatchIntegrated {
+        result: Integration::Accepted,
+        commit: Some(ONTO.into()),
+        paths: vec!["wiki/global/revenue.md".into()],
+        verdict: None,
+    };
+    tape.note(Some(("dbt-all", 1)), &Note::PatchIntegrated(Box::new(accepted))).wait(30);
+    tape
+}
+
+/// The second one conflicts, and the first one is on the branch.
+fn saved() -> Tape {
+    let mut tape = integrating();
+    let conflict = PatchIntegrated {
+        result: Integration::TextualConflict,
+        commit: None,
+        paths: vec!["wiki/global/revenue.md".into()],
+        verdict: Some(Verdict {
+            outcome: Outcome::Failed,
+            stop: StopReason::Natural,
+            cause: Cause::Conflict,
+            reason: "textual conflict in wiki/global/revenue.md with dbt-all".into(),
+            remedy: Some("retry it: it will see what the others wrote".into()),
+        }),
+    };
+    tape.note(Some(("docs-revenue", 1)), &Note::PatchIntegrated(Box::new(conflict))).wait(30);
+    let saved = Saved {
+        commit: Some("0123456789abcdef0123456789abcdef01234567".into()),
+        branch: Some("main".into()),
+        subject: "ingest(dbt,docs): local-1 syncId=x diff=+3/~0/-0/=0; failed WUs: docs-revenue".into(),
+        paths: vec!["wiki/global/revenue.md".into()],
+    };
+    tape.note(None, &Note::Saved(saved));
+    tape.run_ended(1, 1);
+    tape
+}
+
+macro_rules! at_every_size {
+    ($name:literal, $draw:expr) => {
+        for size in SIZES {
+            let text: String = $draw(size);
+            insta::assert_snapshot!(format!("{}_{}x{}", $name, size.0, size.1), text);
+        }
+    };
+}
+
+#[test]
+fn patches_are_put_together() {
+    at_every_size!("integrating", |size| live(&integrating(), "", size).text());
+}
+
+#[test]
+fn a_commit_and_a_conflict() {
+    at_every_size!("saved", |size| shown(saved().timeline(), "<down>", size));
+    at_every_size!("conflict_causes", |size| shown(saved().timeline(), "C", size));
+    let log = shown(saved().timeline(), "L", (120, 36));
+    assert!(log.contains("commit 01234567 on main"), "{log}");
+}
+
+#[test]
+fn what_could_not_be_saved_says_so() {
+    let mut tape = integrating();
+    tape.note(None, &Note::SaveFailed(SaveFailed { reason: "files in the project are in the way".into() }));
+    tape.run_ended(2, 0);
+    let text = shown(tape.timeline(), "", (120, 36));
+    assert!(text.contains("NOT SAVED: files in the project are in the way"), "{text}");
+}
+
+#[test]
+fn the_past_does_not_know_of_the_commit_yet() {
+    let text = shown(saved().timeline(), "0", (120, 36));
+    assert!(!text.contains("commit 0123") && !text.contains("conflict"), "{text}");
+}
