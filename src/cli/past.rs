@@ -2,17 +2,20 @@
 //!
 //! The index knows it, the plan wants it, and neither knows the other.
 
+use std::collections::HashMap;
+
 use super::{exit::Failure, project as opened, runs};
 use crate::{
     ingest::{
-        diff::{Baseline, Prior, Standing},
+        diff::{self, Baseline, Standing},
+        plan::{Prior, WorkUnit},
         project::Project,
         source::Fingerprint,
     },
     run::state::UnitStatus,
     store::{
         Db, Runs,
-        db::{PastEffort, PastFile, PastUnit},
+        db::{PastArtifact, PastEffort, PastFile, PastUnit},
     },
     tape::RunId,
 };
@@ -24,6 +27,32 @@ pub struct Past {
     pub baseline: Baseline,
     /// What finished units took, oldest first.
     pub efforts: Vec<PastEffort>,
+    artifacts: HashMap<(String, String), Vec<PastArtifact>>,
+}
+
+impl Past {
+    /// Tells each unit what was written from its raw files before.
+    pub fn tell(&self, units: &mut [WorkUnit]) {
+        for unit in units {
+            let connection = &unit.planned.connection;
+            let found = unit
+                .planned
+                .raw_files
+                .iter()
+                .filter_map(|path| self.artifacts.get(&(connection.clone(), path.clone())));
+            unit.prior = found.flatten().map(written).collect();
+        }
+    }
+}
+
+fn written(past: &PastArtifact) -> Prior {
+    let row = &past.row;
+    let key = match row.target_connection.as_str() {
+        "" => row.key.clone(),
+        connection => format!("{connection}/{}", row.key),
+    };
+    let run = RunId::parse(&past.run).map_or_else(|| past.run.clone(), |run| run.short().to_string());
+    Prior { path: row.path.clone(), run, kind: row.target.clone(), key, action: row.change.clone() }
 }
 
 /// Reads the past of `project`, as far as what was processed goes only what was `before` that run. A project that never
@@ -47,11 +76,12 @@ pub fn read(project: &Project, before: Option<RunId>) -> Result<Past, Failure> {
         let standing = if unsaved { Standing::Unsaved } else { standing(&status) };
         baseline.add_unit(connection, unit, standing);
     }
-    Ok(Past { baseline, efforts: db.past_efforts().map_err(Failure::internal)? })
+    let artifacts = db.past_artifacts(before).map_err(Failure::internal)?;
+    Ok(Past { baseline, efforts: db.past_efforts().map_err(Failure::internal)?, artifacts })
 }
 
-fn prior(file: &PastFile) -> Prior {
-    Prior { processed: file.processed.as_deref().and_then(Fingerprint::parse), failed: file.failed }
+fn prior(file: &PastFile) -> diff::Prior {
+    diff::Prior { processed: file.processed.as_deref().and_then(Fingerprint::parse), failed: file.failed }
 }
 
 fn standing(status: &str) -> Standing {

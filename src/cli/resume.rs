@@ -77,13 +77,15 @@ pub fn planned(global: &Global, project: &Project, select: &SelectArgs, model: O
     let PastArgs { resume_run, failed: of_failed } = &select.past;
     let Some(what) = resume_run.as_ref().or(of_failed.as_ref()) else {
         let past = past::read(project, None)?;
-        let planned = project::planned(project, select, &past.baseline)?;
+        let mut planned = project::planned(project, select, &past.baseline)?;
+        past.tell(&mut planned.units);
         return Ok(Taken { planned, continues: None, efforts: past.efforts });
     };
     let (found, state) = recorded(global, &runs, what)?;
     // Units must be cut as they were cut then, or nothing of them could be compared.
     let past = past::read(project, Some(beginning(&runs, &found, &state)?))?;
-    let planned = project::planned(project, select, &past.baseline)?;
+    let mut planned = project::planned(project, select, &past.baseline)?;
+    past.tell(&mut planned.units);
     let before = Before::new(&state, found.id);
     let of = |planned: &Planned, id: &str| planned.units.iter().filter(|unit| unit.planned.connection == id).count();
     let called_for: Vec<usize> = planned.sources.iter().map(|source| of(&planned, &source.connection)).collect();

@@ -19,7 +19,7 @@ use super::{
     reach::Reach,
     repository::PATCHES,
     source,
-    tool::{Bench, Fallback, Kept, Tools},
+    tool::{Bench, Decision, Fallback, Kept, Tools},
     transcript::Transcript,
     wiki::{Page, Wiki},
     workspace::{PublishError, Workspace},
@@ -194,7 +194,16 @@ impl Attempt {
     pub fn work(&self) -> Work {
         let kept = self.bench.kept();
         let unmapped = kept.fallbacks.iter().map(Fallback::on_record).collect();
-        Work { actions: kept.actions.clone(), unmapped, ..Work::default() }
+        let mut work = Work { actions: kept.actions.clone(), unmapped, ..Work::default() };
+        for decision in &kept.decisions {
+            let list = match decision {
+                Decision::Conflict(_) => &mut work.conflicts,
+                Decision::Eviction(_) => &mut work.evictions,
+                Decision::Artifact(_) => &mut work.resolutions,
+            };
+            list.extend(serde_json::to_value(decision));
+        }
+        work
     }
 
     /// Moves what was written into the project or into a patch, whole or not at all. Blocks while another attempt

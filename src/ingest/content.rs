@@ -105,7 +105,7 @@ fn files(root: &Path, paths: &[String]) -> io::Result<String> {
 /// What the agent is told whatever the project says at the moment: the index of pages and sources grows while a run goes
 /// on, and the names of other files are no content of this unit.
 fn asked(unit: &WorkUnit, told: &Instructions, skills: &[Arc<Skill>]) -> String {
-    let unit = WorkUnit { peer_file_index: Vec::new(), ..unit.clone() };
+    let unit = WorkUnit { peer_file_index: Vec::new(), prior: Vec::new(), ..unit.clone() };
     let job = Job { id: String::new(), sync_id: String::new() };
     let prompt = prompt::write(&unit, &job, told, skills, &Surroundings::default(), Amended::No);
     let mut parts = Parts::default();

@@ -129,13 +129,15 @@ pub(super) enum Forced {
 
 /// Why `unit`, as it was before it was cut down to its changes, runs.
 pub(super) fn why(unit: &Chunk, diff: &DiffSet, standing: Option<Standing>, forced: Option<Forced>) -> String {
-    let within =
-        |list: &[String], paths: &[String]| paths.iter().filter(|path| list.binary_search(path).is_ok()).count();
-    let modified = within(&diff.modified, &unit.raw_files);
-    let added = within(&diff.added, &unit.raw_files);
-    let neighbours: Vec<String> =
-        unit.dependency_paths.iter().cloned().chain(unit.peer_file_index.iter().map(|path| path.to_string())).collect();
-    let around = within(&diff.modified, &neighbours) + within(&diff.added, &neighbours);
+    let is_in = |list: &[String], path: &str| list.binary_search_by(|known| known.as_str().cmp(path)).is_ok();
+    let within = |list: &[String]| unit.raw_files.iter().filter(|path| is_in(list, path)).count();
+    let (modified, added) = (within(&diff.modified), within(&diff.added));
+    // A unit may name hundreds of others; most are told for what is their own.
+    let around = || {
+        let dependencies = unit.dependency_paths.iter().map(String::as_str);
+        let neighbours = dependencies.chain(unit.peer_file_index.iter().map(|path| &**path));
+        neighbours.filter(|path| is_in(&diff.modified, path) || is_in(&diff.added, path)).count()
+    };
     let changes = || {
         let parts = [(modified, "modified"), (added, "added")].into_iter().filter(|(count, _)| *count > 0);
         parts.map(|(count, word)| format!("{} {word}", files(count))).collect::<Vec<_>>().join(", ")
@@ -148,8 +150,10 @@ pub(super) fn why(unit: &Chunk, diff: &DiffSet, standing: Option<Standing>, forc
         _ if added + modified > 0 => changes(),
         (_, Some(Forced::ByName)) => "unchanged, asked for by name".into(),
         (_, Some(Forced::Full)) => "unchanged, everything was asked for".into(),
-        _ if around > 0 => format!("{} around it changed", files(around)),
-        _ => "its files changed".into(),
+        _ => match around() {
+            0 => "unchanged".into(),
+            count => format!("{} around it changed", files(count)),
+        },
     }
 }
 

@@ -8,12 +8,14 @@ use std::{fmt::Write as _, sync::Arc};
 use super::{
     attempt::Job,
     instructions::{Instructions, PromptText},
-    plan::WorkUnit,
+    plan::{Prior, WorkUnit},
     skill::Skill,
 };
 
 /// Most names that `peerFileIndex` lists.
 const PEERS: usize = 100;
+/// Most artifacts that `priorProvenance` lists.
+const PRIOR: usize = 200;
 /// Longest summary in the wiki index, in characters.
 const SUMMARY: usize = 200;
 
@@ -136,11 +138,24 @@ fn user(unit: &WorkUnit, around: &Surroundings) -> String {
         format!("### rawFiles\n{}", bullets(&planned.raw_files)),
         format!("### dependencyPaths\n{}", bullets(&planned.dependency_paths)),
         format!("### peerFileIndex\n{}", peers(&unit.peer_file_index)),
-        "### priorProvenance\n(none)".to_owned(),
+        format!("### priorProvenance\n{}", provenance(&unit.prior)),
         format!("### notes\n{}", unit.notes.as_deref().map_or("(none)", str::trim)),
     ];
     let parts = parts.into_iter().chain(planned.sl_disallowed.as_deref().map(sources_disallowed));
     parts.collect::<Vec<_>>().join("\n\n")
+}
+
+/// What earlier runs made of the unit's files, so that it is brought up to date instead of written twice.
+fn provenance(prior: &[Prior]) -> String {
+    let line = |prior: &Prior| {
+        let Prior { path, run, kind, key, action } = prior;
+        format!("{path}: {kind} {key} ({action} in run {run})")
+    };
+    let mut text = bullets(&prior.iter().take(PRIOR).map(line).collect::<Vec<_>>());
+    if let Some(omitted) = prior.len().checked_sub(PRIOR).filter(|omitted| *omitted > 0) {
+        let _ = write!(text, "\n{omitted} more artifacts omitted");
+    }
+    text
 }
 
 /// Why two tools are missing, so that nobody looks for a way around it.

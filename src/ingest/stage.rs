@@ -128,7 +128,7 @@ fn copy(
     for path in paths {
         let failed = |cause: String| StageError::File { path: path.clone(), connection: connection.to_owned(), cause };
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
-        if !open.as_ref().is_some_and(|(at, _, _)| *at == parent) {
+        if open.as_ref().is_none_or(|(at, _, _)| *at != parent) {
             let folders = from.folder(parent, None).and_then(|from| Ok((from, to.folder(parent, Some(PRIVATE))?)));
             let (from, to) = folders.map_err(|error| failed(error.to_string()))?;
             open = Some((parent, from, to));

@@ -22,7 +22,7 @@ use crate::{
     tape::{
         Header, Millis, UnitKey,
         note::{
-            Integration, Level, PatchWritten, PlannedUnit, RunPlanned, Saved, SourceRead, Verdict,
+            Integration, Level, PatchWritten, PlannedUnit, RunPlanned, Saved, SourceRead, Verdict, Work,
             work::{MemoryAction, Unmapped},
         },
     },
@@ -34,6 +34,9 @@ const TOLD: usize = 40;
 
 /// Characters of each.
 const WORDS: usize = 600;
+
+/// Key of the pass over what the units wrote.
+const PASS: &str = "reconcile";
 
 /// Remarks that are kept.
 const REMARKS: usize = 200;
@@ -162,8 +165,8 @@ pub struct AttemptReport {
     pub published: Vec<String>,
     /// What it changed.
     pub actions: Vec<MemoryAction>,
-    /// Raw files that it could not map.
-    pub unmapped: Vec<Unmapped>,
+    /// What it left on record beside that.
+    pub work: Option<Arc<Work>>,
     /// Its tool transcript.
     pub transcript: Option<String>,
     /// Failed calls that nothing made good, where they were counted.
@@ -304,7 +307,9 @@ fn reused(story: &Story, unit: &state::Unit) -> Option<String> {
 }
 
 fn attempt_report(unit: &state::Unit, attempt: &state::Attempt, gathered: Gathered, now: Millis) -> AttemptReport {
-    let work = attempt.work.as_deref().cloned().unwrap_or_default();
+    let work = attempt.work.clone();
+    let (transcript, fatal_failures) =
+        work.as_ref().map(|work| (work.transcript.clone(), work.fatal_failures)).unwrap_or_default();
     AttemptReport {
         number: attempt.number,
         started: attempt.started_at,
@@ -324,10 +329,10 @@ fn attempt_report(unit: &state::Unit, attempt: &state::Attempt, gathered: Gather
         tools: gathered.tools,
         failed: gathered.failed,
         published: attempt.published.clone(),
-        actions: work.actions,
-        unmapped: work.unmapped,
-        transcript: work.transcript,
-        fatal_failures: work.fatal_failures,
+        actions: work.as_ref().map(|work| work.actions.clone()).unwrap_or_default(),
+        work,
+        transcript,
+        fatal_failures,
         patch: attempt.patch.clone(),
         integration: attempt.integration,
         unsaved: attempt.is_unsaved(),
@@ -363,6 +368,13 @@ fn remarks(story: &Story) -> (Vec<(Millis, String)>, usize) {
     let mut all = of_run.map(|remark| (remark.at, remark.text.clone()));
     let told: Vec<_> = all.by_ref().take(REMARKS).collect();
     (told, all.count())
+}
+
+impl AttemptReport {
+    /// Raw files that it could not map.
+    pub fn unmapped(&self) -> &[Unmapped] {
+        self.work.as_ref().map(|work| work.unmapped.as_slice()).unwrap_or_default()
+    }
 }
 
 impl UnitReport {
@@ -468,6 +480,12 @@ impl Report {
         self.units.retain(|unit| is_of(Some(unit)));
         self.totals = totals(&self.units);
         Ok(self)
+    }
+
+    /// The pass over what the units wrote, if it ran: a unit that no plan names.
+    pub fn pass(&self) -> Option<&UnitReport> {
+        let is_pass = |unit: &&UnitReport| unit.planned.is_none() && unit.key.as_str() == PASS;
+        self.units.iter().find(is_pass).filter(|_| self.planned.is_some())
     }
 
     /// How a source was found.

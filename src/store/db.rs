@@ -14,22 +14,25 @@ use serde::Serialize;
 use super::rows::{AttemptRow, CallRow, RunRows, UnitRow};
 use crate::tape::RunId;
 
+mod artifacts;
 mod past;
 
+pub use artifacts::PastArtifact;
 pub use past::{FileKey, PastEffort, PastFile, PastUnit};
 
 /// Migrations in order; `user_version` counts those that were applied.
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 4] = [
     include_str!("../../assets/migrations/0001_index.sql"),
     include_str!("../../assets/migrations/0002_budget.sql"),
     include_str!("../../assets/migrations/0003_raw_files.sql"),
+    include_str!("../../assets/migrations/0004_artifacts.sql"),
 ];
 
 /// How long to wait for another process that writes.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Tables, children first.
-const TABLES: [&str; 5] = ["raw_files", "tool_calls", "attempts", "units", "runs"];
+const TABLES: [&str; 6] = ["artifacts", "raw_files", "tool_calls", "attempts", "units", "runs"];
 
 /// The index.
 #[derive(Debug)]
@@ -281,7 +284,8 @@ fn write(transaction: &Transaction<'_>, rows: &RunRows) -> Result<(), rusqlite::
     }
     rows.attempts.iter().try_for_each(|attempt| write_attempt(transaction, &run, attempt))?;
     rows.calls.iter().try_for_each(|call| write_call(transaction, &run, call))?;
-    rows.files.iter().try_for_each(|file| past::write_file(transaction, &run, file))
+    rows.files.iter().try_for_each(|file| past::write_file(transaction, &run, file))?;
+    rows.artifacts.iter().try_for_each(|artifact| artifacts::write(transaction, &run, artifact))
 }
 
 fn write_run(transaction: &Transaction<'_>, id: &str, rows: &RunRows) -> Result<(), rusqlite::Error> {

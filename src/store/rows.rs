@@ -13,8 +13,10 @@ use crate::{
     tape::{Header, Millis, Seq, note::Verdict},
 };
 
+mod artifacts;
 mod files;
 
+pub use artifacts::ArtifactRow;
 pub use files::{FileRow, FileState};
 
 /// Bytes folded at a time.
@@ -39,6 +41,8 @@ pub struct RunRows {
     pub calls: Vec<CallRow>,
     /// Files that it read.
     pub files: Vec<FileRow>,
+    /// What its units wrote from them.
+    pub artifacts: Vec<ArtifactRow>,
 }
 
 /// A run.
@@ -200,6 +204,7 @@ impl RunRows {
             attempts: state.units.iter().flat_map(attempt_rows).collect(),
             calls: calls.rows,
             files: files::rows(state),
+            artifacts: artifacts::rows(state),
         })
     }
 }

@@ -39,7 +39,9 @@ pub(super) fn snapshots(report: &Report, traced: bool) -> Vec<Value> {
         let units: Vec<&UnitReport> = report.units.iter().filter(is_of).collect();
         snapshot(report, connection, adapter, &units, traced)
     };
-    report.connections().into_iter().map(of).collect()
+    // The pass over what the units wrote is of no connection.
+    let groups = report.connections().into_iter().filter(|group| report.pass().is_none() || *group != (None, None));
+    groups.map(of).collect()
 }
 
 /// KTX's rule for the outcome of a report.
@@ -96,10 +98,21 @@ fn snapshot(
     body.insert("workUnits".into(), units.iter().map(|unit| work_unit(unit)).collect());
     let failed = units.iter().filter(|unit| !unit.is_good()).map(|unit| Value::from(unit.key.as_str()));
     body.insert("failedWorkUnits".into(), failed.collect());
-    body.insert("reconciliationSkipped".into(), true.into());
-    for empty in ["conflictsResolved", "evictionsApplied"] {
-        body.insert(empty.into(), json!([]));
-    }
+    let pass = report.pass();
+    body.insert("reconciliationSkipped".into(), pass.is_none().into());
+    let reconciled = pass.map(|pass| pass.actions().iter().map(action).collect::<Vec<_>>());
+    body.insert("reconciliationActions".into(), json!(reconciled.unwrap_or_default()));
+    let decided = pass.filter(|pass| pass.is_good()).and_then(UnitReport::latest).and_then(|pass| pass.work.as_deref());
+    let is_of = |conflict: &&Value| match conflict["unitKey"].as_str() {
+        Some(unit) => units.iter().any(|known| known.key.as_str() == unit),
+        None => true,
+    };
+    let conflicts = decided.into_iter().flat_map(|work| &work.conflicts).filter(is_of);
+    body.insert("conflictsResolved".into(), conflicts.cloned().collect());
+    let evictions = decided.map(|work| of_connection(&work.evictions, connection));
+    body.insert("evictionsApplied".into(), json!(evictions.unwrap_or_default()));
+    let resolutions = decided.map(|work| of_connection(&work.resolutions, connection));
+    body.insert("artifactResolutions".into(), json!(resolutions.unwrap_or_default()));
     body.insert("unmappedFallbacks".into(), unmapped(units));
     body.insert("evictionInputs".into(), json!(source.map(|source| source.deleted.as_slice()).unwrap_or_default()));
     body.insert("unresolvedCards".into(), json!([]));
@@ -182,12 +195,30 @@ fn work_unit(unit: &UnitReport) -> Value {
     if !unit.is_good() {
         value["reason"] = reason(unit).into();
     }
+    if let Some(why) = unit.planned.as_ref().and_then(|planned| planned.sl_disallowed.as_deref()) {
+        value["slDisallowed"] = true.into();
+        // The only reason that KTX's validator knows.
+        if why == "lookml_connection_mismatch" {
+            value["slDisallowedReason"] = why.into();
+        }
+    }
     value["actions"] = actions.iter().map(action).collect();
     value["touchedSlSources"] = touched
         .into_iter()
         .map(|(connection, source)| json!({"connectionId": connection, "sourceName": source}))
         .collect();
     value
+}
+
+/// The decisions whose raw file is of a connection, which the name of the file then need not tell.
+fn of_connection(decisions: &[Value], connection: Option<&str>) -> Vec<Value> {
+    let of = |decision: &Value| {
+        let path = decision["rawPath"].as_str()?.strip_prefix(connection?)?.strip_prefix('/')?.to_owned();
+        let mut decision = decision.clone();
+        decision["rawPath"] = path.into();
+        Some(decision)
+    };
+    decisions.iter().filter_map(of).collect()
 }
 
 fn action(action: &MemoryAction) -> Value {
@@ -207,7 +238,7 @@ fn reason(unit: &UnitReport) -> String {
 }
 
 fn unmapped(units: &[&UnitReport]) -> Value {
-    let files = good_attempts(units).flat_map(|attempt| &attempt.unmapped);
+    let files = good_attempts(units).flat_map(|attempt| attempt.unmapped());
     files.filter(|file| VALID_REASONS.contains(&file.reason.as_str())).map(|file| json!(file)).collect()
 }
 
@@ -273,7 +304,7 @@ fn extras(report: &Report, units: &[&UnitReport], outcome: &str) -> Value {
         "costUsd": units.iter().filter_map(|unit| unit.spent.cost).reduce(|sum, cost| sum + cost),
         "costPartial": units.iter().any(|unit| unit.spent.partial),
         "units": units.iter().map(|unit| unit_extras(report, unit)).collect::<Vec<_>>(),
-        "unmapped": good_attempts(units).flat_map(|attempt| &attempt.unmapped).collect::<Vec<_>>(),
+        "unmapped": good_attempts(units).flat_map(|attempt| attempt.unmapped()).collect::<Vec<_>>(),
         "remarks": report.remarks.0.iter().map(|(at, text)| json!({"at": at.0, "text": text})).collect::<Vec<_>>(),
         "lost": {
             "malformed": report.lost.malformed, "unknown": report.lost.unknown,

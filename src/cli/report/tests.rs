@@ -17,7 +17,7 @@ use crate::{
     tape::{
         Millis,
         note::{
-            Cause, Outcome, PlannedUnit, RunPlanned, StopReason, Verdict,
+            Cause, Outcome, PlannedUnit, RunPlanned, StopReason, Verdict, Work,
             work::{Change, MemoryAction, Target, Unmapped},
         },
     },
@@ -189,6 +189,34 @@ fn the_outcome_is_that_of_ktx() {
     assert_eq!(word(&[unit(UnitStatus::Failed, true)]), "error", "what a failed unit wrote does not count");
 }
 
+#[test]
+fn what_the_pass_decided_stands_in_the_reports_of_the_connections() {
+    let mut report = report_of("tapes/real.jsonl");
+    let mut pass = UnitReport { key: "reconcile".into(), planned: None, ..hostile("orders", true) };
+    pass.status = UnitStatus::Succeeded;
+    let eviction = |path: &str| json!({"rawPath": path, "artifactKind": "wiki", "artifactKey": "k", "action": "removed", "reason": "gone"});
+    let conflict = json!({"unitKey": "dbt-all", "kind": "near_duplicate", "artifactKey": "k", "detail": "d", "flaggedForHuman": false});
+    pass.attempts[0].work = Some(std::sync::Arc::new(Work {
+        conflicts: vec![conflict],
+        evictions: vec![eviction("orchard-dbt/a.yml"), eviction("orchard-handbook/b.md")],
+        ..Work::default()
+    }));
+    report.units.push(pass);
+    let [_, json, junit, _] = written(&report);
+    let snapshots: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(snapshots.len(), 2, "the pass is of no connection");
+    let of = |at: usize, key: &str| snapshots[at]["body"][key].clone();
+    assert_eq!(
+        (of(0, "reconciliationSkipped"), of(0, "reconciliationActions").as_array().unwrap().len()),
+        (json!(false), 1)
+    );
+    assert_eq!(of(0, "conflictsResolved").as_array().unwrap().len(), 1);
+    assert_eq!(of(1, "conflictsResolved"), json!([]));
+    assert_eq!(of(0, "evictionsApplied")[0]["rawPath"], "a.yml");
+    assert_eq!(of(1, "evictionsApplied")[0]["rawPath"], "b.md");
+    assert!(junit.contains("<testcase name=\"reconcile\""), "it is a test like any other");
+}
+
 /// A unit all of whose texts are `text`.
 fn hostile(text: &str, saved: bool) -> UnitReport {
     let own = || text.to_owned();
@@ -227,7 +255,10 @@ fn hostile(text: &str, saved: bool) -> UnitReport {
         failed: vec![FailedCall { at: Millis(7), tool: own(), error: own() }],
         published: vec![own()],
         actions: if saved { vec![action] } else { Vec::new() },
-        unmapped: vec![Unmapped { raw_path: own(), reason: own(), detail: Some(own()), fallback: own() }],
+        work: Some(std::sync::Arc::new(Work {
+            unmapped: vec![Unmapped { raw_path: own(), reason: own(), detail: Some(own()), fallback: own() }],
+            ..Work::default()
+        })),
         transcript: Some(own()),
         fatal_failures: None,
         patch: None,

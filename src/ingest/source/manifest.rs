@@ -194,8 +194,8 @@ fn text(file: &std::path::Path) -> Result<String, String> {
 fn units(text: &str) -> Result<Vec<(usize, Unit)>, Fault> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut values: Vec<&RawValue> = Vec::new();
-    let mut stream = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
-    while let Some(value) = stream.next() {
+    let stream = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
+    for value in stream {
         values.push(value.map_err(|error| syntax(1, &error))?);
     }
     let line = |value: &RawValue| line_of(text, value);

@@ -165,7 +165,7 @@ impl Reader<'_> {
             return Err(too_large(file.bytes));
         }
         let (parent, name) = file.path.rsplit_once('/').unwrap_or(("", &file.path));
-        if !self.open.as_ref().is_some_and(|(open, _)| open == parent) {
+        if self.open.as_ref().is_none_or(|(open, _)| open != parent) {
             let folder = self.folder.folder(parent, None).map_err(|error| error.to_string())?;
             self.open = Some((parent.to_owned(), folder));
         }

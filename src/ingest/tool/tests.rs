@@ -36,6 +36,7 @@ fn bench() -> (Bench, tempfile::TempDir) {
             ..PlannedUnit::default()
         },
         peer_file_index: vec!["peer.md".into()],
+        prior: Vec::new(),
         notes: None,
         source_root: source,
         stage: None,

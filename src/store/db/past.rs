@@ -127,7 +127,7 @@ impl Db {
 }
 
 /// Ids sort by the time that runs began, and as text before this letter.
-fn end(before: Option<RunId>) -> String {
+pub(super) fn end(before: Option<RunId>) -> String {
     before.map_or_else(|| "g".into(), |run| run.to_string())
 }
 

@@ -2,6 +2,7 @@
 //! calls are on file. Plain data.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// What a successful attempt did, and the figures of its transcript. All empty on tapes of older programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,6 +14,15 @@ pub struct Work {
     /// Raw files that it could not map; none if it failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unmapped: Vec<Unmapped>,
+    /// Conflicts between units that it settled, as KTX reports them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conflicts: Vec<Value>,
+    /// What it decided about raw files that are gone, likewise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub evictions: Vec<Value>,
+    /// Pages and sources that it merged into others, likewise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub resolutions: Vec<Value>,
     /// Its tool transcript, relative to the project.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transcript: Option<String>,

@@ -175,3 +175,28 @@ fn a_probe_is_asked_for_by_the_flag_or_the_setting() {
     let ran = place.run(&["run", "--claude-bin", claude]);
     assert!(ran.stdout.contains("docs-one#1"), "nobody asked: {ran:?}");
 }
+
+#[test]
+fn a_unit_is_told_what_was_written_from_its_files_before() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    let script = r#"
+[[part]]
+steps = [
+  { call = { tool = "record_verification_ledger", with = { summary = "checked" } } },
+  { call = { tool = "wiki_write", with = { key = "one-page", summary = "About one", content = "Text.", rawPaths = ["one.md"] } } },
+  { say = "done" },
+]"#;
+    assert_eq!(run(&place, script, &["--no-reconcile"]).code, Some(0));
+    place.write("notes/one.md", "# one, changed\n");
+    assert_eq!(run(&place, script, &["--no-reconcile"]).code, Some(0));
+    let mut tapes: Vec<_> = place
+        .path(".ktx/ingestdeck/runs")
+        .read_dir()
+        .unwrap()
+        .map(|run| std::fs::read_to_string(run.unwrap().path().join("tape.jsonl")).unwrap())
+        .collect();
+    tapes.sort_by_key(|tape| tape.contains("wiki one-page (created in run "));
+    assert!(tapes[0].contains("### priorProvenance\\n(none)"), "the first run knows of nothing");
+    assert!(tapes[1].contains("### priorProvenance\\n- one.md: wiki one-page (created in run "), "the second one does");
+}

@@ -66,7 +66,7 @@ fn a_run_that_has_spent_its_budget_starts_nothing_more() {
 fn a_bad_key_fails_every_unit_soon_and_says_what_to_do() {
     let deck = Deck::new([Route::any([Turn::unauthorized()])]);
     let run = deck.run("docs-{crates,juice}", &[]);
-    assert_eq!(run.code, Some(100), "{run:#?}");
+    assert_eq!(run.code, Some(96), "{run:#?}");
     assert_eq!(run.summary()["units"], json!({"failed": 2}), "{run:#?}");
     let ends = deck.entries().into_iter().map(|mut entry| entry["note"].take());
     let ends: Vec<_> = ends.filter(|note| note["kind"] == "attempt_ended").collect();

@@ -1,0 +1,57 @@
+//! What earlier runs wrote, by the raw files that it rests on.
+
+use std::collections::HashMap;
+
+use rusqlite::{Transaction, params};
+
+use super::{Db, DbError, Fault, past};
+use crate::{store::rows::ArtifactRow, tape::RunId};
+
+/// The last thing that an earlier run did to an artifact because of a raw file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PastArtifact {
+    /// The run.
+    pub run: String,
+    /// What it did.
+    pub row: ArtifactRow,
+}
+
+impl Db {
+    /// By connection and raw file, what the newest run did to each artifact; with `before`, only runs that began before
+    /// that one.
+    pub fn past_artifacts(
+        &self,
+        before: Option<RunId>,
+    ) -> Result<HashMap<(String, String), Vec<PastArtifact>>, DbError> {
+        let read = || -> Result<_, rusqlite::Error> {
+            // SQLite takes the other columns from the row that holds the maximum.
+            let mut statement = self.connection.prepare_cached(
+                "SELECT connection, path, target, target_connection, key, change, max(run) FROM artifacts
+                 WHERE run < ?1 GROUP BY connection, path, target, target_connection, key",
+            )?;
+            let mut rows = statement.query([past::end(before)])?;
+            let mut found: HashMap<(String, String), Vec<PastArtifact>> = HashMap::new();
+            while let Some(row) = rows.next()? {
+                let artifact = ArtifactRow {
+                    connection: row.get(0)?,
+                    path: row.get(1)?,
+                    target: row.get(2)?,
+                    target_connection: row.get(3)?,
+                    key: row.get(4)?,
+                    change: row.get(5)?,
+                };
+                let key = (artifact.connection.clone(), artifact.path.clone());
+                found.entry(key).or_default().push(PastArtifact { run: row.get(6)?, row: artifact });
+            }
+            Ok(found)
+        };
+        read().map_err(|error| Fault::from(error).told(&self.path))
+    }
+}
+
+pub(super) fn write(transaction: &Transaction<'_>, run: &str, row: &ArtifactRow) -> Result<(), rusqlite::Error> {
+    let sql = "INSERT OR REPLACE INTO artifacts VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    let columns = params![run, row.connection, row.path, row.target, row.target_connection, row.key, row.change];
+    transaction.prepare_cached(sql)?.execute(columns)?;
+    Ok(())
+}
