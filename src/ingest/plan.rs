@@ -102,7 +102,7 @@ pub struct SourcePlan {
     pub diff: DiffSet,
     /// Files that are new or changed, or that a planned unit is made of: what they hold, and their size in bytes.
     pub files: BTreeMap<String, (Fingerprint, u64)>,
-    /// Units that are not planned, as nothing of them changed.
+    /// Units that were asked for and are not planned, as nothing of them changed.
     pub unchanged_units: usize,
     /// Every unit that the changes call for is planned.
     pub complete: bool,
@@ -269,7 +269,7 @@ fn choose(cut: Cut<'_>, wanted: &Wanted<'_>, baseline: &Baseline, planned: &mut 
     let (id, name) = (connection.id.as_str(), adapter.name());
     let prior = baseline.source(id, name);
     let diff = DiffSet::of(&tree, prior);
-    let all = chunks.len();
+    let asked_for = chunks.iter().filter(|chunk| wanted.takes(&chunk.key)).count();
     let standing = |key: &str| baseline.unit(id, key);
     let reason = |chunk: &Chunk| why(chunk, &diff, standing(&chunk.key), wanted.forces(&chunk.key));
     let reasons: HashMap<String, (usize, String)> =
@@ -283,7 +283,7 @@ fn choose(cut: Cut<'_>, wanted: &Wanted<'_>, baseline: &Baseline, planned: &mut 
     let called_for = changed.len();
     let mut units: Vec<Chunk> = changed.into_iter().filter(|chunk| wanted.takes(&chunk.key)).collect();
     let complete = units.len() == called_for;
-    let mut unchanged_units = all.saturating_sub(called_for);
+    let mut unchanged_units = asked_for.saturating_sub(units.len());
     for chunk in named {
         if !units.iter().any(|unit| unit.key == chunk.key) {
             units.push(chunk);

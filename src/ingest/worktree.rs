@@ -86,7 +86,7 @@ impl Worktrees {
         let place = |name: &str| root.join(WORKTREES).join(format!("session-{name}"));
         beneath::make_private(root, &root.join(WORKTREES)).map_err(failed(place(&name)))?;
         beneath::make_private(root, &root.join(LEDGER)).map_err(failed(place(&name)))?;
-        let _turn = self.turn();
+        let turn = self.turn();
         let is_taken = |name: &str| {
             place(name).symlink_metadata().is_ok() || root.join(".git/refs/heads/session").join(name).exists()
         };
@@ -100,8 +100,10 @@ impl Worktrees {
             .map_err(failed(dir.clone()))?;
         let git = self.repository.git.within(&dir);
         let worktree = Worktree { trees: Arc::clone(self), name, dir, git, gone: AtomicBool::new(false) };
-        worktree.fill(&branch, commit)?;
-        Ok(worktree)
+        let filled = worktree.fill(&branch, commit);
+        // One that could not be filled is removed right here, which needs a turn of its own.
+        drop(turn);
+        filled.map(|()| worktree)
     }
 }
 

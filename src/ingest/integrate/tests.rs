@@ -250,6 +250,14 @@ fn a_file_that_somebody_edits_meanwhile_is_not_lost() {
 }
 
 #[test]
+fn a_worktree_that_cannot_be_filled_leaves_nothing() {
+    let run = Run::new();
+    assert!(run.trees.open(Some("a"), "0123456789012345678901234567890123456789").is_err());
+    run.assert_tidy();
+    run.trees.open(Some("a"), &run.trees.base()).unwrap();
+}
+
+#[test]
 fn what_a_killed_run_left_is_swept() {
     let run = Run::new();
     let base = run.trees.base();
