@@ -12,6 +12,7 @@ pub mod gather;
 pub mod isolation;
 pub mod lock;
 pub mod mcp;
+pub mod pipe;
 pub mod process;
 pub mod reader;
 pub mod scripted;

@@ -17,7 +17,7 @@ mod text;
 pub use block::{Block, ToolResult, ToolUse, content_text};
 pub use line::{Body, Chat, Kind, Line, ResultLine, Usage};
 pub use raw::Raw;
-pub use read::{kind, line};
+pub use read::{is_json, kind, line};
 
 #[cfg(test)]
 mod tests;

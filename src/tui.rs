@@ -268,7 +268,10 @@ pub async fn drive<W: World>(
                     None => app.over(),
                 }
             }
-            Event::Grew => app.grew(),
+            Event::Grew => {
+                app.grew();
+                app.work();
+            }
             Event::Work => app.work(),
             Event::Timer => app.woke(),
             Event::Input(first) => {

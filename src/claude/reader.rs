@@ -1,10 +1,15 @@
 //! Lines out of a pipe: any length, nothing lost, whatever the sizes in which the bytes arrive.
 //!
-//! It must not know what a line means; it never looks for anything but a newline.
+//! It must not know what a line means: it looks for newlines, and whether a line is JSON.
 
 use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
+
+use crate::{
+    decode,
+    tape::{Body, entry::stdout_body},
+};
 
 /// Asked of the pipe in one read.
 const CHUNK: usize = 64 * 1024;
@@ -29,6 +34,11 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     /// Reads from `from`.
     pub fn new(from: R) -> Self {
         Self { from, buffer: Vec::new(), taken: 0, scanned: 0, whole: 0, ended: false }
+    }
+
+    /// Where the bytes come from.
+    pub fn source(&mut self) -> &mut R {
+        &mut self.from
     }
 
     /// True once the stream is over and every line was taken.
@@ -98,6 +108,16 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
+    /// Bytes of all of them.
+    pub fn size(self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The lines as a tape takes them.
+    pub fn bodies(self) -> impl Iterator<Item = Body<'a>> {
+        self.lines().map(|line| stdout_body(line, decode::is_json(line)))
+    }
+
     /// The lines, in order.
     pub fn lines(self) -> impl Iterator<Item = &'a [u8]> {
         let mut rest = self.bytes;

@@ -26,7 +26,6 @@ use crate::{
     run::source::{Item, RecordError, Recorder},
     tape::{
         Body, Note, UnitKey,
-        entry::stdout_body,
         note::{Amendment, AttemptStarted, Cause, Level, Outcome, StopHow, StopReason, Verdict},
     },
     units::{
@@ -379,7 +378,7 @@ impl Talk {
 
     fn lines(&mut self, stdout: &mut LineReader<ChildStdout>) {
         let batch = stdout.take();
-        if let Err(error) = self.tape.record(batch.lines().map(stdout_body)) {
+        if let Err(error) = self.tape.record(batch.bodies()) {
             self.keep(Err(error));
             return;
         }

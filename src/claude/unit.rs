@@ -27,13 +27,14 @@ use crate::{
     run::source::{RecordError, Recorder},
     tape::{
         Note, UnitKey,
-        entry::{Body, stdout_body},
+        entry::Body,
         note::{Amendment, AttemptStarted, Content, Level},
     },
     units::{Toolset, verdict::Facts},
 };
 
 use self::{
+    lull::Lull,
     start::{Begun, NotBegun, begin},
     tape::Tape,
 };
@@ -43,10 +44,13 @@ use super::{
     course::{Alarm, Course, Step},
     isolation::Allowed,
     mcp::{self, FromServer, Server},
+    pipe::Pipe,
     process::{Child, Ended, Patience},
     reader::LineReader,
 };
+pub use lull::first_beat;
 
+mod lull;
 mod start;
 mod tape;
 
@@ -218,6 +222,10 @@ async fn conduct(
     else {
         return Facts { spawn_error: Some("the process has no pipes".into()), ..facts };
     };
+    let stdout = match Pipe::of(stdout) {
+        Ok(pipe) => pipe,
+        Err(error) => return Facts { spawn_error: Some(format!("cannot read what it says: {error}")), ..facts },
+    };
     let (mut stdout, mut stderr) = (LineReader::new(stdout), LineReader::new(stderr));
     let (to_child, frames) = mpsc::unbounded_channel();
     let writer = Writer(tokio::spawn(write_frames(stdin, frames)));
@@ -238,13 +246,14 @@ async fn conduct(
         left: false,
     };
     let (mut commanded, mut served, mut running, mut speaking) = (true, true, true, true);
+    let mut lull = Lull::default();
     let steps = course.open();
     shell.carry_out(&mut course, steps);
 
     while !shell.left && (running || speaking || !stderr.is_over()) {
         let alarm = shell.alarm;
         let event = tokio::select! {
-            filled = stdout.fill(), if speaking => Event::Out(filled),
+            filled = lull.then(stdout.fill()), if speaking => Event::Out(filled),
             filled = stderr.fill(), if !stderr.is_over() => Event::Err(filled),
             said = shell.server.next(), if served => Event::Server(said),
             Some(decided) = shell.holds.next() => Event::Decided(decided),
@@ -252,14 +261,17 @@ async fn conduct(
             ended = shell.child.wait(), if running => Event::Exited(ended),
             alarm = ring(alarm), if alarm.is_some() => Event::Alarm(alarm),
         };
+        lull = lull.over();
         let steps = match event {
             Event::Out(filled) => {
                 note_broken(filled, "stdout");
                 let batch = stdout.take();
-                match shell.tape.record(batch.lines().map(stdout_body)) {
+                match shell.tape.record(batch.bodies()) {
                     Ok(()) => {
-                        for line in batch.lines() {
-                            let steps = course.line(&decode::line(line));
+                        let lines: Vec<_> = batch.lines().map(decode::line).collect();
+                        lull = lull.after(lines.iter().map(|line| &line.body), batch.size());
+                        for line in &lines {
+                            let steps = course.line(line);
                             shell.carry_out(&mut course, steps);
                         }
                     }
@@ -267,6 +279,9 @@ async fn conduct(
                         let steps = course.unrecorded(error.to_string());
                         shell.carry_out(&mut course, steps);
                     }
+                }
+                if lull.is_on() {
+                    stdout.source().leave_alone();
                 }
                 speaking = !stdout.is_over();
                 if speaking { Vec::new() } else { course.silent() }

@@ -380,7 +380,9 @@ async fn on_screen(
         }
         (ended, finish)
     });
-    let left = screen::live(options, timeline, inputs.clone(), holds, changed, broken).await;
+    // Beside the agents and not in the thread that waits for all this: waking that one for each frame costs more.
+    let shown = tokio::spawn(screen::live(options, timeline, inputs.clone(), holds, changed, broken)).await;
+    let left = shown.map_err(Failure::internal).flatten();
     // A screen that broke must not leave agents running behind nobody's back.
     let last = if matches!(&left, Ok(left) if left.how == tui::Left::Quit) { Input::StopAll } else { Input::KillAll };
     let _ = inputs.send(last).await;
@@ -414,7 +416,12 @@ async fn plainly(
     });
     let origin = timeline.source().origin().clone();
     let mut sink = Plain::new(ui, global, &origin);
-    let shown = show::follow(&mut timeline, &mut sink, changed, is_complete).await;
+    // Beside the agents and not in the thread that waits for all this: waking that one for each line costs more.
+    let showing = tokio::spawn(async move {
+        let shown = show::follow(&mut timeline, &mut sink, changed, is_complete).await;
+        (timeline, sink, shown)
+    });
+    let (mut timeline, sink, shown) = showing.await.map_err(Failure::internal)?;
     // Nobody may be reading any more, but the run goes on: its record is what counts.
     let ended = driving.await.map_err(Failure::internal)?;
     timeline.seek(u64::MAX).map_err(Failure::internal)?;

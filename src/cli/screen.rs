@@ -13,6 +13,7 @@ use super::{
     summary::Summary,
 };
 use crate::{
+    claude::unit,
     run::Timeline,
     tui::{self, Command, Left, LiveHandle},
     units::schedule::Input,
@@ -165,6 +166,7 @@ pub fn leave_summary(mut timeline: Timeline) -> Result<(Summary, Timeline), Fail
 /// # Errors
 /// When the system gives no threads.
 pub fn runtime(workers: usize) -> Result<tokio::runtime::Runtime, Failure> {
+    unit::first_beat();
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers)
         .enable_all()

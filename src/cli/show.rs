@@ -22,7 +22,7 @@ use crate::{
 /// Bytes folded before anything else gets a turn.
 const SLICE: usize = 1 << 20;
 
-/// How long lines of a growing record are gathered before they are shown: waking up for each costs more than it does.
+/// How long a growing record is left alone after it was looked at: waking up for each line costs more than it does.
 const TOGETHER: Duration = Duration::from_millis(50);
 
 /// How long a source that tells nobody when it grows is left alone.
@@ -179,6 +179,7 @@ pub async fn follow(
 ) -> Result<(), Failure> {
     let mut open = true;
     loop {
+        let looked = Instant::now();
         let progress = timeline.advance(SLICE, &mut |emitted| sink.emitted(&emitted)).map_err(Failure::internal)?;
         match progress {
             _ if sink.is_closed() => return Ok(()),
@@ -191,7 +192,10 @@ pub async fn follow(
                     _ = &mut ended, if open => open = false,
                     changed = changed.changed(), if open => {
                         open = changed.is_ok();
-                        tokio::time::sleep(TOGETHER).await;
+                        let rest = TOGETHER.saturating_sub(looked.elapsed());
+                        if !rest.is_zero() {
+                            tokio::time::sleep(rest).await;
+                        }
                     }
                     () = tokio::time::sleep(LOOK_AGAIN), if !open => {}
                 }

@@ -27,6 +27,12 @@ pub fn line(bytes: &[u8]) -> Line<'_> {
     })
 }
 
+/// True for one JSON value in UTF-8, checked throughout, with nothing but white space around it.
+pub fn is_json(bytes: &[u8]) -> bool {
+    // A mark of the byte order, which decoding forgives, is no JSON.
+    !bytes.starts_with(b"\xEF\xBB\xBF") && Scan::whole(bytes).is_whole_json()
+}
+
 /// Guesses the kind of a line from its first bytes, for an index. `None` when they do not tell, or when the line is
 /// malformed before its type: then decode the whole line. A line that breaks after the prefix is guessed too.
 pub fn kind(prefix: &[u8]) -> Option<Kind> {

@@ -62,6 +62,14 @@ impl<'a> Scan<'a> {
         }
     }
 
+    /// What is left is one value, valid in all of its strings too.
+    pub(super) fn is_whole_json(mut self) -> bool {
+        let start = self.at;
+        self.walk::<true>() == Ok(true)
+            && self.end().is_ok()
+            && (self.text.is_some() || simdutf8::basic::from_utf8(&self.bytes[start..]).is_ok())
+    }
+
     /// Nothing but white space is left.
     pub(super) fn end(&mut self) -> Scanned<()> {
         match self.peek() {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json, value::RawValue};
 
 use super::{
-    Block, Body, Chat, Kind, Line, Raw, content_text, kind, line,
+    Block, Body, Chat, Kind, Line, Raw, content_text, is_json, kind, line,
     line::{Delta, Denial, System},
 };
 

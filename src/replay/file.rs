@@ -44,6 +44,10 @@ const BULK: usize = 512 << 10;
 /// Bytes to read in bulk for which starting threads is worth its while.
 const WORTH_THREADS: u64 = 4 << 20;
 
+/// Longest stamp of an entry before its body, and how much of the end of a long line is looked at for its time.
+const STAMP: usize = 1024;
+const TAIL: usize = 4096;
+
 /// Line starts that a poll keeps to itself before it shares them.
 const MARKS_AT_ONCE: usize = 1024;
 
@@ -210,6 +214,12 @@ impl FileSource {
         let Some(before) = seq.0.checked_sub(1).and_then(|before| self.core.timed_before(Seq(before))) else {
             return Ok(Millis(0));
         };
+        if let Some((head, tail, length)) = self.ends(before, TAIL)?
+            && let Some((parsed, _)) = self.reading.parse_head(&head, &tail, length)
+            && let Some(at) = parsed.at
+        {
+            return Ok(at);
+        }
         let line = self.line(before)?;
         Ok(line.and_then(|line| self.reading.parse(&line).at).unwrap_or_default())
     }
@@ -227,6 +237,23 @@ impl FileSource {
             bytes.truncate(memchr::memchr(b'\n', &bytes).unwrap_or(length));
         }
         Ok(Some(bytes))
+    }
+
+    /// The first and the last bytes of the line of an entry, and how many it has; `None` if it has hardly more than
+    /// `most`.
+    fn ends(&self, seq: Seq, most: usize) -> Result<Option<(Vec<u8>, Vec<u8>, u64)>, SourceError> {
+        let Some((start, Some(length))) = self.core.place(seq) else { return Ok(None) };
+        let most = most.saturating_add(STAMP);
+        if length <= (most + TAIL) as u64 || self.core.split == Split::Whole {
+            return Ok(None);
+        }
+        let range = |from, length| read_range(&self.core.file, from, length).map_err(|error| self.core.error(&error));
+        let (head, tail) = (range(start, most)?, range(start + length - TAIL as u64, TAIL)?);
+        if head.len() < most || tail.len() < TAIL {
+            return Err(self.core.shrunk());
+        }
+        // Blank lines may be what is long.
+        Ok(memchr::memchr(b'\n', &head).is_none().then_some((head, tail, length)))
     }
 
     /// Notices that a followed file is not the file of that name any more.
@@ -321,6 +348,28 @@ impl Source for FileSource {
             if self.reading.has_times() { parsed.at.map_or_else(|| self.time_before(seq), Ok)? } else { invented(seq) };
         parsed.deliver(seq, at, sink);
         Ok(true)
+    }
+
+    fn read_head(
+        &mut self,
+        seq: Seq,
+        most: usize,
+        sink: &mut dyn FnMut(Arrived<'_>, u64),
+    ) -> Result<bool, SourceError> {
+        if let Some((head, tail, length)) = self.ends(seq, most)?
+            && let Some((parsed, size)) = self.reading.parse_head(&head, &tail, length)
+        {
+            let at = match parsed.at {
+                Some(at) if self.reading.has_times() => at,
+                _ => self.time_before(seq)?,
+            };
+            parsed.deliver(seq, at, &mut |arrived| sink(arrived, size));
+            return Ok(true);
+        }
+        self.read(seq, &mut |arrived| {
+            let size = arrived.body.bytes().len() as u64;
+            sink(arrived, size);
+        })
     }
 
     fn position(&self) -> (u64, Option<u64>) {

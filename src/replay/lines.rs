@@ -73,6 +73,7 @@ impl Lines {
                 if finished && self.next < self.filled {
                     return Ok(self.take(self.filled, self.filled));
                 }
+                self.give_back();
                 return Ok(Next::Pending);
             }
             if self.fill(limit - ready)? == 0 {
@@ -97,6 +98,15 @@ impl Lines {
         Next::Line(self.start + line.start as u64, &self.buffer[line])
     }
 
+    /// Once a giant line has passed, its memory need not stay.
+    fn give_back(&mut self) {
+        if self.next == self.filled && self.buffer.len() > BLOCK {
+            self.start += self.filled as u64;
+            (self.filled, self.next, self.searched) = (0, 0, 0);
+            self.buffer = Vec::new();
+        }
+    }
+
     /// Reads more behind what is there; moves an unfinished line to the front first.
     fn fill(&mut self, wanted: u64) -> io::Result<usize> {
         self.buffer.copy_within(self.next..self.filled, 0);
@@ -104,10 +114,7 @@ impl Lines {
         self.filled -= self.next;
         self.searched -= self.next;
         self.next = 0;
-        if self.filled == 0 && self.buffer.len() > BLOCK {
-            // A giant line has passed; its memory need not stay.
-            self.buffer = Vec::new();
-        }
+        self.give_back();
         if self.buffer.len() - self.filled < BLOCK / 2 {
             let size = (self.filled * 2).max(BLOCK);
             self.buffer.resize(size, 0);
@@ -178,6 +185,7 @@ mod tests {
         let found = all(&mut lines, content.len() as u64, true);
         let sizes: Vec<usize> = found.iter().map(|(_, line)| line.len()).collect();
         assert_eq!(sizes, [1, long.len(), 1, BLOCK, 1]);
+        assert!(lines.buffer.len() <= BLOCK, "{}", lines.buffer.len());
         lines.seek(0);
         assert!(matches!(lines.next(2, true), Ok(Next::Line(0, b"a"))));
         assert!(lines.buffer.len() <= 2 * BLOCK, "{}", lines.buffer.len());

@@ -63,6 +63,33 @@ impl Reading {
         }
     }
 
+    /// Takes apart a line of `length` bytes of which only the first and the last are there. Gives the size of its body
+    /// too. `None` if all of the line is needed for that.
+    pub(super) fn parse_head<'a>(&self, head: &'a [u8], tail: &[u8], length: u64) -> Option<(Parsed<'a>, u64)> {
+        let blank = (tail.len() - tail.trim_ascii_end().len()) as u64;
+        if blank == tail.len() as u64 {
+            return None;
+        }
+        match self.format {
+            Format::Tape => {
+                let (entry, before) = Entry::parse_head(head)?;
+                let lane = entry.lane.map_or(Owner::Run, |(unit, number)| Owner::Attempt(unit, number));
+                let at = Some(entry.at);
+                let size = length.checked_sub(blank + before as u64 + 1)?;
+                Some((Parsed { at, lane, body: entry.body, intact: true, line: None }, size))
+            }
+            Format::Capture | Format::SessionFile | Format::JsonLines => {
+                let body = stdout(head);
+                let size = length.checked_sub(blank + (head.len() - body.bytes().len()) as u64)?;
+                let own = || times::own(tail).or_else(|| times::own(&head[..head.len().min(tail.len())]));
+                let at = self.epoch.and_then(|epoch| Some(own()?.saturating_sub(epoch)));
+                let at = at.map(|at| Millis(u64::try_from(at).unwrap_or(0)));
+                Some((Parsed { at, lane: Owner::BySession, body, intact: true, line: None }, size))
+            }
+            Format::TwoWay | Format::Document | Format::KtxTranscript | Format::MemoryFlow | Format::Empty => None,
+        }
+    }
+
     /// True if entries have times of their own.
     pub(super) fn has_times(&self) -> bool {
         matches!(self.format, Format::Tape | Format::TwoWay) || self.epoch.is_some()

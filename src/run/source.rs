@@ -23,6 +23,22 @@ pub trait Source: Send {
     /// Hands one entry to `sink` that an earlier poll has already passed. False if there is none.
     fn read(&mut self, seq: Seq, sink: &mut dyn FnMut(Arrived<'_>)) -> Result<bool, SourceError>;
 
+    /// As [`read`](Self::read) for whoever looks at the beginning only: of a body that is longer than `most` bytes no
+    /// more than that need be read. `sink` is also told how many bytes it has in all; a body with fewer is cut, and is
+    /// no JSON then.
+    fn read_head(
+        &mut self,
+        seq: Seq,
+        most: usize,
+        sink: &mut dyn FnMut(Arrived<'_>, u64),
+    ) -> Result<bool, SourceError> {
+        let _ = most;
+        self.read(seq, &mut |arrived| {
+            let size = arrived.body.bytes().len() as u64;
+            sink(arrived, size);
+        })
+    }
+
     /// Bytes read so far, and bytes in all where that is known: for a progress display.
     fn position(&self) -> (u64, Option<u64>);
 

@@ -385,6 +385,16 @@ impl Timeline {
         self.source.read(seq, sink)
     }
 
+    /// Reads the beginning of one entry again. See [`Source::read_head`].
+    pub fn read_head(
+        &mut self,
+        seq: Seq,
+        most: usize,
+        sink: &mut dyn FnMut(Arrived<'_>, u64),
+    ) -> Result<bool, SourceError> {
+        self.source.read_head(seq, most, sink)
+    }
+
     fn finish(&mut self, emit: &mut dyn FnMut(Emitted<'_>)) {
         if !self.finished {
             self.finished = true;

@@ -416,7 +416,7 @@ mod tests {
         db.connection.pragma_update(None, "user_version", 99).unwrap();
         drop(db);
         let error = Db::open(&path).unwrap_err();
-        assert!(matches!(error, DbError::Newer { found: 99, known: 3, .. }), "{error}");
+        assert!(matches!(error, DbError::Newer { found: 99, known: 4, .. }), "{error}");
         assert!(error.to_string().contains("reindex"));
         Db::start_over(&path).unwrap();
         Db::open(&path).unwrap();

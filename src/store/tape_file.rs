@@ -21,7 +21,8 @@ use crate::{
     tape::{Entry, Header, Millis, Seq},
 };
 
-/// At most this much of a run is lost to a power cut. A crash of the program alone loses nothing.
+/// At most this much of a run is lost to a power cut, pieces of messages apart: those come again as a whole, and are
+/// made durable with it. A crash of the program alone loses nothing.
 const SYNC_EVERY: Duration = Duration::from_millis(100);
 
 /// A write buffer above this size is given back after the entry that needed it.
@@ -196,11 +197,15 @@ impl Shared {
         buffer.clear();
         buffer.shrink_to(KEEP_BUFFER);
         tape.buffer = buffer;
-        if !tape.dirty {
-            tape.dirty = true;
+        let wakes = !tape.dirty && items.iter().any(|item| !item.body.is_piece());
+        tape.dirty |= wakes;
+        let bytes = tape.bytes;
+        // Whoever is woken wants the lock.
+        drop(tape);
+        if wakes {
             self.wake_syncer.notify_all();
         }
-        Ok(tape.bytes)
+        Ok(bytes)
     }
 
     /// Body of the sync thread: sleeps while nothing is written, else syncs at most once per period.

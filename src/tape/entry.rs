@@ -49,6 +49,26 @@ impl<'a> Entry<'a> {
         scan(line).map_or_else(|| reordered(line), Ok)
     }
 
+    /// Reads the beginning of a line that is longer: its stamp, and the beginning of its body, after so many bytes.
+    /// `None` if the body does not begin there.
+    pub fn parse_head(head: &'a [u8]) -> Option<(Self, usize)> {
+        let (stamp, rest) = stamp(head)?;
+        let body = |prefix: &[u8]| rest.strip_prefix(prefix).filter(|body| !body.is_empty());
+        let (found, body) = if let Some(json) = body(b",\"out\":") {
+            (json, Body::Out(json))
+        } else if let Some(json) = body(b",\"in\":") {
+            (json, Body::In(json))
+        } else if let Some(json) = body(b",\"note\":") {
+            (json, Body::Note(json))
+        } else if let Some(text) = body(b",\"err\":\"") {
+            (text, Body::Err(Cow::Owned(text_head(text))))
+        } else {
+            let text = body(b",\"raw\":\"")?;
+            (text, Body::Raw(Cow::Owned(text_head(text).into_bytes())))
+        };
+        Some((Self { body, ..stamp }, head.len() - found.len()))
+    }
+
     /// Appends the entry and a newline to `out`.
     pub fn write(&self, out: &mut Vec<u8>) {
         // Writing into a Vec cannot fail.
@@ -78,10 +98,28 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Decides how a stdout line is recorded: verbatim if it can stand inside a JSON line, else as text.
-pub fn stdout_body(line: &[u8]) -> Body<'_> {
-    let text = simdutf8::basic::from_utf8(line).ok();
-    let is_json = text.is_some_and(|text| serde_json::from_str::<&RawValue>(text).is_ok());
+/// How a line begins that is a piece of a message.
+const PIECE: &[u8] = br#"{"type":"stream_event""#;
+
+impl Body<'_> {
+    /// What it is made of.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Out(bytes) | Self::In(bytes) | Self::Note(bytes) => bytes,
+            Self::Raw(bytes) => bytes,
+            Self::Err(text) => text.as_bytes(),
+        }
+    }
+
+    /// True for a piece of a message that is still being written. All of it comes again once it is whole.
+    pub fn is_piece(&self) -> bool {
+        matches!(self, Self::Out(json) if json.starts_with(PIECE))
+    }
+}
+
+/// Decides how a stdout line is recorded, of which somebody has found out whether it is valid JSON in UTF-8: verbatim if
+/// it can stand inside a JSON line, else as text.
+pub fn stdout_body(line: &[u8], is_json: bool) -> Body<'_> {
     // A bare carriage return or newline inside the line would split the entry.
     if is_json && memchr::memchr2(b'\n', b'\r', line).is_none() {
         Body::Out(line.trim_ascii())
@@ -101,6 +139,22 @@ fn push_field(out: &mut Vec<u8>, key: &str, json: &[u8]) {
 }
 
 fn scan(line: &[u8]) -> Option<Entry<'_>> {
+    let (stamp, rest) = stamp(line)?;
+    let json = |prefix: &[u8]| rest.strip_prefix(prefix)?.strip_suffix(b"}").filter(|body| !body.is_empty());
+    let body = if let Some(json) = json(b",\"out\":") {
+        Body::Out(json)
+    } else if let Some(json) = json(b",\"in\":") {
+        Body::In(json)
+    } else if let Some(json) = json(b",\"note\":") {
+        Body::Note(json)
+    } else {
+        return None;
+    };
+    Some(Entry { body, ..stamp })
+}
+
+/// The stamp of a line, with no body yet, and what follows it.
+fn stamp(line: &[u8]) -> Option<(Entry<'_>, &[u8])> {
     let mut rest = line.strip_prefix(b"{\"seq\":")?;
     let seq = take_number(&mut rest)?;
     rest = rest.strip_prefix(b",\"at\":")?;
@@ -115,17 +169,23 @@ fn scan(line: &[u8]) -> Option<Entry<'_>> {
         rest = after[end + 1..].strip_prefix(b",\"try\":")?;
         lane = Some((Cow::Borrowed(unit), u32::try_from(take_number(&mut rest)?).ok()?));
     }
-    let json = |prefix: &[u8]| rest.strip_prefix(prefix)?.strip_suffix(b"}").filter(|body| !body.is_empty());
-    let body = if let Some(json) = json(b",\"out\":") {
-        Body::Out(json)
-    } else if let Some(json) = json(b",\"in\":") {
-        Body::In(json)
-    } else if let Some(json) = json(b",\"note\":") {
-        Body::Note(json)
-    } else {
-        return None;
+    Some((Entry { seq: Seq(seq), at: Millis(at), lane, body: Body::Out(b"") }, rest))
+}
+
+/// The beginning of a JSON string that was cut anywhere.
+fn text_head(cut: &[u8]) -> String {
+    /// Longest escape, of two halves of a character.
+    const ESCAPE: usize = 12;
+    let whole = match std::str::from_utf8(cut) {
+        Ok(text) => text,
+        Err(error) => std::str::from_utf8(&cut[..error.valid_up_to()]).unwrap_or_default(),
     };
-    Some(Entry { seq: Seq(seq), at: Millis(at), lane, body })
+    // An escape at the end may be torn.
+    let last = whole.len().saturating_sub(ESCAPE);
+    let end = memchr::memchr(b'\\', &whole.as_bytes()[last..]).map_or(whole.len(), |at| last + at);
+    let even = whole.as_bytes()[..end].iter().rev().take_while(|byte| **byte == b'\\').count() % 2;
+    let text = &whole[..end - even];
+    serde_json::from_str(&format!("\"{text}\"")).unwrap_or_else(|_| text.to_owned())
 }
 
 fn take_number(rest: &mut &[u8]) -> Option<u64> {
@@ -184,6 +244,10 @@ mod tests {
 
     use super::*;
 
+    fn body_of(line: &[u8]) -> Body<'_> {
+        stdout_body(line, serde_json::from_slice::<&RawValue>(line).is_ok())
+    }
+
     fn written(entry: &Entry<'_>) -> Vec<u8> {
         let mut line = Vec::new();
         entry.write(&mut line);
@@ -224,10 +288,31 @@ mod tests {
     }
 
     #[test]
+    fn the_head_of_a_line_tells_whose_it_is_and_how_its_body_begins() {
+        let lane = || Some(("u".into(), 3));
+        let out = Entry { seq: Seq(1), at: Millis(2), lane: lane(), body: Body::Out(br#"{"type":"user"}"#) };
+        let line = written(&out);
+        let (head, before) = Entry::parse_head(&line[..line.len() - 9]).unwrap();
+        assert_eq!(head, Entry { body: Body::Out(br#"{"type""#), ..out });
+        assert_eq!(&line[before..line.len() - 1], br#"{"type":"user"}"#);
+
+        let text = "a\nb\\c\u{1f600}d\u{1}".repeat(2);
+        for body in [Body::Err(text.as_str().into()), Body::Raw(text.as_bytes().into())] {
+            let line = written(&Entry { seq: Seq(1), at: Millis(2), lane: lane(), body });
+            for end in 43..line.len() - 1 {
+                let (head, _) = Entry::parse_head(&line[..end]).unwrap();
+                let head = head.body.bytes();
+                assert!(text.as_bytes().starts_with(head.strip_suffix(b"\"").unwrap_or(head)), "cut at {end}");
+            }
+        }
+        assert_eq!(Entry::parse_head(br#"{"seq":1,"at":2,"unit":"u","#), None);
+    }
+
+    #[test]
     fn lines_that_cannot_stand_in_json_become_text() {
-        assert!(matches!(stdout_body(b"{\"a\":1}"), Body::Out(_)));
+        assert!(matches!(body_of(b"{\"a\":1}"), Body::Out(_)));
         for line in [&b"not json"[..], b"{\"a\":1", b"{\"a\":\r1}", b"\xff\xfe", b""] {
-            assert!(matches!(stdout_body(line), Body::Raw(_)), "{line:?}");
+            assert!(matches!(body_of(line), Body::Raw(_)), "{line:?}");
         }
     }
 
@@ -238,7 +323,7 @@ mod tests {
             unit in ".{0,12}",
             attempt in 1..9_u32,
         ) {
-            let body = stdout_body(&line);
+            let body = body_of(&line);
             let entry = Entry { seq: Seq(1), at: Millis(2), lane: Some((unit.into(), attempt)), body };
             let text = written(&entry);
             prop_assert!(memchr::memchr(b'\n', &text).is_none());

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     decode::{self, Block, Kind},
     run::{
-        Arrived, Timeline,
+        Arrived, SourceError, Timeline,
         state::{Row, RowKind},
     },
     tape::{Body, Note, Seq},
@@ -51,7 +51,7 @@ pub fn load(timeline: &mut Timeline, cache: &mut Cache, wants: &Wants) {
     }
     for seq in &wants.entries {
         if cache.entry(*seq).is_none() {
-            let line = read(timeline, *seq, entry_line);
+            let line = read_head(timeline, *seq, DECODED, entry_line);
             cache.put_entry(*seq, line.unwrap_or_else(unreadable));
         }
     }
@@ -132,6 +132,26 @@ pub fn read<T>(timeline: &mut Timeline, seq: Seq, make: impl FnOnce(&Arrived<'_>
             made = Some(make(&arrived));
         }
     });
+    told(seq, found, made)
+}
+
+/// Reads the beginning of one entry and makes something of it and of its size.
+pub fn read_head<T>(
+    timeline: &mut Timeline,
+    seq: Seq,
+    most: usize,
+    make: impl FnOnce(&Arrived<'_>, u64) -> T,
+) -> Result<T, String> {
+    let (mut make, mut made) = (Some(make), None);
+    let found = timeline.read_head(seq, most, &mut |arrived, size| {
+        if let Some(make) = make.take() {
+            made = Some(make(&arrived, size));
+        }
+    });
+    told(seq, found, made)
+}
+
+fn told<T>(seq: Seq, found: Result<bool, SourceError>, made: Option<T>) -> Result<T, String> {
     match (found, made) {
         (Ok(_), Some(made)) => Ok(made),
         (Ok(_), None) => Err(format!("entry {seq} is not there any more")),
@@ -141,11 +161,7 @@ pub fn read<T>(timeline: &mut Timeline, seq: Seq, make: impl FnOnce(&Arrived<'_>
 
 /// The bytes of a body.
 pub fn bytes<'a>(body: &'a Body<'_>) -> &'a [u8] {
-    match body {
-        Body::Out(bytes) | Body::In(bytes) | Body::Note(bytes) => bytes,
-        Body::Raw(bytes) => bytes,
-        Body::Err(text) => text.as_bytes(),
-    }
+    body.bytes()
 }
 
 fn head(bytes: &[u8], most: usize) -> std::borrow::Cow<'_, str> {
@@ -153,13 +169,14 @@ fn head(bytes: &[u8], most: usize) -> std::borrow::Cow<'_, str> {
 }
 
 fn row_line(timeline: &mut Timeline, row: &Row, id: RowId) -> RowLine {
-    let begun = read(timeline, id.first, |arrived| {
-        let (label, call) = label(&arrived.body, row);
+    let begun = read_head(timeline, id.first, DECODED, |arrived, size| {
+        let (label, call) = label(&arrived.body, size, row);
         (RowLine { label, at: arrived.at, ..RowLine::default() }, call)
     });
     let (mut line, call) = begun.unwrap_or_else(|error| (RowLine { label: error, ..RowLine::default() }, None));
     if let Some(last) = id.last.filter(|last| *last != id.first)
-        && let Ok((ended, fact)) = read(timeline, last, |arrived| (arrived.at, fact(&arrived.body, call.as_deref())))
+        && let Ok((ended, fact)) =
+            read_head(timeline, last, DECODED, |arrived, size| (arrived.at, fact(&arrived.body, size, call.as_deref())))
     {
         line.ended = Some(ended);
         line.fact = fact;
@@ -168,21 +185,21 @@ fn row_line(timeline: &mut Timeline, row: &Row, id: RowId) -> RowLine {
 }
 
 /// The words of a row, and the id of the call if it is one.
-fn label(body: &Body<'_>, row: &Row) -> (String, Option<String>) {
+fn label(body: &Body<'_>, size: u64, row: &Row) -> (String, Option<String>) {
     let raw = bytes(body);
-    if row.kind == RowKind::Completed && !is_result(body) {
+    if row.kind == RowKind::Completed && !is_result(body, size) {
         // The end of a session that has no result stands at whatever line came last, which says something else.
         return ("the session ends here without a result line".to_owned(), None);
     }
     match body {
+        Body::Raw(_) | Body::Err(_) => (text::one_row(&head(raw, KEPT), KEPT), None),
+        _ if is_huge(size) => (words::huge(&head(raw, 4096), size), None),
         Body::Note(json) => {
             let note = Note::parse(json);
             // The second row of a note that begins an attempt.
             let wanted = (row.block > 0).then(|| words::wanted(&note)).flatten();
             (wanted.unwrap_or_else(|| words::note(&note)), None)
         }
-        Body::Raw(_) | Body::Err(_) => (text::one_row(&head(raw, KEPT), KEPT), None),
-        Body::Out(_) | Body::In(_) if raw.len() > DECODED => (words::huge(&head(raw, 4096), raw.len()), None),
         Body::Out(json) | Body::In(json) => {
             let line = decode::line(json);
             let blocks = match &line.body {
@@ -200,16 +217,20 @@ fn label(body: &Body<'_>, row: &Row) -> (String, Option<String>) {
     }
 }
 
-fn is_result(body: &Body<'_>) -> bool {
+/// Too long to be decoded for a row. What there is of it may be only its head.
+fn is_huge(size: u64) -> bool {
+    size > DECODED as u64
+}
+
+fn is_result(body: &Body<'_>, size: u64) -> bool {
     // A line too long to decode here is taken at its word: answers of several megabytes are results.
-    matches!(body, Body::Out(json) if json.len() > DECODED || matches!(decode::line(json).body, decode::Body::Result(_)))
+    matches!(body, Body::Out(json) if is_huge(size) || matches!(decode::line(json).body, decode::Body::Result(_)))
 }
 
 /// What the end of a row says: the size of a result, or the error.
-fn fact(body: &Body<'_>, call: Option<&str>) -> String {
-    let raw = bytes(body);
-    if raw.len() > DECODED {
-        return text::size(raw.len() as u64);
+fn fact(body: &Body<'_>, size: u64, call: Option<&str>) -> String {
+    if is_huge(size) {
+        return text::size(size);
     }
     let Body::Out(json) = body else { return String::new() };
     let line = decode::line(json);
@@ -226,10 +247,11 @@ fn fact(body: &Body<'_>, call: Option<&str>) -> String {
     results.next().map(|result| words::result(result, KEPT)).unwrap_or_default()
 }
 
-fn entry_line(arrived: &Arrived<'_>) -> EntryLine {
+fn entry_line(arrived: &Arrived<'_>, size: u64) -> EntryLine {
     let raw = bytes(&arrived.body);
     let text = |words: String| if words.is_empty() { text::one_row(&head(raw, KEPT), KEPT) } else { words };
     let (stream, kind, role, text) = match &arrived.body {
+        Body::Note(_) if is_huge(size) => ("note", "note".to_owned(), Role::Focus, words::huge(&head(raw, 4096), size)),
         Body::Note(json) => {
             let note = Note::parse(json);
             let wanted = words::wanted(&note).map(|wanted| format!(" · {wanted}")).unwrap_or_default();
@@ -239,8 +261,8 @@ fn entry_line(arrived: &Arrived<'_>) -> EntryLine {
         Body::Raw(_) => ("raw", "not JSON".to_owned(), Role::Warning, text(String::new())),
         Body::Out(json) | Body::In(json) => {
             let stream = if matches!(arrived.body, Body::In(_)) { "in" } else { "out" };
-            if json.len() > DECODED {
-                (stream, words::type_of(&head(raw, 4096)), Role::Text, words::huge(&head(raw, 4096), json.len()))
+            if is_huge(size) {
+                (stream, words::type_of(&head(raw, 4096)), Role::Text, words::huge(&head(raw, 4096), size))
             } else {
                 let line = decode::line(json);
                 let role = match line.body.kind() {
@@ -257,7 +279,7 @@ fn entry_line(arrived: &Arrived<'_>) -> EntryLine {
             }
         }
     };
-    EntryLine { at: arrived.at, stream, kind, role, text, size: raw.len() as u64 }
+    EntryLine { at: arrived.at, stream, kind, role, text, size }
 }
 
 fn unreadable(error: String) -> EntryLine {

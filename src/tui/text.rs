@@ -106,24 +106,41 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
         return rows;
     }
     for line in text.split('\n') {
-        let mut row = Row::default();
-        for piece in pieces(line.strip_suffix('\r').unwrap_or(line)) {
-            // An escape that is longer than the row is split like a word that is.
-            let parts: Vec<&str> = if cells(&piece) > width { piece.graphemes(true).collect() } else { vec![&piece] };
-            for part in parts {
-                if cells(part) > width {
-                    continue;
-                }
-                // The word that goes on may leave too little room again.
-                while row.used > 0 && row.used + cells(part) > width {
-                    rows.push(row.end(width));
-                }
-                row.push(part);
-            }
-        }
-        rows.push(row.text);
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        let wrap = if is_plain(line.as_bytes()) { wrap_plain } else { wrap_line };
+        wrap(line, width, &mut rows);
     }
     rows
+}
+
+fn wrap_line(line: &str, width: usize, rows: &mut Vec<String>) {
+    let mut row = Row::default();
+    for piece in pieces(line) {
+        // An escape that is longer than the row is split like a word that is.
+        let parts: Vec<&str> = if cells(&piece) > width { piece.graphemes(true).collect() } else { vec![&piece] };
+        for part in parts {
+            if cells(part) > width {
+                continue;
+            }
+            // The word that goes on may leave too little room again.
+            while row.used > 0 && row.used + cells(part) > width {
+                rows.push(row.end(width));
+            }
+            row.push(part);
+        }
+    }
+    rows.push(row.text);
+}
+
+/// As [`wrap_line`] for printable ASCII, without a look at each letter.
+fn wrap_plain(mut line: &str, width: usize, rows: &mut Vec<String>) {
+    while let Some((row, _)) = line.split_at_checked(width).filter(|(_, rest)| !rest.is_empty()) {
+        let word = row.rfind(' ').map(|space| space + 1);
+        let (row, rest) = line.split_at(word.filter(|word| word * 2 > width).unwrap_or(width));
+        rows.push(row.trim_end_matches(' ').to_owned());
+        line = rest;
+    }
+    rows.push(line.to_owned());
 }
 
 /// A row that is being filled.
@@ -166,25 +183,43 @@ fn is_plain(text: &[u8]) -> bool {
 /// Columns of a piece.
 pub(super) fn cells(piece: &str) -> usize {
     // A single byte is printable ASCII: everything else was escaped.
-    if piece.len() == 1 { 1 } else { piece.width() }
+    match piece.as_bytes() {
+        [_] | [0xe2, 0x94 | 0x95, _] => 1,
+        _ => piece.width(),
+    }
 }
 
 /// Printable pieces of `text`, none of which may be split.
 pub(super) fn pieces(text: &str) -> impl Iterator<Item = Cow<'_, str>> {
     let mut rest = text;
     std::iter::from_fn(move || {
-        // Between two characters of ASCII there is always a boundary, save inside of a line break.
-        if let [b' '..=b'~', after @ ..] = rest.as_bytes()
-            && after.first().is_none_or(u8::is_ascii)
-        {
-            let (first, after) = rest.split_at(1);
-            rest = after;
-            return Some(Cow::Borrowed(first));
-        }
-        let first = rest.graphemes(true).next()?;
-        rest = &rest[first.len()..];
-        Some(piece(first))
+        let (first, is_plain) = grapheme(&mut rest)?;
+        Some(if is_plain { Cow::Borrowed(first) } else { piece(first) })
     })
+}
+
+/// What fills a cell each, or two, in a text that is safe already.
+pub(super) fn graphemes(safe: &str) -> impl Iterator<Item = &str> {
+    let mut rest = safe;
+    std::iter::from_fn(move || grapheme(&mut rest).map(|(first, _)| first))
+}
+
+/// Takes the first grapheme of a text. True if it is known to be printable and one column wide.
+fn grapheme<'a>(rest: &mut &'a str) -> Option<(&'a str, bool)> {
+    // Letters of ASCII and the lines of frames join with nothing before or after them, save with marks: tables need
+    // not be asked about them.
+    let length = match rest.as_bytes() {
+        [b' '..=b'~', after @ ..] if joins_nothing(after) => 1,
+        [0xe2, 0x94 | 0x95, _, after @ ..] if joins_nothing(after) => 3,
+        _ => 0,
+    };
+    let first = if length > 0 { &rest[..length] } else { rest.graphemes(true).next()? };
+    *rest = &rest[first.len()..];
+    Some((first, length > 0))
+}
+
+fn joins_nothing(next: &[u8]) -> bool {
+    matches!(next, [] | [0..=0x7f, ..] | [0xe2, 0x94 | 0x95, ..])
 }
 
 fn piece(grapheme: &str) -> Cow<'_, str> {
@@ -326,10 +361,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_short_way_finds_the_same_pieces(text in "([ -~]|\\PC|[\u{0300}\u{200d}\u{1f1e6}-\u{1f1ff}\r\n\t\u{fe0f}]){0,40}") {
+        fn the_short_way_finds_the_same_pieces(text in "([ -~]|[─-╿]|\\PC|[\u{0300}\u{200d}\u{1f1e6}-\u{1f1ff}\r\n\t\u{fe0f}]){0,40}") {
             let all: Vec<Cow<'_, str>> = text.graphemes(true).map(piece).collect();
             prop_assert_eq!(pieces(&text).collect::<Vec<_>>(), all);
             prop_assert_eq!(width(&text), pieces(&text).map(|piece| piece.width()).sum::<usize>());
+        }
+
+        #[test]
+        fn the_short_way_breaks_lines_in_the_same_places(line in "[a-z ]{0,60}|[ -~]{0,60}", room in 1..20_usize) {
+            let (mut short, mut long) = (Vec::new(), Vec::new());
+            wrap_plain(&line, room, &mut short);
+            wrap_line(&line, room, &mut long);
+            prop_assert_eq!(short, long);
         }
 
         #[test]

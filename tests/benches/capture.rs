@@ -32,26 +32,43 @@ impl fmt::Display for Capture {
     }
 }
 
+/// Lines of a session, unless there are to be more sessions.
+const SESSION: u64 = 3000;
+
+/// Bytes of a line, on average.
+const LINE: u64 = 3700;
+
 /// The capture of the size that `INGESTDECK_BENCH_MB` asks for, made if it is not there yet.
 pub(crate) fn prepare() -> Outcome<Capture> {
+    made("capture", |_| SESSION)
+}
+
+/// One of that size with at least so many sessions in it.
+pub(crate) fn of_units(count: u64) -> Outcome<Capture> {
+    made(&format!("capture-{count}"), |bytes| bytes / LINE / count)
+}
+
+fn made(name: &str, session: impl FnOnce(u64) -> u64) -> Outcome<Capture> {
     let megabytes: u64 = match std::env::var("INGESTDECK_BENCH_MB") {
         Ok(text) => text.parse()?,
         Err(_) => 1000,
     };
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     fs::create_dir_all(&folder)?;
-    let path = folder.join(format!("capture-{SHAPE}-{megabytes}.jsonl"));
+    let path = folder.join(format!("{name}-{SHAPE}-{megabytes}.jsonl"));
     if !path.exists() {
         let draft = path.with_extension("draft");
-        write(BufWriter::with_capacity(1 << 20, File::create(&draft)?), megabytes * 1_000_000)?;
+        let bytes = megabytes * 1_000_000;
+        let most = session(bytes).clamp(2, SESSION);
+        write(BufWriter::with_capacity(1 << 20, File::create(&draft)?), bytes, most)?;
         fs::rename(draft, &path)?;
     }
     let bytes = fs::read(&path)?;
     Ok(Capture { bytes: bytes.len() as u64, lines: memchr::memchr_iter(b'\n', &bytes).count() as u64, path })
 }
 
-fn write(mut out: impl Write, size: u64) -> io::Result<()> {
-    let mut writer = Session::new();
+fn write(mut out: impl Write, size: u64, most: u64) -> io::Result<()> {
+    let mut writer = Session::new(most);
     let mut written = 0;
     let mut line = Vec::new();
     while written + (4 << 10) < size {
@@ -71,6 +88,8 @@ fn write(mut out: impl Write, size: u64) -> io::Result<()> {
 
 /// Writes one session after the other.
 struct Session {
+    /// Lines of each.
+    most: u64,
     random: Random,
     words: Vec<u8>,
     number: u64,
@@ -80,10 +99,10 @@ struct Session {
 }
 
 impl Session {
-    fn new() -> Self {
+    fn new(most: u64) -> Self {
         let mut random = Random(0x5eed);
         let words = words(&mut random);
-        Self { random, words, number: 0, step: 0, call: 0, seconds: 0 }
+        Self { most, random, words, number: 0, step: 0, call: 0, seconds: 0 }
     }
 
     fn line(&mut self, out: &mut Vec<u8>) {
@@ -92,7 +111,7 @@ impl Session {
         if self.step == 1 {
             return self.init(out);
         }
-        if self.step > 3000 {
+        if self.step > self.most {
             self.result(out, "done");
             self.step = 0;
             self.number += 1;

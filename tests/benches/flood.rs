@@ -21,7 +21,7 @@ use ingestdeck::{
         source::{Item, Recorder as _},
     },
     store::TapeWriter,
-    tape::{FORMAT, Header, RunId, UnitKey, entry::stdout_body},
+    tape::{FORMAT, Header, RunId, UnitKey},
 };
 use tokio::{io::AsyncReadExt as _, process::Command, runtime::Runtime};
 
@@ -121,11 +121,8 @@ fn taped(runtime: &Runtime, path: &str, folder: &std::path::Path) -> Outcome<f64
                 let unit = UnitKey::new(format!("unit-{child}"));
                 while !lines.is_over() {
                     lines.fill().await?;
-                    let items: Vec<Item<'_>> = lines
-                        .take()
-                        .lines()
-                        .map(|line| Item { lane: Some((&unit, 1)), body: stdout_body(line) })
-                        .collect();
+                    let items: Vec<Item<'_>> =
+                        lines.take().bodies().map(|body| Item { lane: Some((&unit, 1)), body }).collect();
                     tape.record(&items).map_err(std::io::Error::other)?;
                     recorded.fetch_add(items.len() as u64, Ordering::Relaxed);
                 }

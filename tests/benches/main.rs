@@ -6,12 +6,16 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a report on stdout is what a benchmark is for")]
 
+#[path = "../it/support/api.rs"]
+#[allow(dead_code, clippy::unwrap_used, clippy::panic, reason = "made for tests, which use all of it")]
+mod api;
 mod audit;
 mod capture;
 mod flood;
 mod frame;
 mod harness;
 mod open;
+mod overhead;
 mod plan;
 mod probe;
 mod project;
@@ -20,6 +24,7 @@ mod search;
 mod seek;
 mod translate;
 mod units;
+mod views;
 
 use std::process::ExitCode;
 
@@ -49,6 +54,8 @@ fn main() -> ExitCode {
     report.topic("frame", frame::measure);
     report.topic("screen", screen::measure);
     report.topic("audit", audit::measure);
+    report.topic("views", views::measure);
+    report.topic("overhead", overhead::measure);
     report.topic("plan", plan::measure);
     report.topic("units", units::measure);
     report.end()

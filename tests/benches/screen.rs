@@ -109,7 +109,7 @@ fn rest() -> Outcome<Rest> {
 }
 
 /// The program on a terminal of 200×60. Killed when it is dropped.
-struct Screen {
+pub(crate) struct Screen {
     child: Child,
     master: File,
     shown: Arc<(Mutex<Seen>, Condvar)>,
@@ -122,11 +122,15 @@ struct Seen {
 
 impl Screen {
     fn open(arguments: &[&str]) -> Outcome<Self> {
+        Self::start(Command::new(ingestdeck()).args(arguments))
+    }
+
+    /// Starts a program on it.
+    pub(crate) fn start(command: &mut Command) -> Outcome<Self> {
         let size = Winsize { ws_row: ROWS.get(), ws_col: COLUMNS.get(), ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(&size, None)?;
         let slave = File::from(pty.slave);
-        let child = Command::new(ingestdeck())
-            .args(arguments)
+        let child = command
             .env("TERM", "xterm-256color")
             .env("LANG", "C.UTF-8")
             .stdin(slave.try_clone()?)
@@ -149,12 +153,17 @@ impl Screen {
         Ok(Self { child, master, shown })
     }
 
-    fn press(&mut self, keys: &[u8]) -> Outcome<()> {
+    pub(crate) fn press(&mut self, keys: &[u8]) -> Outcome<()> {
         Ok(self.master.write_all(keys)?)
     }
 
+    /// The program.
+    pub(crate) fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
     /// Waits until the text on the screen is as wanted.
-    fn until(&self, wanted: impl Fn(&str) -> bool) -> Outcome<()> {
+    pub(crate) fn until(&self, wanted: impl Fn(&str) -> bool) -> Outcome<()> {
         let deadline = Instant::now() + PATIENCE;
         let mut seen = self.shown.0.lock().unwrap_or_else(PoisonError::into_inner);
         loop {

@@ -7,6 +7,7 @@ mod captures;
 mod commands;
 mod config;
 mod demo;
+mod heads;
 mod ingest;
 mod journey;
 mod mcp;

@@ -5,3 +5,4 @@
 pub(crate) mod api;
 pub(crate) mod cli;
 pub(crate) mod hostile;
+mod service;

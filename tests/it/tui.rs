@@ -9,6 +9,7 @@ mod everywhere;
 mod grid;
 mod hold;
 mod hostile;
+mod huge;
 mod inspect;
 mod keys;
 mod manners;

@@ -132,6 +132,30 @@ fn raws<'a>(line: &Line<'a>) -> Vec<Raw<'a>> {
     found
 }
 
+#[test]
+fn what_is_json_is_told_to_the_letter() {
+    for json in ["{}", " [1, -2.5e3 ,true]\r\n", "\"\\ud800\"", "null", "0"] {
+        assert!(is_json(json.as_bytes()), "{json}");
+    }
+    let broken: [&[u8]; 12] = [
+        b"",
+        b" ",
+        b"{} {}",
+        b"{\"a\":1,}",
+        b"\xEF\xBB\xBF{}",
+        b"\"\xff\"",
+        b"\"a\tb\"",
+        b"\"\\x\"",
+        b"01",
+        b"{\"a\"}",
+        b"nul",
+        b"[1",
+    ];
+    for json in broken {
+        assert!(!is_json(json), "{}", String::from_utf8_lossy(json));
+    }
+}
+
 proptest! {
     #[test]
     fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
@@ -147,6 +171,25 @@ proptest! {
         for raw in raws(&decoded) {
             prop_assert!(serde_json::from_str::<&RawValue>(raw.0).is_ok(), "{}", raw.0);
         }
+    }
+
+    #[test]
+    fn it_is_json_if_others_take_it_for_json(
+        text in any_line(), at in any::<prop::sample::Index>(), byte in prop_oneof![Just(None), any::<u8>().prop_map(Some)],
+        long in any::<bool>(),
+    ) {
+        let mut bytes = text.into_bytes();
+        if long {
+            // Longer texts are checked in another order.
+            let end = bytes.len() - 1;
+            bytes.splice(end..end, format!(",\"pad\":\"{}\"", "é ".repeat(3000)).into_bytes());
+        }
+        let at = at.index(bytes.len());
+        match byte {
+            Some(byte) => bytes[at] = byte,
+            None => drop(bytes.remove(at)),
+        }
+        prop_assert_eq!(is_json(&bytes), serde_json::from_slice::<&RawValue>(&bytes).is_ok());
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl Memory {
             None if self.by_session => Lane::BySession,
             None => Lane::Run,
         };
-        let body = if *is_note { Body::Note(bytes) } else { entry::stdout_body(bytes) };
+        let body = if *is_note { Body::Note(bytes) } else { entry::stdout_body(bytes, crate::decode::is_json(bytes)) };
         Some(Arrived { seq: Seq(seq as u64), at: Millis(seq as u64 * 100), lane, body, intact: true, line: None })
     }
 }

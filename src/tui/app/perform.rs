@@ -3,9 +3,12 @@
 use tokio::sync::mpsc;
 
 use super::{Act, App};
-use crate::tui::{
-    effect::{Command, Effect},
-    handout, load, seek, text,
+use crate::{
+    tape::Seq,
+    tui::{
+        effect::{Command, Effect},
+        handout, load, seek, text,
+    },
 };
 
 /// Most bytes that a terminal takes for its clipboard.
@@ -19,17 +22,7 @@ impl App {
             Effect::Mouse(ours) => return Some(Act::Mouse(ours)),
             Effect::Redraw => return Some(Act::Clear),
             Effect::Copy { text, what } => return self.copy(text, &what),
-            Effect::CopyEntries { seqs, what } => {
-                let lines = seqs.iter().map(|seq| {
-                    load::read(&mut self.timeline, *seq, |arrived| {
-                        String::from_utf8_lossy(load::bytes(&arrived.body)).into_owned()
-                    })
-                });
-                match lines.collect::<Result<Vec<_>, _>>() {
-                    Ok(lines) => return self.copy(lines.join("\n"), &what),
-                    Err(error) => self.model.say(error),
-                }
-            }
+            Effect::CopyEntries { seqs, what } => return self.copy_entries(&seqs, &what),
             Effect::CopySection { line } => {
                 let section = self.cache.document().and_then(|document| document.section(line));
                 match section.and_then(|section| Some((section.what, section.text.clone()?))) {
@@ -64,11 +57,35 @@ impl App {
         None
     }
 
+    fn copy_entries(&mut self, seqs: &[Seq], what: &str) -> Option<Act> {
+        let (mut lines, mut all) = (Vec::new(), 0);
+        for seq in seqs {
+            let line = load::read_head(&mut self.timeline, *seq, CLIPBOARD, |arrived, size| {
+                all += size;
+                // Of what is too large nothing is kept.
+                (all <= CLIPBOARD as u64).then(|| String::from_utf8_lossy(arrived.body.bytes()).into_owned())
+            });
+            match line {
+                Ok(line) => lines.extend(line),
+                Err(error) => {
+                    self.model.say(error);
+                    return None;
+                }
+            }
+        }
+        if all > CLIPBOARD as u64 { self.refuse(what, all) } else { self.copy(lines.join("\n"), what) }
+    }
+
+    fn refuse(&mut self, what: &str, size: u64) -> Option<Act> {
+        let size = text::size(size);
+        self.model.say(format!("{what} is too large for the clipboard: {size}"));
+        None
+    }
+
     fn copy(&mut self, text: String, what: &str) -> Option<Act> {
         let size = text::size(text.len() as u64);
         if text.len() > CLIPBOARD {
-            self.model.say(format!("{what} is too large for the clipboard: {size}"));
-            return None;
+            return self.refuse(what, text.len() as u64);
         }
         self.model.say(format!("copied {what}, {size}"));
         Some(Act::Copy(text))

@@ -5,7 +5,7 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use super::{bytes, read};
+use super::{bytes, read, read_head};
 use crate::{
     actions::label,
     decode::{self, Block, Raw},
@@ -142,7 +142,7 @@ impl Gathered {
                 self.calls.push(call);
             }
             RowKind::Warning => {
-                let stdout = read(timeline, row.first(), |arrived| match arrived.body {
+                let stdout = read_head(timeline, row.first(), 0, |arrived, _| match arrived.body {
                     Body::Err(_) => Some(false),
                     Body::Raw(_) => Some(true),
                     Body::Out(_) | Body::In(_) | Body::Note(_) => None,

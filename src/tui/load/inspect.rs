@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{bytes, change, parts, read};
+use super::{SHOWN, bytes, change, parts, read, read_head};
 use crate::{
     decode::{self, Block, Raw, line::Init},
     run::{
@@ -78,7 +78,7 @@ fn action(timeline: &mut Timeline, attempt: &Attempt, index: usize) -> Vec<Piece
         }
         // Where the line is all there is, nothing of it is folded.
         let fold = if row.kind == RowKind::Tool { RAW_FOLD } else { (usize::MAX - 1, usize::MAX) };
-        let line = read(timeline, seq, |arrived| parts::line(seq, arrived, fold));
+        let line = read_head(timeline, seq, SHOWN, |arrived, size| parts::line(seq, arrived, size, fold));
         pieces.extend(line.unwrap_or_else(|error| vec![Piece::line(Role::Failed, error)]));
     }
     pieces
@@ -93,7 +93,10 @@ struct Called {
 fn call(timeline: &mut Timeline, attempt: &Attempt, index: usize, row: &Row, last: Option<Seq>) -> Vec<Piece> {
     let entries = timeline.story().state.entries;
     let end = row.end(entries);
-    let begun = read(timeline, row.first(), |arrived| {
+    let begun = read_head(timeline, row.first(), SHOWN, |arrived, size| {
+        if is_cut(size) {
+            return Some(Called { id: String::new(), pieces: cut("call", size), write: None });
+        }
         let line = decode::line(bytes(&arrived.body));
         match super::blocks(&line).get(usize::from(row.block)) {
             Some(Block::ToolUse(call)) => {
@@ -151,7 +154,11 @@ fn result(timeline: &mut Timeline, row: &Row, last: Seq, id: &str, end: RowEnd) 
         RowEnd::Failed => (Role::Failed, "failed".to_owned()),
         RowEnd::Denied => (Role::Denied, "denied".to_owned()),
     };
-    let told = read(timeline, last, |arrived| {
+    let told = read_head(timeline, last, SHOWN, |arrived, size| {
+        if is_cut(size) {
+            let pieces = vec![Piece::titled("result", "result".to_owned(), vec![word], None), parts::too_large()];
+            return Result { pieces, original: None };
+        }
         let raw = bytes(&arrived.body);
         let line = decode::line(raw);
         let id = (!id.is_empty()).then_some(id);
@@ -229,9 +236,22 @@ fn decisions(timeline: &mut Timeline, attempt: &Attempt, row: &Row, last: Option
     pieces
 }
 
+/// True for a line that is too long to be taken apart for a view.
+fn is_cut(size: u64) -> bool {
+    size > SHOWN as u64
+}
+
+fn cut(what: &'static str, size: u64) -> Vec<Piece> {
+    let facts = vec![(Role::Dim, format!("in a line of {}", crate::tui::text::size(size)))];
+    vec![Piece::titled(what, what.to_owned(), facts, None), parts::too_large()]
+}
+
 /// Text of the model.
 fn said(timeline: &mut Timeline, row: &Row, what: &'static str) -> Vec<Piece> {
-    let said = read(timeline, row.first(), |arrived| {
+    let said = read_head(timeline, row.first(), SHOWN, |arrived, size| {
+        if is_cut(size) {
+            return cut(what, size);
+        }
         let line = decode::line(bytes(&arrived.body));
         match super::blocks(&line).get(usize::from(row.block)) {
             Some(Block::Text(text) | Block::Thinking(text)) => {
@@ -246,7 +266,10 @@ fn said(timeline: &mut Timeline, row: &Row, what: &'static str) -> Vec<Piece> {
 
 /// The result line of a session.
 fn answer(timeline: &mut Timeline, row: &Row) -> Vec<Piece> {
-    let answer = read(timeline, row.first(), |arrived| {
+    let answer = read_head(timeline, row.first(), SHOWN, |arrived, size| {
+        if is_cut(size) {
+            return Some(cut("answer", size));
+        }
         let line = decode::line(bytes(&arrived.body));
         match &line.body {
             decode::Body::Result(result) => result.result.as_deref().map(|text| {
@@ -263,7 +286,7 @@ fn answer(timeline: &mut Timeline, row: &Row) -> Vec<Piece> {
 }
 
 fn timing(timeline: &mut Timeline, row: &Row, last: Option<Seq>, before: Option<Seq>) -> Vec<Piece> {
-    let mut at = |seq: Seq| read(timeline, seq, |arrived| arrived.at).ok();
+    let mut at = |seq: Seq| read_head(timeline, seq, 0, |arrived, _| arrived.at).ok();
     let Some(began) = at(row.first()) else { return Vec::new() };
     let (ended, before) = (last.and_then(&mut at), before.and_then(&mut at));
     let started = timeline.source().origin().started_at;

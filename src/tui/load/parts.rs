@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{SHOWN, blocks, bytes, head, read, stream, words};
+use super::{SHOWN, blocks, bytes, head, read_head, stream, words};
 use crate::{
     actions::label,
     decode::{self, Block, Raw, ToolResult},
@@ -27,7 +27,7 @@ pub(super) fn pieces(timeline: &mut Timeline, parts: &[Part]) -> Vec<Piece> {
         if index > 0 {
             pieces.push(Piece::Gap);
         }
-        let read = read(timeline, part.seq, |arrived| {
+        let read = read_head(timeline, part.seq, SHOWN, |arrived, size| {
             let raw = bytes(&arrived.body);
             let at = format!("+{}", clock(arrived.at));
             let heading = |what: &str| {
@@ -35,11 +35,8 @@ pub(super) fn pieces(timeline: &mut Timeline, parts: &[Part]) -> Vec<Piece> {
                 Piece::titled(part.title, part.title.to_owned(), facts, None)
             };
             match part.of {
-                Of::Line => self::line(part.seq, arrived, (usize::MAX, usize::MAX)),
-                Of::Block(_) | Of::Result if raw.len() > SHOWN => vec![
-                    heading(&text::size(raw.len() as u64)),
-                    Piece::line(Role::Warning, "too large to be laid out; the line below shows its beginning"),
-                ],
+                Of::Line => self::line(part.seq, arrived, size, (usize::MAX, usize::MAX)),
+                Of::Block(_) | Of::Result if size > SHOWN as u64 => vec![heading(&text::size(size)), too_large()],
                 Of::Block(block) => {
                     let line = decode::line(raw);
                     let found = blocks(&line).get(usize::from(block));
@@ -66,22 +63,28 @@ pub(super) fn pieces(timeline: &mut Timeline, parts: &[Part]) -> Vec<Piece> {
     pieces
 }
 
-/// A whole entry as it came; JSON values of at least that depth and length are folded.
-pub(super) fn line(seq: Seq, arrived: &Arrived<'_>, fold: (usize, usize)) -> Vec<Piece> {
+/// In place of what would take too long.
+pub(super) fn too_large() -> Piece {
+    Piece::line(Role::Warning, "too large to be laid out; the line below shows its beginning")
+}
+
+/// An entry of so many bytes as it came, or its beginning; JSON values of at least that depth and length are folded.
+pub(super) fn line(seq: Seq, arrived: &Arrived<'_>, size: u64, fold: (usize, usize)) -> Vec<Piece> {
     let raw = bytes(&arrived.body);
     let facts = vec![
         (Role::Dim, stream(&arrived.body).to_owned()),
         (Role::Dim, format!("+{}", clock(arrived.at))),
-        (Role::Dim, text::size(raw.len() as u64)),
+        (Role::Dim, text::size(size)),
     ];
     let shown: Arc<str> = head(raw, SHOWN).into();
+    let more = size.saturating_sub(SHOWN as u64);
     let mut pieces = vec![Piece::titled("line", format!("line {seq}"), facts, Some(Arc::clone(&shown)))];
     pieces.push(match arrived.body {
         Body::Out(_) | Body::In(_) | Body::Note(_) => Piece::Json(Pretty::folded(shown, fold.0, fold.1)),
         Body::Raw(_) | Body::Err(_) => Piece::text(Role::Text, shown),
     });
-    if raw.len() > SHOWN {
-        let more = text::size((raw.len() - SHOWN) as u64);
+    if more > 0 {
+        let more = text::size(more);
         pieces.push(Piece::line(Role::Warning, format!("… {more} more of this line are not shown")));
     }
     pieces

@@ -151,10 +151,10 @@ pub(super) fn type_of(head: &str) -> String {
 }
 
 /// A line that is too long to decode for a row.
-pub(super) fn huge(head: &str, len: usize) -> String {
+pub(super) fn huge(head: &str, len: u64) -> String {
     let name = head.split_once("\"name\":\"").and_then(|(_, rest)| rest.split_once('"'));
     let what = name.map_or_else(|| type_of(head), |(name, _)| label::short_name(name).to_owned());
-    format!("{what} (line of {})", size(len as u64))
+    format!("{what} (line of {})", size(len))
 }
 
 /// Kind of a note.

@@ -1,6 +1,10 @@
 //! Writes safe text into one row, from the left and from the right, and never beyond it.
 
-use ratatui::{buffer::Buffer, layout::Rect};
+use ratatui::{
+    buffer::{Buffer, CellWidth as _},
+    layout::Rect,
+    style::Style,
+};
 
 use super::Scene;
 use crate::tui::{
@@ -58,7 +62,28 @@ impl<'a> Pen<'a> {
         if width > 0 && !text.is_empty() {
             let plain = self.theme.glyphs.is_ascii().then(|| ascii(text));
             let shown = text::fit(plain.as_deref().unwrap_or(text), width, self.theme.glyphs.cut);
-            (self.x, _) = self.buf.set_stringn(self.x, self.y, shown.as_ref(), width, self.theme.style(role));
+            self.write(self.theme.style(role), &shown, width);
+        }
+    }
+
+    /// What the buffer's own writer does, for text that is known to be safe.
+    fn write(&mut self, style: Style, safe: &str, width: usize) {
+        let end = self.x.saturating_add(u16::try_from(width).unwrap_or(u16::MAX)).min(self.end);
+        for grapheme in text::graphemes(safe) {
+            let wide = grapheme.cell_width();
+            if wide == 0 {
+                continue;
+            }
+            let next = self.x.saturating_add(wide);
+            if next > end {
+                return;
+            }
+            self.buf[(self.x, self.y)].set_symbol(grapheme).set_style(style);
+            for x in self.x + 1..next {
+                // Hidden behind the first one.
+                self.buf[(x, self.y)].reset();
+            }
+            self.x = next;
         }
     }
 

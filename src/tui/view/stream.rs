@@ -45,8 +45,11 @@ pub fn tail(attempt: &Attempt, width: u16, most: u16) -> Vec<(Role, String)> {
         let (role, live) =
             if is_text { (Role::Said, &attempt.live_text) } else { (Role::Thinking, &attempt.live_thinking) };
         if !live.is_empty() {
-            let rows = text::wrap(live.trim_end(), width);
-            let from = rows.len().saturating_sub(most.min(3));
+            let (live, most) = (live.trim_end(), most.min(3));
+            // A line gives a row at least, so the last ones are enough.
+            let from = live.rmatch_indices('\n').nth(most - 1).map_or(0, |(at, _)| at + 1);
+            let rows = text::wrap(&live[from..], width);
+            let from = rows.len().saturating_sub(most);
             lines.extend(rows.into_iter().skip(from).map(|row| (role, row)));
         }
     }

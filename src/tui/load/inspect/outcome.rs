@@ -1,6 +1,6 @@
 //! How an attempt ended and why, and what its process said beside the protocol.
 
-use super::{ABSENT, read, reading};
+use super::{ABSENT, SHOWN, read, read_head, reading};
 use crate::{
     decode,
     run::{
@@ -42,7 +42,7 @@ pub(super) fn stderr(timeline: &mut Timeline, cache: &Cache, attempt: &Attempt) 
         let left_out = of_it.len().saturating_sub(LINES);
         let mut lines = Vec::new();
         for seq in &of_it[left_out..] {
-            let line = read(timeline, *seq, |arrived| {
+            let line = read_head(timeline, *seq, SHOWN, |arrived, _| {
                 (arrived.at, String::from_utf8_lossy(super::bytes(&arrived.body)).into_owned())
             });
             lines.extend(line);

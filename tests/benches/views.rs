@@ -1,0 +1,215 @@
+//! Deck, grid and inspector over a capture of the full size with a thousand units: keys through the real loop, the
+//! real views and the real terminal writer; the bytes are counted and go nowhere.
+
+use std::{
+    cell::Cell,
+    collections::VecDeque,
+    future::poll_fn,
+    io::{self, Write},
+    rc::Rc,
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+use ingestdeck::{
+    replay::FileSource,
+    run::Timeline,
+    tui::{
+        self, Look, Options,
+        handout::Handout,
+        key::{self, Key},
+        outside::{Gauge, News},
+        world::{Input, Moment, World},
+    },
+};
+use ratatui::{Terminal, TerminalOptions, Viewport, backend::CrosstermBackend, buffer::Buffer, layout::Rect};
+
+use crate::{
+    capture,
+    harness::{Bar, Limit, Outcome, Report, Sample},
+};
+
+const UNITS: u64 = 1000;
+const SIZE: Rect = Rect { x: 0, y: 0, width: 200, height: 60 };
+/// Moves of the selection in each view.
+const MOVES: usize = 60;
+/// For how long nothing must happen at the end.
+const REST: Duration = Duration::from_secs(2);
+
+/// A part of the script: keys that lead somewhere, and a key whose frames are measured.
+struct Part {
+    name: &'static str,
+    way: &'static str,
+    moves: &'static str,
+}
+
+const PARTS: [Part; 4] = [
+    Part { name: "deck", way: "gg", moves: "j" },
+    Part { name: "stream of the deck", way: "<tab>", moves: "k" },
+    Part { name: "grid", way: "<tab>v", moves: "j" },
+    Part { name: "inspector", way: "<esc>ggi", moves: "j" },
+];
+
+pub(crate) fn measure(report: &mut Report) -> Outcome<()> {
+    let capture = capture::of_units(UNITS)?;
+    report.note(&format!("capture: {capture}"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    for part in &PARTS {
+        let mut keys = key::parse(part.way).map_err(|error| format!("{error:?}"))?;
+        let measured = keys.len();
+        let moves = key::parse(part.moves).map_err(|error| format!("{error:?}"))?;
+        keys.extend(moves.into_iter().cycle().take(MOVES));
+        let timeline = Timeline::new(Box::new(FileSource::open(&capture.path)?));
+        let options = Options { until: None, ..Options::new(&Look::default(), |_| None)? };
+        let mut world = Counted::new(keys)?;
+        let exit = runtime.block_on(tui::drive(timeline, None, options, &mut world))?;
+        let units = exit.timeline.story().state.units.len() as u64;
+        if units < UNITS {
+            return Err(format!("the capture has {units} units").into());
+        }
+        let frames = world.frames.get(measured..).ok_or("keys without frames")?;
+        figures(report, part.name, frames);
+        let bar = Bar { hard: Limit::AtMost(0.0), aim: Limit::AtMost(0.0) };
+        report.figure(&format!("{}: frames at rest", part.name), &Sample::new(vec![world.at_rest as f64]), bar);
+    }
+    Ok(())
+}
+
+fn figures(report: &mut Report, view: &str, frames: &[Frame]) {
+    let sample = |of: fn(&Frame) -> f64| Sample::new(frames.iter().map(of).collect());
+    let bar = Bar { hard: Limit::AtMost(1.5), aim: Limit::AtMost(0.9) };
+    report.figure(&format!("{view}: a frame, ms"), &sample(|frame| frame.painted), bar);
+    let bar = Bar { hard: Limit::AtMost(33.0), aim: Limit::AtMost(16.0) };
+    let worst = sample(|frame| frame.waited).quantile(0.99);
+    report.figure(&format!("{view}: key to frame, p99, ms"), &Sample::new(vec![worst]), bar);
+    let bar = Bar { hard: Limit::AtMost(1024.0), aim: Limit::AtMost(512.0) };
+    report.figure(&format!("{view}: bytes of a frame"), &sample(|frame| frame.bytes), bar);
+}
+
+/// What a key led to.
+struct Frame {
+    /// Milliseconds of painting and writing.
+    painted: f64,
+    /// Milliseconds from the key to the end of its frame.
+    waited: f64,
+    bytes: f64,
+}
+
+/// Counts what is written to it.
+#[derive(Clone, Default)]
+struct Count(Rc<Cell<u64>>);
+
+impl Write for Count {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.set(self.0.get() + bytes.len() as u64);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A terminal on which keys are pressed one after the other, each when the program has nothing left to do.
+struct Counted {
+    terminal: Terminal<CrosstermBackend<Count>>,
+    written: Count,
+    keys: VecDeque<Key>,
+    pressed: Option<Instant>,
+    frames: Vec<Frame>,
+    started: Instant,
+    rests: bool,
+    at_rest: u64,
+}
+
+impl Counted {
+    fn new(keys: Vec<Key>) -> Outcome<Self> {
+        let written = Count::default();
+        let options = TerminalOptions { viewport: Viewport::Fixed(SIZE) };
+        let terminal = Terminal::with_options(CrosstermBackend::new(written.clone()), options)?;
+        Ok(Self {
+            terminal,
+            written,
+            keys: keys.into(),
+            pressed: None,
+            frames: Vec::new(),
+            started: Instant::now(),
+            rests: false,
+            at_rest: 0,
+        })
+    }
+}
+
+/// Ends when whoever waits for this has nothing else to do: work takes one turn of the loop, and then nobody waits for
+/// this any more.
+async fn nothing_else() {
+    let mut turns = 0;
+    poll_fn(|context| {
+        turns += 1;
+        if turns > 2 {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+impl World for Counted {
+    fn moment(&self) -> Moment {
+        Moment { now: self.started.elapsed(), wall: jiff::Timestamp::UNIX_EPOCH }
+    }
+
+    async fn input(&mut self) -> Input {
+        nothing_else().await;
+        match self.keys.pop_front() {
+            Some(key) => {
+                self.pressed = Some(Instant::now());
+                Input::Key(key)
+            }
+            None => {
+                self.rests = true;
+                let _ = tokio::time::timeout(REST, std::future::pending::<()>()).await;
+                Input::Closed
+            }
+        }
+    }
+
+    fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer)) -> io::Result<()> {
+        let (before, begun) = (self.written.0.get(), Instant::now());
+        self.terminal.draw(|frame| paint(frame.buffer_mut()))?;
+        self.at_rest += u64::from(self.rests);
+        if let Some(pressed) = self.pressed.take() {
+            let ms = |since: Instant| since.elapsed().as_secs_f64() * 1000.0;
+            let bytes = (self.written.0.get() - before) as f64;
+            self.frames.push(Frame { painted: ms(begun), waited: ms(pressed), bytes });
+        }
+        Ok(())
+    }
+
+    fn title(&mut self, _title: &str) {}
+
+    fn progress(&mut self, _gauge: Gauge) {}
+
+    fn notify(&mut self, _news: &News) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn copy(&mut self, _text: &str) {}
+
+    fn mouse(&mut self, _ours: bool) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn clear(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    async fn open(&mut self, _handout: &Handout) -> Result<Option<Input>, String> {
+        Ok(None)
+    }
+
+    fn suspend(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

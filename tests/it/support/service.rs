@@ -1,0 +1,116 @@
+//! The scripted Messages API against the real CLI: what it says is what the CLI hears.
+
+use std::{process::Command, time::Duration};
+
+use serde_json::{Value, json};
+
+use super::{
+    api::*,
+    cli::{Home, claude_bin},
+};
+
+/// Runs the real CLI one-shot against `api` and gives back its stdout lines.
+fn claude(api: &Api, home: &Home, env: &[(&str, &str)]) -> Option<Vec<Value>> {
+    let output = Command::new(claude_bin()?)
+        .args(["-p", "--output-format", "stream-json", "--verbose", "--setting-sources=", "--tools="])
+        .args(["--model", "sonnet", "--permission-mode", "dontAsk"])
+        .args(["--", "go"])
+        .env_clear()
+        .envs(home.env(api))
+        .envs(env.iter().copied())
+        .current_dir(home.project())
+        .stdin(std::process::Stdio::null())
+        .output()
+        .expect("the CLI starts");
+    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+    Some(lines.lines().map(|line| serde_json::from_str(line).expect("a JSON line")).collect())
+}
+
+fn result(lines: &[Value]) -> &Value {
+    lines.iter().rfind(|line| line["type"] == "result").expect("a result line")
+}
+
+#[test]
+fn the_cli_reads_streamed_blocks_and_the_request_is_on_record() {
+    let turn = Turn::blocks([thinking("let me see"), text("a text that is longer than one delta")]);
+    let api = Api::start([Route::any([turn.usage(json!({"input_tokens": 7, "output_tokens": 9}))])]);
+    let Some(lines) = claude(&api, &Home::new(), &[]) else { return };
+    assert_eq!(result(&lines)["result"], "a text that is longer than one delta");
+    assert_eq!(result(&lines)["usage"]["output_tokens"], 9);
+    let requests = api.requests();
+    assert_eq!(requests.len(), 1, "{requests:?}");
+    assert!(requests[0].body.contains("go") && requests[0].tool_names().is_empty());
+    assert_eq!(requests[0].header("x-api-key"), Some("test-key"));
+}
+
+#[test]
+fn routes_count_their_turns_and_calls_come_through() {
+    let call = tool("mcp__none__x", json!({"n": 1}));
+    let api = Api::start([
+        Route::on("No such tool", [Turn::says("gave up")]),
+        Route::any([Turn::blocks([call]), Turn::says("never reached")]),
+    ]);
+    let Some(lines) = claude(&api, &Home::new(), &[]) else { return };
+    assert_eq!(result(&lines)["result"], "gave up");
+    assert_eq!(api.wait_for_requests(2, Duration::from_secs(5)).len(), 2);
+}
+
+#[test]
+fn errors_carry_their_headers() {
+    let api = Api::start([Route::any([Turn::rate_limited(1), Turn::says("recovered")])]);
+    let Some(lines) = claude(&api, &Home::new(), &[]) else { return };
+    let retry = lines.iter().find(|line| line["subtype"] == "api_retry").expect("a retry line");
+    assert_eq!(retry["error_status"], 429);
+    assert_eq!(result(&lines)["result"], "recovered");
+
+    let api = Api::start([Route::any([Turn::unauthorized()])]);
+    let lines = claude(&api, &Home::new(), &[]).unwrap_or_default();
+    assert_eq!(result(&lines)["api_error_status"], 401);
+}
+
+#[test]
+fn the_cli_recovers_from_every_broken_answer() {
+    let long = "word ".repeat(40);
+    for fault in [Fault::Close, Fault::Truncate, Fault::ErrorEvent, Fault::Empty, Fault::Garbage] {
+        let broken = Turn::says(&long).fault(fault);
+        let api = Api::start([Route::any([broken, Turn::says("second try")])]);
+        let Some(lines) = claude(&api, &Home::new(), &[]) else { return };
+        assert_eq!(result(&lines)["result"], "second try", "{fault:?}");
+    }
+    let api = Api::start([Route::any([Turn::says("").fault(Fault::Html)])]);
+    let lines = claude(&api, &Home::new(), &[]).unwrap_or_default();
+    assert_eq!(result(&lines)["is_error"], true);
+}
+
+#[test]
+fn answers_may_be_late_or_never_come() {
+    let late = Turn::says("in the end").delay(Duration::from_millis(50)).stop_reason("pause_turn");
+    let api = Api::start([Route::any([Turn::says("").fault(Fault::Stall), late])]);
+    let Some(lines) = claude(&api, &Home::new(), &[("API_TIMEOUT_MS", "1500")]) else { return };
+    assert_eq!(
+        (&result(&lines)["result"], &result(&lines)["stop_reason"]),
+        (&json!("in the end"), &json!("pause_turn"))
+    );
+    assert_eq!(api.requests().len(), 2);
+}
+
+#[test]
+fn a_used_up_window_is_told_with_its_reset() {
+    let Some(program) = claude_bin() else { return };
+    let resets_at = jiff::Timestamp::now().as_second() + 3_600;
+    let api = Api::start([Route::any([Turn::usage_limit(resets_at)])]);
+    let home = Home::new();
+    let output = Command::new(program)
+        .args(["-p", "--output-format", "stream-json", "--verbose", "--setting-sources=", "--tools=", "--", "go"])
+        .env_clear()
+        .envs(home.env(&api))
+        .env_remove("ANTHROPIC_API_KEY")
+        .env("CLAUDE_CODE_OAUTH_TOKEN", "test-token")
+        .current_dir(home.project())
+        .stdin(std::process::Stdio::null())
+        .output()
+        .expect("the CLI starts");
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(stdout.contains("rate_limit_event") && stdout.contains(&resets_at.to_string()), "{stdout}");
+    assert!(stdout.contains("usage_limit_reached"), "{stdout}");
+}
