@@ -63,7 +63,7 @@ impl<'a> Scan<'a> {
     }
 
     /// What is left is one value, valid in all of its strings too.
-    pub(super) fn is_whole_json(mut self) -> bool {
+    pub(super) fn is_whole_json(&mut self) -> bool {
         let start = self.at;
         self.walk::<true>() == Ok(true)
             && self.end().is_ok()

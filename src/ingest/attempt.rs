@@ -22,7 +22,7 @@ use super::{
     tool::{Bench, Decision, Fallback, Kept, Tools},
     transcript::Transcript,
     wiki::{Page, Wiki},
-    workspace::{PublishError, Workspace},
+    workspace::{Difference, PublishError, Workspace},
     worktree::{WorktreeError, Worktrees, safe_name},
 };
 use crate::{
@@ -210,7 +210,7 @@ impl Attempt {
     /// publishes. Late tool calls find the workspace closed.
     pub fn deliver(&self) -> Result<Delivered, DeliverError> {
         let workspace = &self.bench.workspace;
-        let (Some(path), Some((base, patch, paths))) = (&self.patch, workspace.patch()?) else {
+        let (Some(path), Some(Difference { base, patch, paths })) = (&self.patch, workspace.patch()?) else {
             return Ok(Delivered::Published(workspace.publish()?));
         };
         workspace.discard();

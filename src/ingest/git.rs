@@ -218,7 +218,6 @@ impl Git {
 }
 
 /// Writes `input` and reads both outputs to their ends; `None` if that takes too long.
-#[expect(clippy::type_complexity, reason = "two outputs, if there was time")]
 fn pump(child: &mut Child, input: &[u8], deadline: Instant) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
     let (stdout, stderr, stdin) = (child.stdout.take(), child.stderr.take(), child.stdin.take());
     let (out, outs) = mpsc::channel();

@@ -235,7 +235,8 @@ mod tests {
     fn what_was_put_in_the_way_since_the_plan_is_not_copied() {
         let outside = tempfile::tempdir().unwrap();
         fs::write(outside.path().join("b.md"), "secret").unwrap();
-        let ways: [(&str, &dyn Fn(&Path)); 5] = [
+        type Way<'a> = (&'a str, &'a dyn Fn(&Path));
+        let ways: [Way<'_>; 5] = [
             ("link", &|at| {
                 fs::remove_file(at.join("notes/a.md")).unwrap();
                 symlink(outside.path().join("b.md"), at.join("notes/a.md")).unwrap();

@@ -91,6 +91,17 @@ pub(crate) struct Change {
     pub(crate) now: Print,
 }
 
+/// What an attempt changed in its worktree.
+#[derive(Debug)]
+pub(crate) struct Difference {
+    /// The commit that it began from.
+    pub(crate) base: String,
+    /// As `git apply` reads it; empty if nothing changed.
+    pub(crate) patch: Vec<u8>,
+    /// Changed paths, sorted.
+    pub(crate) paths: Vec<String>,
+}
+
 /// What is left of a file whose changes were given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reverted {
@@ -341,16 +352,15 @@ impl Workspace {
         Ok(changes.into_keys().collect())
     }
 
-    /// Closes the worktree, and tells what the attempt changed in it: its base, the patch and the changed paths. `None`
-    /// where there is no worktree.
-    pub(crate) fn patch(&self) -> Result<Option<(String, Vec<u8>, Vec<String>)>, GitError> {
+    /// Closes the worktree, and tells what the attempt changed in it. `None` where there is no worktree.
+    pub(crate) fn patch(&self) -> Result<Option<Difference>, GitError> {
         let Fate::Tree { worktree, base } = &self.fate else { return Ok(None) };
         let mut state = self.state();
         state.sealed = true;
         let paths = state.changes.iter().filter(|(_, change)| change.base != change.now);
         let paths: Vec<String> = paths.map(|(path, _)| path.clone()).collect();
         let patch = if paths.is_empty() { Vec::new() } else { worktree.patch(base)? };
-        Ok(Some((base.clone(), patch, paths)))
+        Ok(Some(Difference { base: base.clone(), patch, paths }))
     }
 
     /// Closes the workspace, and removes it with what is in it unless it is to stay.

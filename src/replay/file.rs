@@ -79,6 +79,16 @@ struct Cursor {
     has_times: bool,
 }
 
+/// What is read of a huge line.
+struct Ends {
+    /// Its first bytes.
+    head: Vec<u8>,
+    /// Its last bytes.
+    tail: Vec<u8>,
+    /// How many it has.
+    length: u64,
+}
+
 impl Cursor {
     /// Hands out the next entry.
     fn hand_out(&mut self, parsed: &Parsed<'_>, sink: &mut dyn FnMut(Arrived<'_>)) {
@@ -214,7 +224,7 @@ impl FileSource {
         let Some(before) = seq.0.checked_sub(1).and_then(|before| self.core.timed_before(Seq(before))) else {
             return Ok(Millis(0));
         };
-        if let Some((head, tail, length)) = self.ends(before, TAIL)?
+        if let Some(Ends { head, tail, length }) = self.ends(before, TAIL)?
             && let Some((parsed, _)) = self.reading.parse_head(&head, &tail, length)
             && let Some(at) = parsed.at
         {
@@ -239,9 +249,8 @@ impl FileSource {
         Ok(Some(bytes))
     }
 
-    /// The first and the last bytes of the line of an entry, and how many it has; `None` if it has hardly more than
-    /// `most`.
-    fn ends(&self, seq: Seq, most: usize) -> Result<Option<(Vec<u8>, Vec<u8>, u64)>, SourceError> {
+    /// The ends of the line of an entry; `None` if it has hardly more than `most` bytes.
+    fn ends(&self, seq: Seq, most: usize) -> Result<Option<Ends>, SourceError> {
         let Some((start, Some(length))) = self.core.place(seq) else { return Ok(None) };
         let most = most.saturating_add(STAMP);
         if length <= (most + TAIL) as u64 || self.core.split == Split::Whole {
@@ -253,7 +262,7 @@ impl FileSource {
             return Err(self.core.shrunk());
         }
         // Blank lines may be what is long.
-        Ok(memchr::memchr(b'\n', &head).is_none().then_some((head, tail, length)))
+        Ok(memchr::memchr(b'\n', &head).is_none().then_some(Ends { head, tail, length }))
     }
 
     /// Notices that a followed file is not the file of that name any more.
@@ -356,7 +365,7 @@ impl Source for FileSource {
         most: usize,
         sink: &mut dyn FnMut(Arrived<'_>, u64),
     ) -> Result<bool, SourceError> {
-        if let Some((head, tail, length)) = self.ends(seq, most)?
+        if let Some(Ends { head, tail, length }) = self.ends(seq, most)?
             && let Some((parsed, size)) = self.reading.parse_head(&head, &tail, length)
         {
             let at = match parsed.at {

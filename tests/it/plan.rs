@@ -131,11 +131,10 @@ fn units_read_the_files_as_they_were_when_the_run_began() {
     let place = Place::new();
     place.notes(&["good"]);
     let source = place.path("notes/good.md");
-    let script = format!(
-        "[[part]]\nsteps = [{{ call = {{ tool = \"read_raw_file\", with = {{ path = \"good.md\" }} }} }}, {{ say = \"read\" }}]"
-    );
+    let script = r#"[[part]]
+steps = [{ call = { tool = "read_raw_file", with = { path = "good.md" } } }, { say = "read" }]"#;
     // The agent's program changes the source before the agent begins.
-    let claude = place.player(&script);
+    let claude = place.player(script);
     let text = fs::read_to_string(&claude).unwrap();
     let meddling = text.replacen("exec ", &format!("echo meddled > '{}'\nexec ", source.display()), 1);
     fs::write(&claude, meddling).unwrap();

@@ -7,6 +7,7 @@ use crate::ingest::{
     git::tests::{project, write},
     landing,
     repository::Repository,
+    workspace::Difference,
     worktree,
 };
 
@@ -51,7 +52,7 @@ impl Run {
                 None => assert!(space.remove(path).unwrap()),
             }
         }
-        let (_, patch, paths) = space.patch().unwrap().unwrap();
+        let Difference { patch, paths, .. } = space.patch().unwrap().unwrap();
         assert_eq!(paths, files.iter().map(|(path, _)| *path).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>());
         self.raw_patch(unit, &patch)
     }
