@@ -137,6 +137,8 @@ fn take(mouse: bool) -> io::Result<()> {
 #[derive(Debug, Default)]
 struct OneWrite {
     frame: Vec<u8>,
+    /// A frame could not be written, and whoever drew it was told.
+    lost: bool,
 }
 
 impl OneWrite {
@@ -154,9 +156,9 @@ impl Write for OneWrite {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        // What is written on the way out, after the terminal was given back, is for nobody. It must not fail either:
-        // the drawing library then complains on stderr, and panics if that is gone with the terminal.
-        if self.frame.is_empty() || !TAKEN.load(Ordering::SeqCst) {
+        // What is written on the way out, after the terminal was given back or lost, is for nobody. It must not fail
+        // either: the drawing library then complains on stderr, and panics if that is gone with the terminal.
+        if self.frame.is_empty() || self.lost || !TAKEN.load(Ordering::SeqCst) {
             self.frame.clear();
             return Ok(());
         }
@@ -164,6 +166,7 @@ impl Write for OneWrite {
         let mut out = io::stdout().lock();
         let written = out.write_all(&self.frame).and_then(|()| out.flush());
         self.frame.clear();
+        self.lost = written.is_err();
         written
     }
 }
@@ -239,6 +242,8 @@ impl Terminal {
     /// answer would be taken for keys.
     fn blank(&mut self) -> io::Result<()> {
         self.screen.backend_mut().flush()?;
+        // Else the old screen does it when it is dropped, and panics if the terminal is gone.
+        self.screen.show_cursor()?;
         self.screen = empty_screen(size()?)?;
         self.send("\x1b[0m\x1b[2J")
     }

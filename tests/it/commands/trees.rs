@@ -185,7 +185,7 @@ fn who_is_killed_leaves_the_branch_and_the_next_run_clears_away_the_rest() {
     assert_eq!(git(&place, &["status", "--porcelain"]), "");
     assert_eq!(git(&place, &["worktree", "list"]).lines().count(), 2, "the one that was at work");
     assert_eq!(git(&place, &["rev-list", "--count", "HEAD"]), "1\n");
-    let ran = place.run(&["run", "--claude-bin", &claude, "--only", "docs-one"]);
+    let ran = place.run(&["run", "--claude-bin", &claude, "--only", "docs-one", "--no-reconcile"]);
     assert!(ran.stderr.contains("an earlier run was killed; cleared away 1 worktree"), "{ran:?}");
     assert!(ran.done().contains("saved as commit"), "{ran:?}");
     assert_tidy(&place);
