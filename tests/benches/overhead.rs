@@ -65,7 +65,7 @@ struct Cost {
 }
 
 fn cost(claude: Option<&str>, agents: u32, terminal: bool) -> Outcome<Cost> {
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+    let folder = tempfile::tempdir()?;
     let (place, home) = (folder.path().join("project"), folder.path().join("home"));
     fs::create_dir_all(home.join("ingestdeck"))?;
     fs::create_dir(&place)?;

@@ -7,7 +7,7 @@ use crate::{
     probe::{argument, ingestdeck},
 };
 
-/// Makes a project of `count` documents in `folder`, one unit each.
+/// Makes a project of `count` documents in `folder`, one unit each. The folder must lie in nobody's repository.
 pub(crate) fn of_documents(folder: &Path, count: u32) -> Outcome<()> {
     fs::create_dir(folder.join("docs"))?;
     for number in 0..count {

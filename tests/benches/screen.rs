@@ -51,7 +51,7 @@ const AT_REST: Bar = Bar { hard: Limit::AtMost(0.0), aim: Limit::AtMost(0.0) };
 
 /// Milliseconds from each key to the frame that shows what it did, while 64 units stream text.
 fn keys() -> Outcome<Sample> {
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+    let folder = tempfile::tempdir()?;
     project::of_documents(folder.path(), UNITS)?;
     let agent = project::agent(folder.path(), &script())?;
     let many = UNITS.to_string();

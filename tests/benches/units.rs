@@ -31,12 +31,12 @@ pub(crate) fn measure(report: &mut Report) -> Outcome<()> {
 }
 
 fn overhead(report: &mut Report, place: &str, repository: bool) -> Outcome<()> {
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+    let folder = tempfile::tempdir()?;
     project::of_documents(folder.path(), UNITS)?;
     if repository {
         commit(folder.path())?;
     }
-    let beside = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+    let beside = tempfile::tempdir()?;
     let agent = project::agent(beside.path(), &script())?;
     let ran = run(folder.path(), &agent, SLOTS)?;
     let own = f64::from(MESSAGES * MESSAGE) / 1000.0;
@@ -52,7 +52,7 @@ fn overhead(report: &mut Report, place: &str, repository: bool) -> Outcome<()> {
 }
 
 fn queue(report: &mut Report) -> Outcome<()> {
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+    let folder = tempfile::tempdir()?;
     project::of_documents(folder.path(), MANY)?;
     let agent = project::agent(folder.path(), "[[part]]\nsteps = [{ say = \"Nothing to write.\" }]\n")?;
     let ran = run(folder.path(), &agent, 8)?;
