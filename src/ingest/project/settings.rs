@@ -1,6 +1,6 @@
 //! What the keys of `ktx.yaml` mean, with KTX's defaults.
 //!
-//! Which keys there are, and of which types, is in [`keys`](super::keys). It must not read files.
+//! Which keys there are, and of which types, is in `keys`. It must not read files.
 
 use std::collections::BTreeMap;
 
