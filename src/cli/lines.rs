@@ -188,7 +188,8 @@ fn seconds(millis: Millis) -> f64 {
     millis.0 as f64 / 1000.0
 }
 
-fn status_glyph(status: UnitStatus) -> char {
+/// Glyph of a status; its word stands beside it.
+pub(super) fn status_glyph(status: UnitStatus) -> char {
     match status {
         UnitStatus::Queued => '○',
         UnitStatus::Running => '▸',

@@ -24,7 +24,7 @@ use crate::{
     },
     store::db::PastEffort,
     tape::{Millis, UnitKey},
-    tui::text,
+    tui::{text, view::dollars},
     units::forecast::{Finished, Forecast, Left, Range, forecast},
 };
 
@@ -188,7 +188,10 @@ fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, ground: Option<&str>
         for line in choice.lines() {
             writeln!(out, "{}", text::safe(&line, 200))?;
         }
-        writeln!(out, "forecast: {}", in_words(&outlook.of_all(&planned.units)))?;
+        let forecast = outlook.of_all(&planned.units);
+        let unknown = forecast.cost.is_none() && forecast.time.is_none();
+        let why = if unknown { ", until three units of each kind have finished" } else { "" };
+        writeln!(out, "forecast: {}{why}", in_words(&forecast))?;
     } else if planned.sources.iter().any(|source| source.unchanged_units > 0) {
         writeln!(out, "{}", nothing(planned))?;
     }
@@ -224,9 +227,9 @@ fn about(out: &mut impl io::Write, source: &SourcePlan) -> io::Result<()> {
     Ok(())
 }
 
-/// `$0.10–0.30, 40s–2m 05s`: in half of all cases no more than the first, in nine of ten no more than the second.
+/// `$0.10–$0.30, 40s–2m 05s`: in half of all cases no more than the first, in nine of ten no more than the second.
 fn in_words(forecast: &Forecast) -> String {
-    let cost = forecast.cost.map(|Range { likely, high }| format!("${likely:.2}–{high:.2}"));
+    let cost = forecast.cost.map(|Range { likely, high }| format!("{}–{}", dollars(Some(likely)), dollars(Some(high))));
     let time = forecast.time.map(|Range { likely, high }: Range<Millis>| format!("{likely}–{high}"));
     match (cost, time) {
         (None, None) => "?".into(),

@@ -167,7 +167,7 @@ fn a_plan_is_a_table_for_people_and_objects_for_programs() {
     docs-two    1 file        6 B  ?                   new
     notes +2/~0/-0/=0
     no model is set (Claude Code's own choice)
-    forecast: ?
+    forecast: ?, until three units of each kind have finished
     no git repository: what a unit writes goes into the project as soon as the unit has succeeded
     2 units planned
     ");

@@ -25,6 +25,7 @@ const SHOTS: &[Shot] = &[
     shot("inspector", "real", "120x36", "gg/crates<enter>i[["),
     shot("held-call", "demo", "120x36", "gg:29s<enter>"),
     shot("stepped", "demo", "120x36", "gg<tab>"),
+    shot("grid", "demo", "120x36", "gg:28s<enter>v"),
     shot("causes", "real", "100x24", "C"),
     shot("transcript", "real", "80x24", "gg<enter>gg"),
     Shot { theme: "color-blind", ..shot("narrow", "demo", "60x20", "gg") },

@@ -7,7 +7,7 @@ use super::{
     words,
 };
 use crate::{
-    cli::summary::counted,
+    cli::{lines::status_glyph, summary::counted},
     run::{
         Report,
         report::{AttemptReport, UnitReport},
@@ -294,7 +294,7 @@ fn state(attempt: &AttemptReport) -> (&'static str, &'static str) {
 }
 
 fn mark(unit: &UnitReport) -> String {
-    format!("<span class=\"{}\">{}</span>", unit.status.word(), words::glyph(unit.status))
+    format!("<span class=\"{}\">{}</span>", unit.status.word(), status_glyph(unit.status))
 }
 
 fn key(unit: &UnitReport) -> String {

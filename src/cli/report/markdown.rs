@@ -7,7 +7,7 @@ use super::{
     words,
 };
 use crate::{
-    cli::summary::counted,
+    cli::{lines::status_glyph, summary::counted},
     run::{
         Report,
         report::UnitReport,
@@ -115,7 +115,7 @@ fn units(out: &mut String, report: &Report) {
             out,
             "| {} | {} {} | {} | {} | {made} | {failed} | {} | {} | {} |",
             name(unit),
-            words::glyph(unit.status),
+            status_glyph(unit.status),
             unit.status.word(),
             unit.attempts.len(),
             words::turns(unit),

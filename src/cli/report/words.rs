@@ -33,20 +33,6 @@ pub(super) fn tokens(tokens: Tokens) -> String {
     format!("{input} in, {output} out, {cache_read} cache read, {cache_write} cache written")
 }
 
-/// Glyph of a status; the word stands beside it.
-pub(super) fn glyph(status: UnitStatus) -> char {
-    match status {
-        UnitStatus::Queued => '○',
-        UnitStatus::Running => '▸',
-        UnitStatus::Held => '‖',
-        UnitStatus::Waiting => '◐',
-        UnitStatus::Succeeded => '✓',
-        UnitStatus::Budget | UnitStatus::Stopped | UnitStatus::Interrupted => '▲',
-        UnitStatus::Failed => '✗',
-        UnitStatus::Reused => '≡',
-    }
-}
-
 /// `3 succeeded, 1 failed`.
 pub(super) fn statuses(totals: &Totals) -> String {
     let counts: Vec<String> =
