@@ -176,7 +176,7 @@ fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, ground: Option<&str>
         let limits = unit.sl_disallowed.as_ref().map(|reason| format!(" (no sources: {})", text::safe(reason, 60)));
         writeln!(
             out,
-            "{key}{:pad$}  {files:>3} file{plural} {bytes:>9}  {forecast:<18}  {why}{}",
+            "{key}{:pad$}  {files:>3} file{plural} {bytes:>9}  {forecast:<23}  {why}{}",
             "",
             limits.unwrap_or_default()
         )?;

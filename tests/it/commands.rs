@@ -163,8 +163,8 @@ fn a_plan_is_a_table_for_people_and_objects_for_programs() {
     place.notes(&["one", "two"]);
     let table = place.run(&["plan"]);
     insta::assert_snapshot!(table.done(), @r"
-    docs-one    1 file        6 B  ?                   new
-    docs-two    1 file        6 B  ?                   new
+    docs-one    1 file        6 B  ?                        new
+    docs-two    1 file        6 B  ?                        new
     notes +2/~0/-0/=0
     no model is set (Claude Code's own choice)
     forecast: ?, until three units of each kind have finished
