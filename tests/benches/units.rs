@@ -65,8 +65,19 @@ fn queue(report: &mut Report) -> Outcome<()> {
 fn run(project: &Path, agent: &str, slots: u32) -> Outcome<probe::Run> {
     let slots = slots.to_string();
     let project = argument(project)?;
-    let words =
-        ["run", "--full", "--project-dir", project, "--claude-bin", agent, "--concurrency", &slots, "--ui", "none"];
+    let words = [
+        "run",
+        "--full",
+        "--project-dir",
+        project,
+        "--claude-bin",
+        agent,
+        "--concurrency",
+        &slots,
+        "--no-reconcile",
+        "--ui",
+        "none",
+    ];
     probe::run(ingestdeck(), &words, Output::Null)
 }
 
