@@ -1,0 +1,173 @@
+//! Limits, pressure, and what every unit would fail of.
+
+use super::*;
+
+#[test]
+fn a_usage_limit_pauses_the_run_and_costs_no_retry() {
+    let retry = RetryPolicy { max_retries: 0, ..RetryPolicy::default() };
+    let mut schedule = Schedule::new(keys(3), Settings { retry, ..settings(2) });
+    let told = play(
+        &mut schedule,
+        [
+            Input::Begin,
+            rejected(5_000, Some(90_000)),
+            ended(0, 1, limited()),
+            ended(1, 1, ok()),
+            Input::TimerFired(TimerId(0)),
+            ended(0, 2, limited()),
+            Input::LiftLimit,
+            Input::TimerFired(TimerId(1)),
+            ended(0, 3, ok()),
+            ended(2, 1, ok()),
+        ],
+    );
+    insta::assert_snapshot!(told, @r"
+    start u0/1 | start u1/1
+    note: paused five_hour Some(95000) | timer 0 90000ms
+    note u0/1: retry-scheduled 2 90000ms
+
+    note: lifted | start u0/2 | start u2/1
+    note: paused usage limit None | timer 1 1000ms | note u0/2: retry-scheduled 3 1000ms
+    note: lifted | start u0/3
+
+
+    END done succeeded=3 failed=0 stopped=0 not_run=0
+    ");
+}
+
+#[test]
+fn a_limit_that_resets_too_late_ends_the_run() {
+    let mut schedule = Schedule::new(keys(3), waiting_at_most(1_000_000));
+    let told =
+        play(&mut schedule, [Input::Begin, rejected(0, Some(2_000_000)), ended(0, 1, limited()), ended(1, 1, ok())]);
+    insta::assert_snapshot!(told, @r#"
+    start u0/1 | start u1/1
+    note: said "five_hour resets too late to wait for: the run ends and can be resumed"
+
+    END limit succeeded=1 failed=1 stopped=0 not_run=1
+    "#);
+}
+
+#[test]
+fn pressure_leaves_one_slot() {
+    let observed =
+        |status| Observed { at: Millis(0), name: "five_hour".into(), status, utilization: None, resets_in_ms: None };
+    let mut schedule = Schedule::new(keys(4), settings(2));
+    let told = play(
+        &mut schedule,
+        [
+            Input::Begin,
+            Input::LimitObserved(observed(LimitStatus::Warning)),
+            ended(0, 1, ok()),
+            ended(1, 1, ok()),
+            Input::LimitObserved(observed(LimitStatus::Allowed)),
+        ],
+    );
+    insta::assert_snapshot!(told, @r"
+    start u0/1 | start u1/1
+    note: throttled Some(1) five_hour
+
+    start u2/1
+    note: throttled None five_hour | start u3/1
+    ");
+}
+
+#[test]
+fn a_limit_that_never_seems_to_reset_is_given_up_without_spending_retries() {
+    let pacing = Pacing { max_attempts: 3, ..Pacing::default() };
+    let mut schedule = Schedule::new(keys(3), Settings { pacing, ..settings(1) });
+    let crowded = || verdict(Outcome::Failed, Cause::RateLimited);
+    let told = play(
+        &mut schedule,
+        [
+            Input::Begin,
+            ended(0, 1, crowded()),
+            Input::TimerFired(TimerId(0)),
+            ended(0, 2, crowded()),
+            Input::TimerFired(TimerId(1)),
+            ended(0, 3, crowded()),
+            Input::RetryFailed,
+            ended(0, 4, ok()),
+        ],
+    );
+    insta::assert_snapshot!(told, @r#"
+    start u0/1
+    note: paused rate limit None | timer 0 1000ms | note u0/1: retry-scheduled 2 1000ms
+    note: lifted | start u0/2
+    note: paused rate limit None | timer 1 2000ms | note u0/2: retry-scheduled 3 2000ms
+    note: lifted | start u0/3
+    note: said "u0 met the limit 3 times: the run ends and can be resumed" | END limit succeeded=0 failed=1 stopped=0 not_run=2
+    note u0/3: retry-requested 4 | note u1/0: retry-requested 1 | note u2/0: retry-requested 1 | start u0/4
+    start u1/1
+    "#);
+}
+
+#[test]
+fn without_pacing_a_limit_is_a_failure() {
+    let pacing = Pacing { enabled: false, ..Pacing::default() };
+    let mut schedule = Schedule::new(keys(2), Settings { pacing, ..settings(1) });
+    let told = play(&mut schedule, [Input::Begin, rejected(0, Some(9)), ended(0, 1, limited()), ended(1, 1, ok())]);
+    insta::assert_snapshot!(told, @r"
+    start u0/1
+
+    start u1/1
+    END partial succeeded=1 failed=1 stopped=0 not_run=0
+    ");
+}
+
+#[test]
+fn what_every_unit_would_fail_of_is_told_once() {
+    let mut schedule = Schedule::new(keys(4), settings(2));
+    let out = |cause| verdict(Outcome::Failed, cause);
+    let told = play(
+        &mut schedule,
+        [
+            Input::Begin,
+            ended(0, 1, out(Cause::Auth)),
+            ended(1, 1, ok()),
+            Input::RetryFailed,
+            ended(0, 2, ok()),
+            ended(2, 1, out(Cause::Model)),
+            ended(3, 1, ok()),
+        ],
+    );
+    insta::assert_snapshot!(told, @r#"
+    start u0/1 | start u1/1
+    note: said "no unit can run (login), so none is started any more: mend it, then retry"
+    END unusable succeeded=1 failed=1 stopped=0 not_run=2
+    note u0/1: retry-requested 2 | note u2/0: retry-requested 1 | note u3/0: retry-requested 1 | start u0/2 | start u2/1
+    start u3/1
+    note: said "no unit can run (model), so none is started any more: mend it, then retry"
+    END unusable succeeded=3 failed=1 stopped=0 not_run=0
+    "#);
+}
+
+#[test]
+fn a_unit_with_a_model_of_its_own_or_a_network_that_came_and_went_stops_nobody() {
+    let retry = RetryPolicy { max_retries: 0, ..RetryPolicy::default() };
+    let mut schedule = Schedule::new(keys(3), Settings { retry, ..settings(1) });
+    let amendment = Amendment { model: Some("opsu".into()), ..Amendment::default() };
+    let told = play(
+        &mut schedule,
+        [
+            Input::RetryRequested { unit: key(0), amendment: Some(amendment) },
+            Input::Begin,
+            ended(0, 1, verdict(Outcome::Failed, Cause::Model)),
+            ended(1, 1, ok()),
+            ended(2, 1, verdict(Outcome::Failed, Cause::Network)),
+        ],
+    );
+    insta::assert_snapshot!(told, @r"
+    note u0/0: retry-requested 1 (model opsu)
+    start u0/1 (model opsu)
+    start u1/1
+    start u2/1
+    END partial succeeded=1 failed=2 stopped=0 not_run=0
+    ");
+    let mut schedule = Schedule::new(keys(2), Settings { retry, ..settings(1) });
+    let told = play(&mut schedule, [Input::Begin, ended(0, 1, verdict(Outcome::Failed, Cause::Network))]);
+    insta::assert_snapshot!(told, @r#"
+    start u0/1
+    note: said "no unit can run (network), so none is started any more: mend it, then retry" | END unusable succeeded=0 failed=1 stopped=0 not_run=1
+    "#);
+}
