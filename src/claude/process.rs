@@ -8,6 +8,7 @@ use std::{
     ffi::OsString,
     io,
     os::unix::process::ExitStatusExt as _,
+    panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
     process::Stdio,
     sync::{Mutex, OnceLock, PoisonError, mpsc},
@@ -23,6 +24,8 @@ use tokio::{
     runtime::Handle,
     sync::oneshot,
 };
+
+use super::contained::contained;
 
 /// What to start.
 #[derive(Clone, Debug)]
@@ -222,7 +225,8 @@ fn spawner() -> io::Result<mpsc::Sender<Job>> {
     std::thread::Builder::new().name("spawner".into()).spawn(move || {
         for Job { order, runtime, reply } in orders {
             // A runtime that shuts down makes this panic; the thread must survive that, or its children die.
-            let started = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| start(order, &runtime)));
+            let started = AssertUnwindSafe(|| contained(|| start(order, &runtime)));
+            let started = catch_unwind(started);
             let started = started.unwrap_or_else(|_| Err(io::Error::other("the runtime is shutting down")));
             // If nobody waits any more, the child comes back and is dropped, which kills it.
             drop(reply.send(started));

@@ -4,6 +4,7 @@
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
+    process::Output,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -604,8 +605,8 @@ async fn dropping_an_attempt_kills_its_process() {
 /// of its children.
 const ALONE: &str = "INGESTDECK_TEST_ALONE";
 
-/// Runs `test` in a second process, where it starts three children, and returns whether all of them are gone.
-fn second_process(test: &str) -> bool {
+/// Runs `test` in a second process, where it starts three children. Whether all of them are gone, and how it ended.
+fn second_process(test: &str) -> (bool, Output) {
     let ids = tempfile::NamedTempFile::new().unwrap();
     let run = std::process::Command::new(std::env::current_exe().unwrap())
         .args([&format!("unit_protocol::{test}"), "--exact", "--nocapture", "--include-ignored"])
@@ -618,11 +619,11 @@ fn second_process(test: &str) -> bool {
     let deadline = std::time::Instant::now() + LIMIT;
     while std::time::Instant::now() < deadline {
         if children.iter().all(|pid| gone(Some(*pid))) {
-            return true;
+            return (true, run);
         }
         std::thread::yield_now();
     }
-    false
+    (false, run)
 }
 
 async fn three_children() -> Vec<Child> {
@@ -645,7 +646,7 @@ async fn three_children() -> Vec<Child> {
 #[tokio::test]
 async fn one_call_kills_every_group() {
     if std::env::var_os(ALONE).is_none() {
-        assert!(second_process("one_call_kills_every_group"));
+        assert!(second_process("one_call_kills_every_group").0);
         return;
     }
     let mut children = three_children().await;
@@ -661,13 +662,65 @@ async fn one_call_kills_every_group() {
 #[tokio::test]
 async fn no_child_survives_a_death_without_warning() {
     if std::env::var_os(ALONE).is_none() {
-        assert!(second_process("no_child_survives_a_death_without_warning"));
+        assert!(second_process("no_child_survives_a_death_without_warning").0);
         return;
     }
     let children = three_children().await;
     let us = nix::unistd::getpid();
     nix::sys::signal::kill(us, nix::sys::signal::Signal::SIGKILL).unwrap();
     std::mem::forget(children);
+}
+
+/// Breaks down.
+#[derive(Debug)]
+struct Broken;
+
+impl Toolset for Broken {
+    fn specs(&self) -> Vec<ToolSpec> {
+        Wiki::default().specs()
+    }
+
+    fn call(&self, _call: &ToolCall) -> ToolReply {
+        panic!("on purpose")
+    }
+}
+
+/// Played by the scripted agent, which goes on after the call.
+fn calls_once(scene: &Scene) -> UnitLaunch {
+    let script = scene.home.project().join("script.toml");
+    let text = r#"
+        [pace]
+        chunk_ms = 0
+        [[part]]
+        steps = [{ call = { tool = "wiki_read", with = { key = "arr" } } }, { say = "Done." }]"#;
+    std::fs::write(&script, text).unwrap();
+    let words = ["scripted-agent", "--script", script.to_str().unwrap(), "--unit", "docs-a", "--attempt", "1"];
+    scene.launch(env!("CARGO_BIN_EXE_ingestdeck"), &words)
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_panics_costs_a_call_and_any_other_panic_all_agents() {
+    if std::env::var_os(ALONE).is_none() {
+        let (gone, run) = second_process("a_tool_that_panics_costs_a_call_and_any_other_panic_all_agents");
+        assert!(gone && run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        return;
+    }
+    // As the program does it.
+    ingestdeck::cli::debug::install(false).unwrap();
+    let mut children = three_children().await;
+    let scene = quick();
+    let (facts, _) = scene.run(UnitLaunch { tools: Arc::new(Broken), ..calls_once(&scene) }, None).await;
+    assert_eq!(failures(&facts)[0].0, "wiki_read");
+    assert_eq!(facts.result.unwrap().text.as_deref(), Some("Done."), "its own agent goes on");
+    for child in &mut children {
+        let ended = tokio::time::timeout(Duration::ZERO, child.wait()).await;
+        assert!(ended.is_err(), "the agents of others go on");
+    }
+    assert!(tokio::spawn(async { panic!("on purpose") }).await.is_err());
+    for child in &mut children {
+        assert_eq!(child.wait().await.signal, Some(9));
+    }
 }
 
 /// Never answers.
