@@ -51,8 +51,11 @@ pub struct Patience {
     pub linger: Duration,
     /// For the pipes of a dead process to close.
     pub drain: Duration,
-    /// For an answer to a question that the process may not understand.
+    /// For an answer to a question.
     pub answer: Duration,
+    /// For a process that was started to open the conversation, and for one that has its prompt to begin with it. A
+    /// machine that is starting many at once takes its time.
+    pub opening: Duration,
 }
 
 impl Default for Patience {
@@ -61,7 +64,8 @@ impl Default for Patience {
             rung: Duration::from_secs(2),
             linger: Duration::from_secs(5),
             drain: Duration::from_secs(2),
-            answer: Duration::from_secs(5),
+            answer: Duration::from_secs(30),
+            opening: Duration::from_secs(120),
         }
     }
 }
@@ -285,6 +289,7 @@ mod tests {
         linger: Duration::from_millis(100),
         drain: Duration::from_millis(500),
         answer: Duration::from_millis(500),
+        opening: Duration::from_secs(10),
     };
 
     fn shell(script: &str) -> Order {

@@ -11,6 +11,7 @@ use std::{
 
 use ingestdeck::{
     claude::{
+        mcp,
         process::{self, Child, Order, Patience},
         unit::{Command, Decision, Gate, HeldCall, OpenGate, Program, UnitLaunch, run_unit_from},
     },
@@ -21,7 +22,7 @@ use ingestdeck::{
     },
     units::{
         ToolCall, ToolReply, ToolSpec, Toolset,
-        verdict::{Facts, stop_reason},
+        verdict::{Facts, Isolation, stop_reason},
     },
 };
 use serde_json::{Value, json};
@@ -399,7 +400,7 @@ async fn a_hostile_project_and_home_change_nothing() {
         Turn::says("Nothing worked."),
     ])]);
     let (facts, _) = scene.run(scene.claude(), Some(&api)).await;
-    assert_eq!(facts.isolation_breach, None);
+    assert_eq!(facts.isolation, Isolation::Proved);
     assert_eq!(scene.tape.checks(), [IsolationChecked { breach: None, settings_sources: Some(vec![]) }]);
     assert!(!scene.home.project().join("pwned").exists(), "something hostile ran");
     assert_eq!(facts.tally.calls().len(), 5);
@@ -477,6 +478,7 @@ const QUICK: Patience = Patience {
     linger: Duration::from_millis(200),
     drain: Duration::from_millis(500),
     answer: Duration::from_millis(200),
+    opening: Duration::from_secs(10),
 };
 
 fn shell(scene: &Scene, script: &str) -> UnitLaunch {
@@ -581,6 +583,16 @@ async fn a_tape_that_cannot_be_written_ends_the_attempt() {
         assert_eq!(facts.record_error.as_deref(), Some("cannot write tape.jsonl: no space left on device"));
         assert_eq!(scene.tape.entries.lock().unwrap().len(), full_after);
     }
+}
+
+#[tokio::test]
+async fn a_program_that_never_opens_the_conversation_is_ended() {
+    let scene = Scene { patience: Patience { opening: Duration::from_millis(200), ..QUICK }, ..Scene::new() };
+    // Not even when nobody speaks to it any more.
+    let (facts, ready) = scene.run(shell(&scene, "while :; do sleep 0.05; done"), None).await;
+    assert!(!ready);
+    assert_eq!(facts.spawn_error.as_deref(), Some("claude did not open the conversation within 0 s"));
+    assert_eq!(facts.signal, Some(15));
 }
 
 #[tokio::test]
@@ -759,14 +771,25 @@ async fn a_stuck_tool_and_a_stuck_gate_hold_nobody_up() {
     let request = |id: u32, request: Value| {
         json!({"type": "control_request", "request_id": id.to_string(), "request": request}).to_string()
     };
-    let mcp =
+    let message =
         |id, message: Value| request(id, json!({"subtype": "mcp_message", "server_name": "ktx", "message": message}));
     let client = json!({"name": "agent", "version": "1"});
     let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client});
+    let reply = |id: &str, response: Value| {
+        let response = json!({"subtype": "success", "request_id": id, "response": response});
+        json!({"type": "control_response", "response": response}).to_string()
+    };
+    let tools = mcp::tool_ids(&stuck.specs());
+    let servers = json!([{"name": mcp::SERVER, "status": "connected"}]);
+    let init = json!({"type": "system", "subtype": "init", "tools": tools, "mcp_servers": servers, "plugins": []});
     let lines = [
+        // Proved to be alone, it may call.
+        reply("deck-1", json!({})),
+        reply("deck-2", json!({"sources": []})),
+        init.to_string(),
         request(1, json!({"subtype": "hook_callback", "callback_id": "pre_tool_use", "input": {"tool_name": "x"}})),
-        mcp(2, json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello})),
-        mcp(
+        message(2, json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello})),
+        message(
             3,
             json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "wiki_read", "arguments": {}}}),
         ),
@@ -805,7 +828,7 @@ async fn the_scripted_agent_passes_the_same_proof() {
     let words = ["scripted-agent", "--script", script.to_str().unwrap(), "--unit", "docs-a", "--attempt", "1"];
     let (facts, ready) = scene.run(scene.launch(env!("CARGO_BIN_EXE_ingestdeck"), &words), None).await;
     assert!(ready, "{facts:?}");
-    assert_eq!(facts.isolation_breach, None);
+    assert_eq!(facts.isolation, Isolation::Proved);
     assert_eq!(scene.wiki.called(), [("wiki_read".into(), json!("arr")), ("wiki_remove".into(), json!("gone"))]);
     assert_eq!(failures(&facts), [("wiki_remove", "there is no page gone")]);
     let result = facts.result.as_ref().unwrap();
