@@ -121,7 +121,9 @@ fn bring(repository: &Repository, Journal { old, new, .. }: &Journal, changes: &
 
 /// True for git's words about files that it would have to overwrite or remove.
 fn is_refusal(stderr: &str) -> bool {
-    ["not uptodate", "would be overwritten", "would be removed", "would lose"].iter().any(|words| stderr.contains(words))
+    ["not uptodate", "would be overwritten", "would be removed", "would lose"]
+        .iter()
+        .any(|words| stderr.contains(words))
 }
 
 /// Lets the branch point to the commit `new`.
@@ -436,13 +438,17 @@ mod tests {
         let lock = format!(".git/refs/heads/{}.lock", repository.branch().unwrap().unwrap());
         write(repository.root(), &lock, "");
         let error = land(&repository, &old, &new, "new").unwrap_err();
-        assert!(matches!(&error, LandError::Git(GitError::Failed { stderr, .. }) if stderr.contains(".lock")), "{error}");
+        assert!(
+            matches!(&error, LandError::Git(GitError::Failed { stderr, .. }) if stderr.contains(".lock")),
+            "{error}"
+        );
         assert_whole(&repository, &old, &before);
     }
 
     #[test]
     fn an_index_that_stays_locked_is_no_file_in_the_way() {
-        let lock = "fatal: Unable to create '/p/.git/index.lock': File exists.; Another git process seems to be running";
+        let lock =
+            "fatal: Unable to create '/p/.git/index.lock': File exists.; Another git process seems to be running";
         assert!(!is_refusal(lock));
         assert!(!is_refusal("error: unable to write file wiki/global/a.md: No space left on device"));
         assert!(is_refusal("error: Entry 'wiki/global/a.md' not uptodate. Cannot merge."));
