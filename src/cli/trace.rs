@@ -22,8 +22,8 @@ use crate::{
 /// The variable that says how much is traced.
 const LEVEL: &str = "KTX_INGEST_TRACE_LEVEL";
 
-/// How long entries are gathered before they are traced: waking up for each costs more than it does.
-const TOGETHER: Duration = Duration::from_millis(50);
+/// How long entries are gathered before they are traced: nobody watches a trace, and waking up costs more than it does.
+const TOGETHER: Duration = Duration::from_secs(1);
 
 /// Bytes read at once.
 const BLOCK: usize = 256 << 10;

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::{
-    run::state::{Attempt, RunState, Unit, UnitStatus},
+    run::state::{RunState, Unit, UnitStatus},
     tape::note::SourceRead,
 };
 
@@ -102,28 +102,16 @@ fn is_of(unit: &Unit, source: &SourceRead) -> bool {
 fn became(state: &RunState, unit: &Unit) -> FileState {
     match unit.status {
         // A success that was never put into the project is none that the next plan may count on.
-        _ if is_unsaved(state, unit) => FileState::Open,
+        _ if state.is_unsaved(unit) => FileState::Open,
         UnitStatus::Succeeded | UnitStatus::Budget | UnitStatus::Reused => FileState::Processed,
         UnitStatus::Failed => FileState::Failed,
         UnitStatus::Queued
+        | UnitStatus::Untried
         | UnitStatus::Running
         | UnitStatus::Held
         | UnitStatus::Waiting
         | UnitStatus::Stopped
         | UnitStatus::Interrupted => FileState::Open,
-    }
-}
-
-/// Whether a unit succeeded, here or in the run that this one continues, and what it wrote never reached the project.
-pub(super) fn is_unsaved(state: &RunState, unit: &Unit) -> bool {
-    match unit.status {
-        UnitStatus::Succeeded | UnitStatus::Budget => unit.latest().is_some_and(Attempt::is_unsaved),
-        UnitStatus::Reused => {
-            let reused = state.earlier(&unit.key).and_then(|earlier| earlier.reused.as_ref());
-            let is_saved = state.taken_over.get(&unit.key).is_some_and(|taken| taken.saved);
-            reused.is_some_and(|reused| reused.patch.is_some()) && !is_saved
-        }
-        _ => false,
     }
 }
 
