@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use crate::{
     cli::{exit::Exit, resume::is_left, signals},
     run::{
-        Origin, RunState,
-        state::{Attempt, TakenOver, Unit, UnitStatus},
+        Origin, RunOutcome, RunState,
+        state::{TakenOver, Unit, UnitStatus},
     },
     tape::note::Cause,
     tui::{text, view::dollars},
@@ -61,6 +61,8 @@ pub struct Summary {
     pub sessions: Vec<String>,
     /// Units that neither succeeded nor spent their budget, in plan order.
     pub unfinished: Vec<String>,
+    /// Its record may still grow.
+    pub open: bool,
     outcome: Option<String>,
     lost: [u64; 4],
     limited: bool,
@@ -95,9 +97,10 @@ impl Summary {
             unfinished: state
                 .units
                 .iter()
-                .filter(|unit| is_left(unit.status) || unit.latest().is_some_and(Attempt::is_unsaved))
+                .filter(|unit| is_left(unit.status) || state.is_unsaved(unit))
                 .map(|unit| unit.key.to_string())
                 .collect(),
+            open: false,
             outcome: state.ended.as_ref().map(|ended| ended.outcome.clone()),
             lost: [state.lost.malformed, state.lost.unknown, state.lost.unknown_notes, state.lost.torn],
             limited: state.ended.as_ref().is_some_and(|ended| ended.outcome == "limit"),
@@ -231,12 +234,12 @@ impl Summary {
 
     /// How the run ended; for a record without an end, how it stands or broke off.
     fn outcome_word(&self, state: &RunState) -> &str {
-        let any = |wanted: &[UnitStatus]| state.units.iter().any(|unit| wanted.contains(&unit.status));
-        match &self.outcome {
-            Some(outcome) => outcome,
-            None if any(&[UnitStatus::Running, UnitStatus::Held, UnitStatus::Waiting]) => "still running",
-            None if any(&[UnitStatus::Queued, UnitStatus::Interrupted]) => "interrupted",
-            None => "ended",
+        let goes_on = |unit: &Unit| matches!(unit.status, UnitStatus::Running | UnitStatus::Held | UnitStatus::Waiting);
+        match (&self.outcome, RunOutcome::of(state, self.open || state.units.iter().any(goes_on))) {
+            (Some(outcome), _) => outcome,
+            (None, RunOutcome::Running) => "still running",
+            (None, RunOutcome::Interrupted) => "interrupted",
+            (None, _) => "ended",
         }
     }
 }

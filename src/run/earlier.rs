@@ -66,10 +66,12 @@ impl<'a> Before<'a> {
             (UnitStatus::Budget, _) => Standing::Succeeded { budget: true },
             (UnitStatus::Failed, reason) => Standing::Failed(reason.unwrap_or("no reason is on record")),
             // It was to be tried again, which never came.
-            (UnitStatus::Waiting, Some(reason)) => Standing::Failed(reason),
+            (UnitStatus::Waiting | UnitStatus::Interrupted, Some(reason)) => Standing::Failed(reason),
             (UnitStatus::Stopped, _) => Standing::Stopped,
             (UnitStatus::Running | UnitStatus::Held | UnitStatus::Interrupted, _) => Standing::Interrupted,
-            (UnitStatus::Queued | UnitStatus::Waiting | UnitStatus::Reused, _) => Standing::Waiting,
+            (UnitStatus::Queued | UnitStatus::Untried | UnitStatus::Waiting | UnitStatus::Reused, _) => {
+                Standing::Waiting
+            }
         };
         let content = latest.and_then(|attempt| attempt.content.as_deref());
         // What never got onto the branch is in its patch.

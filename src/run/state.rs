@@ -70,6 +70,20 @@ impl RunState {
     pub fn earlier(&self, unit: &UnitKey) -> Option<&Earlier> {
         self.planned.as_ref()?.continues.as_ref()?.units.get(unit)
     }
+
+    /// True for a unit that succeeded, here or in the run that this one continues, while what it wrote never reached the
+    /// project.
+    pub fn is_unsaved(&self, unit: &Unit) -> bool {
+        match unit.status {
+            UnitStatus::Succeeded | UnitStatus::Budget => unit.latest().is_some_and(Attempt::is_unsaved),
+            UnitStatus::Reused => {
+                let reused = self.earlier(&unit.key).and_then(|earlier| earlier.reused.as_ref());
+                let is_saved = self.taken_over.get(&unit.key).is_some_and(|taken| taken.saved);
+                reused.is_some_and(|reused| reused.patch.is_some()) && !is_saved
+            }
+            _ => false,
+        }
+    }
 }
 
 /// What a run lost or could not read. All zero in a healthy run.
@@ -182,6 +196,8 @@ impl Unit {
 pub enum UnitStatus {
     /// Planned, not started.
     Queued,
+    /// Planned, and its run ended before its turn came: nothing happens until a person asks.
+    Untried,
     /// An attempt runs.
     Running,
     /// An attempt runs, and a tool call of it waits for a person.
@@ -207,6 +223,7 @@ impl UnitStatus {
     pub fn word(self) -> &'static str {
         match self {
             Self::Queued => "queued",
+            Self::Untried => "untried",
             Self::Running => "running",
             Self::Held => "held",
             Self::Waiting => "waiting",

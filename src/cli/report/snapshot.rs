@@ -231,7 +231,7 @@ fn action(action: &MemoryAction) -> Value {
 fn reason(unit: &UnitReport) -> String {
     match (&unit.reason, unit.status) {
         (Some(reason), _) => reason.clone(),
-        (None, UnitStatus::Queued) => "it was not run".into(),
+        (None, UnitStatus::Queued | UnitStatus::Untried) => "it was not run".into(),
         (None, UnitStatus::Running | UnitStatus::Held | UnitStatus::Waiting) => "it still runs".into(),
         (None, status) => status.word().into(),
     }

@@ -1,6 +1,5 @@
 //! What the index holds of the artifacts of a run: what its units wrote, by the raw files that it rests on.
 
-use super::files::is_unsaved;
 use crate::run::state::{RunState, UnitStatus};
 
 /// An artifact that a unit wrote from a raw file.
@@ -24,7 +23,7 @@ pub struct ArtifactRow {
 pub(super) fn rows(state: &RunState) -> Vec<ArtifactRow> {
     let mut rows = Vec::new();
     for unit in &state.units {
-        let is_good = matches!(unit.status, UnitStatus::Succeeded | UnitStatus::Budget) && !is_unsaved(state, unit);
+        let is_good = matches!(unit.status, UnitStatus::Succeeded | UnitStatus::Budget) && !state.is_unsaved(unit);
         let work = unit.latest().and_then(|attempt| attempt.work.as_ref()).filter(|_| is_good);
         let (Some(work), Some(planned)) = (work, &unit.planned) else { continue };
         for action in &work.actions {

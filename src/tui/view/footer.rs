@@ -121,6 +121,9 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
         if model.deck.listing.is_filtered() || model.search.is_some() {
             actions.insert(0, Action::Back);
         }
+        if scene.story.state.paused.is_some() && model.takes_orders() && !model.looks_back() {
+            actions.insert(0, Action::LiftLimit);
+        }
         if model.looks_back() {
             actions.insert(0, Action::ToEnd);
         }

@@ -267,7 +267,7 @@ fn row(scene: &Scene<'_>, unit: &Unit, columns: &Columns, area: Rect, buf: &mut 
     let attempt = unit.latest();
     let mut pen = Pen::row(scene, buf, area);
     pen.cell(role, scene.theme.glyphs.unit(unit), 2);
-    let key = if matches!(unit.status, UnitStatus::Queued) { Role::Queued } else { Role::Text };
+    let key = if matches!(unit.status, UnitStatus::Queued | UnitStatus::Untried) { Role::Queued } else { Role::Text };
     // The beginning of keys is what units share; their end tells them apart.
     pen.cell(key, &text::middle(&unit.key, columns.key, scene.theme.glyphs.cut), columns.key);
     for column in &columns.shown {
