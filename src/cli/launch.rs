@@ -139,6 +139,7 @@ impl Launch {
             run_budget_usd: self.terms.run_budget_usd,
             instructions: self.project.instructions.overrides.iter().map(ToString::to_string).collect(),
             continues: self.continues.clone(),
+            selection: Some(self.planned.selection.clone()),
         }));
         let read = self.planned.sources.iter().map(|source| Note::SourceRead(Box::new(source.note())));
         std::iter::once(plan).chain(read).collect()

@@ -1,6 +1,6 @@
 //! What the index holds of the files that a run read: each with what became of the units that are made of it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::{
     run::state::{RunState, Unit, UnitStatus},
@@ -31,7 +31,7 @@ pub enum FileState {
     Processed,
     /// A unit that is made of it failed.
     Failed,
-    /// Its units did not come to an end, or none is made of it.
+    /// Its units did not come to an end, or one of them was left out, or none is made of it.
     Open,
     /// It was gone, and that was dealt with.
     Gone,
@@ -67,13 +67,17 @@ pub(super) fn rows(state: &RunState) -> Vec<FileRow> {
             Some(FileState::Processed) if source.complete => FileState::Processed,
             _ => FileState::Open,
         };
+        let open: HashSet<&str> = source.open.iter().map(String::as_str).collect();
         rows.extend(source.files.iter().map(|file| FileRow {
             connection: source.connection.clone(),
             adapter: source.adapter.clone(),
             path: file.path.clone(),
             sha256: Some(file.sha256.clone()),
             bytes: Some(file.bytes),
-            state: owners.get(file.path.as_str()).copied().unwrap_or(loose),
+            state: match owners.get(file.path.as_str()) {
+                Some(owner) if open.contains(file.path.as_str()) => worse(*owner, FileState::Open),
+                owner => owner.copied().unwrap_or(loose),
+            },
         }));
     }
     for evicted in &state.evicted {
