@@ -152,8 +152,10 @@ fn raw_files_that_git_refuses_cost_no_commit() {
 
 #[test]
 fn pages_are_text_whatever_the_attributes_say() {
-    for attributes in ["wiki/** -diff\n", "*.md binary\n", "* -text -diff\n", "*.md diff=odd\n"] {
-        let run = Run::with(&[(".gitattributes", attributes)]);
+    let all = ["wiki/** -diff\n", "*.md binary\n", "* -text -diff\n", "*.md diff=odd\n"];
+    let places = [".gitattributes", "wiki/.gitattributes"];
+    for (place, attributes) in places.iter().flat_map(|place| all.map(|attributes| (*place, attributes))) {
+        let run = Run::with(&[(place, attributes)]);
         run.git(&["config", "diff.odd.binary", "true"]);
         let old = run.read("wiki/global/old.md").unwrap();
         let patches = [
