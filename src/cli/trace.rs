@@ -11,10 +11,11 @@ use std::{
 
 use tokio::{
     sync::{oneshot, watch},
-    task::{self, JoinHandle},
+    task::JoinHandle,
 };
 
 use crate::{
+    claude::contained,
     run::trace::{Trace, TraceLevel},
     tape::{Entry, Header},
 };
@@ -66,7 +67,7 @@ async fn follow(
     let mut last = false;
     loop {
         follower =
-            task::spawn_blocking(move || follower.advance().map(|()| follower)).await.map_err(io::Error::other)??;
+            contained::blocking(move || follower.advance().map(|()| follower)).await.map_err(io::Error::other)??;
         if last {
             return Ok(());
         }
