@@ -8,7 +8,7 @@ use crate::{
     cli::{exit::Exit, resume::is_left, signals},
     run::{
         Origin, RunOutcome, RunState,
-        state::{TakenOver, Unit, UnitStatus},
+        state::{Unit, UnitStatus},
     },
     tape::note::Cause,
     tui::{text, view::dollars},
@@ -278,14 +278,10 @@ fn of_status(state: &RunState, status: UnitStatus) -> Vec<(String, String, Optio
 }
 
 fn failure_of(state: &RunState, unit: &Unit) -> (String, String, Option<String>) {
-    let verdict = unit.latest().and_then(|attempt| attempt.verdict.as_ref());
+    let verdict = state.verdict(unit);
     (
         unit.key.to_string(),
-        match (verdict, state.taken_over.get(&unit.key)) {
-            (Some(verdict), _) => verdict.reason.clone(),
-            (None, Some(TakenOver { reason: Some(reason), .. })) => reason.to_string(),
-            (None, _) => "no verdict".into(),
-        },
+        verdict.map_or_else(|| "no verdict".into(), |verdict| verdict.reason.clone()),
         verdict.and_then(|verdict| verdict.remedy.clone()),
     )
 }

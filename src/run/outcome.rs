@@ -148,7 +148,13 @@ mod tests {
         let run = RunId(uuid::Uuid::from_u128(1));
         let reused = |patch: Option<&str>| {
             let patch = patch.map(str::to_owned);
-            let reused = Some(Reused { attempt: 1, budget: false, content: Default::default(), patch });
+            let reused = Some(Reused {
+                attempt: 1,
+                budget: false,
+                content: Default::default(),
+                patch,
+                work: Default::default(),
+            });
             let units = BTreeMap::from([("u".into(), Earlier { run, attempts: 1, cost_usd: None, reused })]);
             let continues = Some(Continues { run, outcome: None, cost_usd: None, units });
             let planned = Some(Arc::new(RunPlanned { continues, ..RunPlanned::default() }));
@@ -158,7 +164,7 @@ mod tests {
         assert_eq!(word(&reused(None)), "done");
         let mut left = reused(Some("0000-u.patch"));
         assert_eq!(word(&left), "interrupted");
-        let taken = TakenOver { result: Integration::Accepted, reason: None, saved: true };
+        let taken = TakenOver { result: Integration::Accepted, verdict: None, saved: true };
         left.taken_over.insert("u".into(), taken);
         assert_eq!(word(&left), "done");
     }

@@ -55,12 +55,12 @@ pub struct RunState {
 }
 
 /// The patch of a unit that an earlier run did.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TakenOver {
     /// What became of it.
     pub result: Integration,
-    /// Why it was not taken.
-    pub reason: Option<Arc<str>>,
+    /// The verdict that holds for the unit from then on, if it was not taken.
+    pub verdict: Option<Arc<Verdict>>,
     /// It is on the branch.
     pub saved: bool,
 }
@@ -69,20 +69,6 @@ impl RunState {
     /// What earlier runs did about a unit.
     pub fn earlier(&self, unit: &UnitKey) -> Option<&Earlier> {
         self.planned.as_ref()?.continues.as_ref()?.units.get(unit)
-    }
-
-    /// True for a unit that succeeded, here or in the run that this one continues, while what it wrote never reached the
-    /// project.
-    pub fn is_unsaved(&self, unit: &Unit) -> bool {
-        match unit.status {
-            UnitStatus::Succeeded | UnitStatus::Budget => unit.latest().is_some_and(Attempt::is_unsaved),
-            UnitStatus::Reused => {
-                let reused = self.earlier(&unit.key).and_then(|earlier| earlier.reused.as_ref());
-                let is_saved = self.taken_over.get(&unit.key).is_some_and(|taken| taken.saved);
-                reused.is_some_and(|reused| reused.patch.is_some()) && !is_saved
-            }
-            _ => false,
-        }
     }
 }
 

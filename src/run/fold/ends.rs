@@ -69,14 +69,11 @@ impl Fold {
 
 /// Where a unit stands that was to run and does not: where it stood before.
 fn withdrawn(state: &RunState, unit: &Unit) -> UnitStatus {
-    if let Some(verdict) = unit.latest().and_then(|attempt| attempt.verdict.as_ref()) {
-        return status_of(verdict);
-    }
     let is_reused = state.earlier(&unit.key).is_some_and(|earlier| earlier.reused.is_some());
-    match state.taken_over.get(&unit.key) {
-        Some(taken) if taken.reason.is_some() => UnitStatus::Failed,
-        _ if is_reused => UnitStatus::Reused,
-        _ => UnitStatus::Untried,
+    match state.verdict(unit) {
+        Some(verdict) => status_of(verdict),
+        None if is_reused => UnitStatus::Reused,
+        None => UnitStatus::Untried,
     }
 }
 

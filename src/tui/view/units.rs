@@ -354,7 +354,7 @@ fn age(unit: &Unit, attempt: Option<&Attempt>, now: Millis) -> (Role, String) {
 /// What it does, or why it ended.
 fn last(scene: &Scene<'_>, unit: &Unit) -> (Role, String) {
     let attempt = unit.latest();
-    let verdict = attempt.and_then(|attempt| attempt.verdict.as_ref());
+    let verdict = scene.story.state.verdict(unit);
     if let Some(verdict) = verdict.filter(|verdict| verdict.outcome != Outcome::Succeeded) {
         return (status_role(unit.status), text::one_row(&verdict.reason, 200));
     }

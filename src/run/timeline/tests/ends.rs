@@ -6,7 +6,8 @@ use crate::tape::note::{Continues, Earlier, Reused, RunEnded, StopHow};
 fn plan(units: &[&str]) -> Recorded {
     let unit = |unit: &&str| PlannedUnit { unit: (*unit).into(), ..PlannedUnit::default() };
     let earlier = |unit: &str| {
-        let reused = Reused { attempt: 1, budget: false, content: Default::default(), patch: None };
+        let reused =
+            Reused { attempt: 1, budget: false, content: Default::default(), patch: None, work: Default::default() };
         let run = crate::tape::RunId(uuid::Uuid::from_u128(1));
         (UnitKey::from(unit), Earlier { run, attempts: 1, cost_usd: None, reused: Some(reused) })
     };
