@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
-use super::{Attempts, Ground};
+use super::{super::summary::counted, Attempts, Ground};
 use crate::{
     claude::contained,
     ingest::{
@@ -18,7 +18,7 @@ use crate::{
     run::{Item, Recorder},
     tape::{
         Body, Note, UnitKey,
-        note::{self, Cause, Integrating, PatchIntegrated, SaveFailed, Verdict},
+        note::{self, Cause, Integrating, Level, PatchIntegrated, SaveFailed, Verdict},
     },
     units::{schedule::Taken, verdict},
 };
@@ -107,6 +107,13 @@ impl Attempts {
                 }
             };
             let ok = saved.is_ok();
+            if let Ok(saved) = &saved
+                && !saved.refused.is_empty()
+            {
+                let count = counted(saved.refused.len(), "raw file");
+                let text = format!("the commit is without {count} that git does not take: {}", some(&saved.refused));
+                record(recorder.as_ref(), None, &Note::Said { level: Level::Warning, text });
+            }
             let note = match saved {
                 Ok(saved) => Note::Saved(note::Saved {
                     subject: message.lines().next().unwrap_or_default().to_owned(),
