@@ -24,6 +24,7 @@ pub mod model;
 pub mod past;
 pub mod plan;
 pub mod project;
+mod prune;
 pub mod replay;
 pub mod report;
 pub mod resume;
