@@ -463,8 +463,9 @@ impl Schedule {
         if self.is_ending() && !failed.is_empty() {
             return say_ending(orders);
         }
+        // Saving costs nothing.
         if !failed.is_empty() && self.is_broke(orders) {
-            return;
+            failed.clear();
         }
         if failed.is_empty() {
             self.save_again();

@@ -82,7 +82,10 @@ impl Schedule {
     /// Another try to save what is not saved, where that is all there is to try again.
     pub(super) fn save_again(&mut self) {
         if self.stage == Stage::Ended && !self.unsaved().is_empty() {
+            // What cut the run short still did. Only an aborted one may not save.
+            let halt = self.halt.filter(|halt| *halt != Halt::Aborted);
             self.reopen();
+            self.halt = halt;
         }
     }
 

@@ -203,6 +203,26 @@ fn what_is_asked_for_while_patches_are_put_together_waits() {
 }
 
 #[test]
+fn saving_again_needs_no_money() {
+    let mut schedule = schedule(2, Settings { budget_usd: Some(0.5), ..settings(1) });
+    let told = play(
+        &mut schedule,
+        [
+            Input::Begin,
+            Input::Spent { usd: 0.6 },
+            ended(0, 1, ok()),
+            taken(&[(0, 1, true)]),
+            Input::Saved { ok: false },
+            Input::RetryFailed,
+            taken(&[(0, 1, true)]),
+            Input::Saved { ok: true },
+        ],
+    );
+    assert!(told.contains("resume the run with a budget of its own\" | INTEGRATE u0/1\nSAVE"), "{told}");
+    assert!(told.ends_with("END limit succeeded=1 failed=0 stopped=0 not_run=1"), "{told}");
+}
+
+#[test]
 fn what_could_not_be_saved_is_tried_again_when_somebody_asks() {
     let mut schedule = schedule(1, settings(1));
     let told = play(
