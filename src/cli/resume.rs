@@ -2,6 +2,8 @@
 //!
 //! Reads the record of the earlier run and holds it against the plan of now. It must not start anything.
 
+mod unreconciled;
+
 use std::collections::HashMap;
 
 use super::{
@@ -50,7 +52,7 @@ impl Taken {
         reused(self.continues.as_ref())
     }
 
-    /// True when no unit is left to be run, and nothing to be put on the branch.
+    /// True when no unit is left to be run, and nothing to be put on the branch. There may be something for the pass.
     pub fn is_done(&self) -> bool {
         self.reused().count() == self.planned.units.len() && patches(self.continues.as_ref()).next().is_none()
     }
@@ -85,13 +87,14 @@ pub fn planned(global: &Global, project: &Project, select: &SelectArgs, model: O
     // Units must be cut as they were cut then, or nothing of them could be compared.
     let past = past::read(project, Some(beginning(&runs, &found, &state)?))?;
     let mut planned = project::planned(project, select, &past.baseline)?;
+    unreconciled::forget_evicted(project, &mut planned)?;
     past.tell(&mut planned.units);
     let before = Before::new(&state, found.id);
     let of = |planned: &Planned, id: &str| planned.units.iter().filter(|unit| unit.planned.connection == id).count();
     let called_for: Vec<usize> = planned.sources.iter().map(|source| of(&planned, &source.connection)).collect();
     let mut taken = match of_failed {
         None => resume(project, planned, &before, &state, model)?,
-        Some(_) => failed(planned, &before, &state),
+        Some(_) => failed(project, planned, &before, &state),
     };
     let left: Vec<usize> = taken.planned.sources.iter().map(|source| of(&taken.planned, &source.connection)).collect();
     for (source, (called_for, left)) in taken.planned.sources.iter_mut().zip(called_for.into_iter().zip(left)) {
@@ -126,7 +129,8 @@ fn resume(
     let known: HashMap<&str, &Unit> = of_the_plan(state).map(|unit| (unit.key.as_str(), unit)).collect();
     let (units, new): (Vec<_>, Vec<_>) =
         planned.units.into_iter().partition(|unit| known.contains_key(unit.planned.unit.as_str()));
-    if units.is_empty() {
+    // A run for nothing but files that are gone had no units to begin with.
+    if units.is_empty() && !known.is_empty() {
         let run = continues.run.short();
         return Err(Failure::not_found(format!(
             "no unit of run {run} is left in the plan; `ingestdeck plan` shows it"
@@ -155,12 +159,13 @@ fn resume(
         };
         continues.units.extend(earlier.map(|earlier| (unit.planned.unit.clone(), earlier)));
     }
+    unreconciled::keep(project, &mut continues);
     warn_of_others(&continues, &known, &planned.units, &new);
     Ok(Taken { planned, continues: Some(continues), efforts: Vec::new() })
 }
 
 /// The units that failed in an earlier run.
-fn failed(mut planned: Planned, before: &Before<'_>, state: &RunState) -> Taken {
+fn failed(project: &Project, mut planned: Planned, before: &Before<'_>, state: &RunState) -> Taken {
     let mut continues = before.continues();
     let known: HashMap<&str, &Unit> = of_the_plan(state)
         .filter(|unit| matches!(before.past(unit).standing, Stood::Failed(_)))
@@ -174,6 +179,7 @@ fn failed(mut planned: Planned, before: &Before<'_>, state: &RunState) -> Taken 
         continues.units.extend(before.earlier(then).map(|earlier| (unit.planned.unit.clone(), earlier)));
         true
     });
+    unreconciled::keep_failed(project, &mut continues, state);
     warn_of_others(&continues, &known, &planned.units, &[]);
     Taken { planned, continues: Some(continues), efforts: Vec::new() }
 }
@@ -235,6 +241,7 @@ pub fn unfit(state: &RunState) -> Option<&'static str> {
     match &state.planned {
         Some(plan) if plan.scripted => Some("was played by a script; there is nothing to go on with"),
         Some(plan) if plan.units.iter().any(|unit| !unit.connection.is_empty()) => None,
+        Some(_) if !state.sources.is_empty() => None,
         _ => Some("is no run of work units; `ingestdeck runs list` shows the recorded runs"),
     }
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cli::{exit::Exit, resume::is_left, signals},
+    ingest::reconcile::RECONCILE,
     run::{
         Origin, RunState,
         state::{Attempt, TakenOver, Unit, UnitStatus},
@@ -97,6 +98,7 @@ impl Summary {
                 .iter()
                 .filter(|unit| is_left(unit.status) || unit.latest().is_some_and(Attempt::is_unsaved))
                 .map(|unit| unit.key.to_string())
+                .chain(without_pass(state))
                 .collect(),
             outcome: state.ended.as_ref().map(|ended| ended.outcome.clone()),
             lost: [state.lost.malformed, state.lost.unknown, state.lost.unknown_notes, state.lost.torn],
@@ -267,6 +269,12 @@ fn in_the_way(state: &RunState) -> Option<Cause> {
     let mut causes =
         causes.filter(|cause| matches!(cause, Cause::Auth | Cause::Credit | Cause::Model | Cause::Network));
     causes.next().cloned()
+}
+
+/// The pass, where what is saved waits for it although it never ran.
+fn without_pass(state: &RunState) -> Option<String> {
+    let is_shown = state.units.iter().any(|unit| unit.key.as_str() == RECONCILE && is_left(unit.status));
+    (state.ended.is_some() && !is_shown && !state.unreconciled.is_empty()).then(|| RECONCILE.to_owned())
 }
 
 /// What there is to say about the units of a status.
