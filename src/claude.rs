@@ -5,6 +5,7 @@
 
 pub mod argv;
 pub mod auth;
+pub mod contained;
 pub mod control;
 mod course;
 pub mod env;

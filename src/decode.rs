@@ -5,6 +5,7 @@
 
 pub mod block;
 pub mod line;
+pub mod prose;
 pub mod raw;
 
 pub(crate) mod bits;
@@ -16,6 +17,7 @@ mod text;
 
 pub use block::{Block, ToolResult, ToolUse, content_text};
 pub use line::{Body, Chat, Kind, Line, ResultLine, Usage};
+pub use prose::Prose;
 pub use raw::Raw;
 pub use read::{is_json, kind, line};
 

@@ -12,6 +12,7 @@ pub mod outlook;
 pub mod report;
 pub mod source;
 pub mod spent;
+mod standing;
 pub mod state;
 pub mod timeline;
 pub mod trace;

@@ -4,7 +4,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use crate::decode::Raw;
+use crate::decode::{Prose, Raw};
 
 /// The only engine.
 pub const ENGINE: &str = "claude";
@@ -86,7 +86,7 @@ pub enum Detail<'a> {
     /// Thinking in full.
     Thinking {
         /// Text.
-        text: Cow<'a, str>,
+        text: Prose<'a>,
         /// Of a sub-agent.
         parent_tool_use_id: Option<Cow<'a, str>>,
     },

@@ -15,7 +15,7 @@ use super::event::{
     Started, ToolDetail,
 };
 use crate::decode::{
-    Raw,
+    Prose, Raw,
     bits::{BLOCK, Bits},
 };
 
@@ -40,6 +40,7 @@ trait Shape {
 /// Takes the fields of one object.
 trait Fields {
     fn text(&mut self, key: &'static str, value: &str);
+    fn prose(&mut self, key: &'static str, value: &Prose<'_>);
     /// A text of ours, in which nothing needs to be escaped.
     fn word(&mut self, key: &'static str, value: &'static str);
     fn flag(&mut self, key: &'static str, value: bool);
@@ -135,7 +136,7 @@ impl Shape for Detail<'_> {
             Self::Empty => {}
             Self::Tool(tool) => tool.fields(to),
             Self::Thinking { text, parent_tool_use_id } => {
-                to.text("text", text);
+                to.prose("text", text);
                 to.some_text("parent_tool_use_id", parent_tool_use_id.as_deref());
             }
             Self::Denial { tool_name, tool_use_id, tool_input } => {
@@ -273,6 +274,18 @@ impl Fields for Direct<'_> {
         write_text(value, self.out);
     }
 
+    fn prose(&mut self, key: &'static str, value: &Prose<'_>) {
+        match value.as_written() {
+            None => self.text(key, &value.read()),
+            Some(written) => {
+                self.key(key);
+                self.out.push(b'"');
+                self.out.extend_from_slice(written.as_bytes());
+                self.out.push(b'"');
+            }
+        }
+    }
+
     fn word(&mut self, key: &'static str, value: &'static str) {
         self.key(key);
         self.out.push(b'"');
@@ -407,6 +420,10 @@ impl<M: SerializeMap> Mapped<M> {
 impl<M: SerializeMap> Fields for Mapped<M> {
     fn text(&mut self, key: &'static str, value: &str) {
         self.entry(key, &value);
+    }
+
+    fn prose(&mut self, key: &'static str, value: &Prose<'_>) {
+        self.entry(key, &value.read());
     }
 
     fn word(&mut self, key: &'static str, value: &'static str) {

@@ -15,7 +15,7 @@ use super::{
     title,
 };
 use crate::decode::{
-    Block, Body, Chat, Line, ResultLine, ToolResult, ToolUse,
+    Block, Body, Chat, Line, Prose, ResultLine, ToolResult, ToolUse,
     line::{Denial, Init, System},
 };
 
@@ -49,8 +49,8 @@ pub struct Translator {
     calls: Calls,
     /// Ids of denials that were told, without their prefix.
     denied: Arc<HashSet<Box<str>>>,
-    text: Arc<String>,
-    nested_text: Arc<String>,
+    text: Arc<Prose<'static>>,
+    nested_text: Arc<Prose<'static>>,
     turns: Turns,
     file: SessionFile,
 }
@@ -106,8 +106,8 @@ impl Translator {
     }
 
     /// Last text of the model, of the main loop if it said any; empty before the first.
-    pub fn last_text(&self) -> &str {
-        if self.text.is_empty() { &self.nested_text } else { &self.text }
+    pub fn last_text(&self) -> Cow<'_, str> {
+        if self.text.is_empty() { self.nested_text.read() } else { self.text.read() }
     }
 
     /// Calls without a result.
@@ -171,9 +171,9 @@ impl Translator {
             (Some(outcome), _) => outcome,
             (None, Some(failure)) => {
                 self.warn(failure.clone(), Detail::Empty, emit);
-                Outcome::failure(failure, self.last_text())
+                Outcome::failure(failure, &self.last_text())
             }
-            (None, None) => Outcome::without_result(self.session.is_some(), &self.file, self.last_text()),
+            (None, None) => Outcome::without_result(self.session.is_some(), &self.file, &self.last_text()),
         };
         self.complete(outcome, emit);
     }
@@ -209,7 +209,7 @@ impl Translator {
             _ => text,
         };
         self.session = Some(expected.into());
-        let outcome = Outcome::failure(error, self.last_text());
+        let outcome = Outcome::failure(error, &self.last_text());
         self.complete(outcome, emit);
         false
     }
@@ -257,11 +257,9 @@ impl Translator {
         let parent = line.parent_tool_use_id.as_ref();
         for block in &chat.blocks {
             match block {
-                Block::Text(text) if of_model && !text.chars().all(char::is_whitespace) => {
+                Block::Text(text) if of_model && !text.is_blank() => {
                     let last = if parent.is_some() { &mut self.nested_text } else { &mut self.text };
-                    let last = Arc::make_mut(last);
-                    last.clear();
-                    last.push_str(text);
+                    Arc::make_mut(last).keep(text);
                 }
                 Block::Thinking(text) if of_model => self.thought(text, parent, emit),
                 Block::ToolUse(call) => self.call(call, chat.message_id.as_ref(), parent, emit),
@@ -274,18 +272,17 @@ impl Translator {
         }
     }
 
-    fn thought<'a>(&mut self, text: &'a str, parent: Option<&Cow<'a, str>>, emit: Emit<'_, 'a>) {
-        let Some(first) = text.lines().map(str::trim).find(|line| !line.is_empty()) else { return };
+    fn thought<'a>(&mut self, text: &'a Prose<'a>, parent: Option<&Cow<'a, str>>, emit: Emit<'_, 'a>) {
+        let Some(title) = title_of(text) else { return };
         if self.rules.silent_thoughts {
             return;
         }
         self.thoughts += 1;
-        let title = Cow::Owned(first.chars().take(LONGEST_THOUGHT_TITLE).collect());
         let action = Action {
             id: Cow::Owned(format!("claude.thinking.{}", self.thoughts)),
             kind: ActionKind::Note,
-            title,
-            detail: Detail::Thinking { text: Cow::Borrowed(text), parent_tool_use_id: parent.cloned() },
+            title: Cow::Owned(title),
+            detail: Detail::Thinking { text: text.borrowed(), parent_tool_use_id: parent.cloned() },
         };
         emit(action_event(action, Phase::Completed, Some(true), None, None));
     }
@@ -424,7 +421,7 @@ impl Translator {
             let Denial { tool_name, tool_use_id, tool_input } = denial;
             self.deny(tool_name.clone(), tool_use_id.clone(), tool_input.map(Json::Line), index, emit);
         }
-        let outcome = Outcome::of(result, self.last_text());
+        let outcome = Outcome::of(result, &self.last_text());
         if self.turns.background && self.turns.results < self.turns.inits {
             self.turns.last = Some(outcome);
         } else {
@@ -452,6 +449,19 @@ impl Translator {
             usage: outcome.usage.map(Json::Kept),
         })));
     }
+}
+
+/// The first line of a thought, as far as it fits into a title; `None` if it is blank.
+fn title_of(thought: &Prose<'_>) -> Option<String> {
+    // Most begin with a short line. A longer start is looked at only if this one ends before a title would.
+    let (start, whole) = thought.start(2 * LONGEST_THOUGHT_TITLE);
+    let title = |text: &str| {
+        let first = text.lines().map(str::trim).find(|line| !line.is_empty())?;
+        Some(first.chars().take(LONGEST_THOUGHT_TITLE).collect::<String>())
+    };
+    let found = title(&start);
+    let is_sure = |found: &String| found.chars().count() == LONGEST_THOUGHT_TITLE || start.trim_start().contains('\n');
+    if whole || found.as_ref().is_some_and(is_sure) { found } else { title(&thought.read()) }
 }
 
 /// The detail of a call, as far as it is remembered.

@@ -3,6 +3,8 @@
 //! Opening, proving the isolation, working, over. Timers are steps too. It must not know processes, pipes or clocks;
 //! `unit` carries the steps out.
 
+use std::time::Duration;
+
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -12,7 +14,7 @@ use crate::{
         Note,
         note::{IsolationChecked, StopHow},
     },
-    units::verdict::Facts,
+    units::verdict::{Facts, Isolation},
 };
 
 use super::{
@@ -20,7 +22,7 @@ use super::{
     gather::Gather,
     isolation::{self, Allowed},
     mcp::FromServer,
-    process::{Ended, Rung},
+    process::{Ended, Patience, Rung},
     unit::Command,
 };
 
@@ -52,6 +54,8 @@ pub(super) enum Step {
 /// Why to come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Alarm {
+    /// The agent did not begin: the conversation, or the turn that it was asked for.
+    Unopened,
     /// The agent did not say which settings it has read.
     Unanswered,
     /// It had time to end by itself.
@@ -60,6 +64,19 @@ pub(super) enum Alarm {
     Unmoved,
     /// The pipes of the dead process had time to close.
     Drained,
+}
+
+impl Alarm {
+    /// How long to wait for what it is about.
+    pub(super) fn after(self, patience: &Patience) -> Duration {
+        match self {
+            Self::Unopened => patience.opening,
+            Self::Unanswered => patience.answer,
+            Self::Lingered => patience.linger,
+            Self::Unmoved => patience.rung,
+            Self::Drained => patience.drain,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +105,9 @@ pub(super) struct Course {
     /// Calls that the gate decides over: request id, tool, call id.
     held: Vec<(String, String, Option<String>)>,
     phase: Phase,
+    /// It has announced a turn.
     started: bool,
+    patience: Patience,
     /// The firmest thing done to end it.
     ladder: Option<Rung>,
     /// The process is gone.
@@ -103,9 +122,10 @@ impl Course {
         with_tools: bool,
         prompt: String,
         resume: Option<String>,
+        patience: Patience,
     ) -> Self {
         Self {
-            gather: Gather::new(facts),
+            gather: Gather::new(Facts { isolation: Isolation::Unproved, ..facts }),
             control: Control::default(),
             allowed,
             sources: None,
@@ -115,6 +135,7 @@ impl Course {
             held: Vec::new(),
             phase: Phase::Opening,
             started: false,
+            patience,
             ladder: None,
             exited: false,
         }
@@ -127,7 +148,8 @@ impl Course {
 
     /// The process runs.
     pub(super) fn open(&mut self) -> Vec<Step> {
-        vec![Step::Write(self.control.ask(Ask::Initialize { tools: self.with_tools }))]
+        let ask = self.control.ask(Ask::Initialize { tools: self.with_tools });
+        vec![Step::Write(ask), Step::Wake(Alarm::Unopened)]
     }
 
     /// A line of its stdout.
@@ -210,7 +232,9 @@ impl Course {
     /// An alarm went off.
     pub(super) fn alarm(&mut self, alarm: Alarm) -> Vec<Step> {
         match alarm {
-            Alarm::Unanswered if self.phase == Phase::Proving => self.work(),
+            Alarm::Unopened if self.started || self.phase == Phase::Over => Vec::new(),
+            Alarm::Unopened => self.unopened(),
+            Alarm::Unanswered if self.phase == Phase::Proving => self.settings(None),
             Alarm::Unanswered => Vec::new(),
             Alarm::Lingered => self.stop(Rung::Terminate),
             Alarm::Unmoved => self.stop(self.ladder.map_or(Rung::Interrupt, Rung::next)),
@@ -228,22 +252,20 @@ impl Course {
     }
 
     fn effect(&mut self, effect: Effect) -> Vec<Step> {
-        let breached = self.gather.facts.isolation_breach.is_some();
         match effect {
             Effect::Write(frame) => vec![Step::Write(frame)],
-            Effect::ToServer(message) if breached => {
-                let refusal = json!({
-                    "jsonrpc": "2.0",
-                    "id": message.get("id"),
-                    "error": {"code": -32600, "message": "the attempt is being stopped"},
-                });
-                self.server(Some(FromServer::Message(refusal)))
-            }
-            Effect::ToServer(message) => vec![Step::Serve(message)],
-            Effect::Held(id, _) if breached => {
-                self.decided(&id, Decision::Refuse("the attempt is being stopped".into()))
-            }
+            Effect::ToServer(message) => match self.objection(is_call(&message)) {
+                Some(why) => {
+                    let error = json!({"code": -32600, "message": why});
+                    let refusal = json!({"jsonrpc": "2.0", "id": message.get("id"), "error": error});
+                    self.server(Some(FromServer::Message(refusal)))
+                }
+                None => vec![Step::Serve(message)],
+            },
             Effect::Held(id, mut call) => {
+                if let Some(why) = self.objection(true) {
+                    return self.decided(&id, Decision::Refuse(why.to_owned()));
+                }
                 call.failures = self.gather.facts.tally.calls().len();
                 self.held.push((id.clone(), call.tool.clone(), call.tool_use_id.clone()));
                 vec![Step::Hold(id, call)]
@@ -260,9 +282,19 @@ impl Course {
         }
     }
 
+    /// Why the agent is not served. Before it is proved to be alone it may connect, but not call.
+    fn objection(&self, is_call: bool) -> Option<&'static str> {
+        match self.gather.facts.isolation {
+            Isolation::Breached(_) => Some("the attempt is being stopped"),
+            Isolation::Unproved if is_call => Some("no call is taken before the agent has said what it offers"),
+            Isolation::NotAsked | Isolation::Unproved | Isolation::Proved => None,
+        }
+    }
+
     fn answered(&mut self, ask: Ask, answer: Result<Value, String>) -> Vec<Step> {
         match (ask, answer) {
-            (Ask::Initialize { .. }, Ok(_)) if self.phase == Phase::Opening => {
+            // A ladder that is being climbed has its alarm, and there is only one.
+            (Ask::Initialize { .. }, Ok(_)) if self.phase == Phase::Opening && self.ladder.is_none() => {
                 self.phase = Phase::Proving;
                 vec![Step::Write(self.control.ask(Ask::Settings)), Step::Wake(Alarm::Unanswered)]
             }
@@ -275,12 +307,14 @@ impl Course {
         }
     }
 
-    /// The agent said which settings it has read, or that it cannot say, which is not a breach.
+    /// The agent said which settings it has read, or that it will not say.
     fn settings(&mut self, sources: Option<Vec<String>>) -> Vec<Step> {
-        self.sources = sources;
-        if let Some(sentence) = self.sources.as_deref().and_then(isolation::settings_breach) {
+        if let Some(sentence) = isolation::settings_breach(sources.as_deref()) {
+            self.sources = sources;
             return self.breach(sentence);
         }
+        self.sources = sources;
+        self.prove();
         if self.phase == Phase::Proving && self.ladder.is_none() { self.work() } else { Vec::new() }
     }
 
@@ -289,7 +323,14 @@ impl Course {
             return Vec::new();
         }
         self.phase = Phase::Working;
-        vec![Step::Write(user_message(&self.prompt))]
+        vec![Step::Write(user_message(&self.prompt)), Step::Wake(Alarm::Unopened)]
+    }
+
+    fn unopened(&mut self) -> Vec<Step> {
+        let what = if self.phase == Phase::Working { "begin to work" } else { "open the conversation" };
+        let seconds = self.patience.opening.as_secs();
+        self.gather.facts.spawn_error = Some(format!("claude did not {what} within {seconds} s"));
+        self.stop(Rung::Interrupt)
     }
 
     /// The sentence about an agent that goes on with another session than it was asked to: whatever the person answered
@@ -305,7 +346,9 @@ impl Course {
             return self.breach(sentence);
         }
         let mut steps = vec![self.checked(None)];
-        if !std::mem::replace(&mut self.started, true) {
+        let is_first = !std::mem::replace(&mut self.started, true);
+        self.prove();
+        if is_first {
             steps.push(Step::Started);
         } else if !self.control.is_open(Ask::Settings) {
             steps.push(Step::Write(self.control.ask(Ask::Settings)));
@@ -313,9 +356,20 @@ impl Course {
         steps
     }
 
+    /// Once it has said what it offers and which settings it has read, and nothing was wrong with either.
+    fn prove(&mut self) {
+        let isolation = &mut self.gather.facts.isolation;
+        if *isolation == Isolation::Unproved && self.started && self.sources.is_some() {
+            *isolation = Isolation::Proved;
+        }
+    }
+
     fn breach(&mut self, sentence: String) -> Vec<Step> {
         let mut steps = vec![self.checked(Some(sentence.clone()))];
-        self.gather.facts.isolation_breach.get_or_insert(sentence);
+        // The first one stands.
+        if self.gather.facts.breach().is_none() {
+            self.gather.facts.isolation = Isolation::Breached(sentence);
+        }
         steps.extend(self.stop(Rung::Interrupt));
         steps
     }
@@ -351,6 +405,11 @@ impl Course {
         };
         vec![step, Step::Wake(Alarm::Unmoved)]
     }
+}
+
+/// A message that has a tool work.
+fn is_call(message: &Value) -> bool {
+    message.get("method").and_then(Value::as_str) == Some("tools/call")
 }
 
 #[cfg(test)]

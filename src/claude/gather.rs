@@ -84,7 +84,7 @@ impl Gather {
                 }
                 Block::Text(text) if failed || !self.error_text => {
                     self.error_text = failed;
-                    self.facts.last_text = Some(text.to_string());
+                    self.facts.last_text = Some(text.read().into_owned());
                 }
                 Block::Text(_) | Block::Thinking(_) | Block::ToolResult(_) | Block::Image(_) | Block::Unknown(_) => {}
             }

@@ -68,8 +68,11 @@ pub fn settings_sources(reply: &Value) -> Option<Vec<String>> {
     Some(sources.iter().map(name).collect())
 }
 
-/// The sentence of the breach, if any settings were read.
-pub fn settings_breach(sources: &[String]) -> Option<String> {
+/// The sentence of the breach, if any settings were read, or if it does not say: every release that may be used can.
+pub fn settings_breach(sources: Option<&[String]>) -> Option<String> {
+    let Some(sources) = sources else {
+        return Some("Claude Code runtime isolation failed: it does not say which settings it has read".to_owned());
+    };
     listed(sources.iter().map(String::as_str))
         .map(|sources| format!("Claude Code runtime isolation failed: setting_sources={sources}"))
 }
@@ -187,9 +190,12 @@ mod tests {
         for silent in [json!(null), json!({}), json!({"sources": null}), json!({"sources": "all"})] {
             assert_eq!(settings_sources(&silent), None, "{silent}");
         }
-        assert_eq!(settings_breach(&[]), None);
+        assert_eq!(settings_breach(Some(&[])), None);
+        assert!(
+            settings_breach(None).is_some_and(|sentence| sentence.ends_with("does not say which settings it has read"))
+        );
         assert_eq!(
-            settings_breach(&["user".into(), "project".into()]).as_deref(),
+            settings_breach(Some(&["user".into(), "project".into()])).as_deref(),
             Some("Claude Code runtime isolation failed: setting_sources=user,project")
         );
     }

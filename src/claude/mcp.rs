@@ -23,6 +23,7 @@ use tokio::{
     task::JoinHandle,
 };
 
+use super::contained;
 use crate::units::{
     ToolCall, ToolReply, ToolSpec, Toolset,
     effect::{self, Effect},
@@ -237,7 +238,7 @@ impl ServerHandler for Handler {
         };
         let (tool, tool_use_id) = (call.name.clone(), call.tool_use_id.clone());
         let (tools, busy) = (Arc::clone(&self.tools), self.watch.as_ref().map(|watch| watch.busy.clone()));
-        let (reply, effect) = tokio::task::spawn_blocking(move || {
+        let (reply, effect) = contained::blocking(move || {
             let reply = tools.call(&call);
             drop(busy);
             let effect = effect::of(&call, &reply);

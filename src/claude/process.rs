@@ -8,6 +8,7 @@ use std::{
     ffi::OsString,
     io,
     os::unix::process::ExitStatusExt as _,
+    panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
     process::Stdio,
     sync::{Mutex, OnceLock, PoisonError, mpsc},
@@ -23,6 +24,8 @@ use tokio::{
     runtime::Handle,
     sync::oneshot,
 };
+
+use super::contained::contained;
 
 /// What to start.
 #[derive(Clone, Debug)]
@@ -48,8 +51,11 @@ pub struct Patience {
     pub linger: Duration,
     /// For the pipes of a dead process to close.
     pub drain: Duration,
-    /// For an answer to a question that the process may not understand.
+    /// For an answer to a question.
     pub answer: Duration,
+    /// For a process that was started to open the conversation, and for one that has its prompt to begin with it. A
+    /// machine that is starting many at once takes its time.
+    pub opening: Duration,
 }
 
 impl Default for Patience {
@@ -58,7 +64,8 @@ impl Default for Patience {
             rung: Duration::from_secs(2),
             linger: Duration::from_secs(5),
             drain: Duration::from_secs(2),
-            answer: Duration::from_secs(5),
+            answer: Duration::from_secs(30),
+            opening: Duration::from_secs(120),
         }
     }
 }
@@ -222,7 +229,8 @@ fn spawner() -> io::Result<mpsc::Sender<Job>> {
     std::thread::Builder::new().name("spawner".into()).spawn(move || {
         for Job { order, runtime, reply } in orders {
             // A runtime that shuts down makes this panic; the thread must survive that, or its children die.
-            let started = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| start(order, &runtime)));
+            let started = AssertUnwindSafe(|| contained(|| start(order, &runtime)));
+            let started = catch_unwind(started);
             let started = started.unwrap_or_else(|_| Err(io::Error::other("the runtime is shutting down")));
             // If nobody waits any more, the child comes back and is dropped, which kills it.
             drop(reply.send(started));
@@ -281,6 +289,7 @@ mod tests {
         linger: Duration::from_millis(100),
         drain: Duration::from_millis(500),
         answer: Duration::from_millis(500),
+        opening: Duration::from_secs(10),
     };
 
     fn shell(script: &str) -> Order {

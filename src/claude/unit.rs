@@ -231,7 +231,8 @@ async fn conduct(
     let writer = Writer(tokio::spawn(write_frames(stdin, frames)));
     let with_tools = !tool_ids.is_empty();
     let allowed = Allowed::new(tool_ids, with_tools.then_some(mcp::SERVER));
-    let mut course = Course::new(facts, allowed, with_tools, launch.prompt.clone(), launch.resume().map(str::to_owned));
+    let resume = launch.resume().map(str::to_owned);
+    let mut course = Course::new(facts, allowed, with_tools, launch.prompt.clone(), resume, patience);
     let mut shell = Shell {
         tape,
         child,
@@ -374,13 +375,7 @@ impl Shell {
                 }
             }
             Step::Wake(alarm) => {
-                let after = match alarm {
-                    Alarm::Unanswered => self.patience.answer,
-                    Alarm::Lingered => self.patience.linger,
-                    Alarm::Unmoved => self.patience.rung,
-                    Alarm::Drained => self.patience.drain,
-                };
-                self.alarm = Some((Instant::now() + after, alarm));
+                self.alarm = Some((Instant::now() + alarm.after(&self.patience), alarm));
             }
             Step::Leave => self.left = true,
         }

@@ -6,7 +6,10 @@ use color_eyre::config::HookBuilder;
 use tracing_subscriber::EnvFilter;
 
 use super::exit::Failure;
-use crate::claude::process;
+use crate::{
+    claude::{contained, process},
+    tui::terminal,
+};
 
 /// Where `--debug` writes. In the current directory, because whoever asks for it stands there and looks for it.
 pub const LOG: &str = "ingestdeck-debug.log";
@@ -24,8 +27,13 @@ pub fn install(debug: bool) -> Result<(), Failure> {
     let _ = errors.install();
     let panics = panics.into_panic_hook();
     std::panic::set_hook(Box::new(move |panic| {
+        if contained::is_contained() {
+            tracing::error!(%panic, "contained");
+            return;
+        }
         // Agents of a program that is falling apart must not run on.
         process::kill_all();
+        terminal::restore();
         panics(panic);
     }));
     if debug { log(Path::new(LOG)) } else { Ok(()) }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    args::{DemoArgs, Global, SelectArgs},
+    args::{DemoArgs, Global},
     execute::{Agent, Terms},
     exit::{Exit, Failure},
     ground::Prepared,
@@ -14,7 +14,7 @@ use super::{
     project, settings,
 };
 use crate::{
-    ingest::{diff::Baseline, project::Project},
+    ingest::{diff::Baseline, plan::Selection, project::Project},
     units::tally::FailureRule,
 };
 
@@ -101,7 +101,7 @@ pub fn demo(global: &Global, args: &DemoArgs) -> Result<Exit, Failure> {
     let exe = std::env::current_exe()
         .map_err(|error| Failure::internal(format!("cannot tell where this program is: {error}")))?;
     let project = Project::open(&root).map_err(Failure::internal)?;
-    let planned = project::planned(&project, &SelectArgs::default(), &Baseline::default())?;
+    let planned = project::planned(&project, &Selection::default(), &Baseline::default())?;
     let terms = Terms {
         model: None,
         step_budget: project.settings.work_units.step_budget,

@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     claude::{
+        contained,
         lock::{Locks, SessionLock, Tried},
         unit::{self, Command, Program, UnitLaunch},
     },
@@ -174,7 +175,7 @@ impl Attempts {
         file_rejected(&opened, &facts);
         let (key, rule) = (unit.clone(), self.terms.rule);
         let closing = Arc::clone(&opened);
-        let closed = task::spawn_blocking(move || {
+        let closed = contained::blocking(move || {
             let (verdict, delivered) = close(&closing, &key, &mut facts, rule);
             (verdict, delivered, facts)
         });
@@ -242,7 +243,7 @@ impl Attempts {
         let (amendment, files_kept) = (amendment.clone(), self.published().contains(unit));
         // What a person wants otherwise of one attempt makes no other unit of it.
         let model = self.terms.model.clone();
-        task::spawn_blocking(move || {
+        contained::blocking(move || {
             let amended = amended(&amendment, files_kept);
             let opened = Attempt::open(&project, &work_unit, &job, attempt, amended, &place)?;
             let content = opened.content(model.as_deref()).ok();

@@ -139,6 +139,7 @@ impl Launch {
             run_budget_usd: self.terms.run_budget_usd,
             instructions: self.project.instructions.overrides.iter().map(ToString::to_string).collect(),
             continues: self.continues.clone(),
+            selection: Some(self.planned.selection.clone()),
         }));
         let read = self.planned.sources.iter().map(|source| Note::SourceRead(Box::new(source.note())));
         std::iter::once(plan).chain(read).collect()
@@ -240,7 +241,8 @@ impl Stage<'_> {
         plan: &[Note],
         make: impl FnOnce(Arc<dyn Recorder>, Arc<Holds>, &Path) -> E,
     ) -> Result<Outcome, Failure> {
-        let runtime = screen::runtime(2)?;
+        // One beside the caller's: two would wake each other up for every line, which costs more than it brings.
+        let runtime = screen::runtime(1)?;
         let result = runtime.block_on(self.run(now, schedule, plan, make));
         // Nobody may outlive us, whatever went wrong. A tool that never returns would hold the runtime for ever.
         process::kill_all();

@@ -48,7 +48,7 @@ impl<W: Write> Lines<W> {
         match emitted {
             Emitted::Event { at, unit, attempt, event, .. } => self.event(*at, unit, *attempt, event),
             Emitted::Unit { at, unit, attempt, status, reason } => {
-                if *status == UnitStatus::Queued && *attempt == 0 {
+                if matches!(status, UnitStatus::Queued | UnitStatus::Untried) && *attempt == 0 {
                     return;
                 }
                 let mut text = status.word().to_owned();
@@ -192,7 +192,7 @@ fn seconds(millis: Millis) -> f64 {
 /// Glyph of a status; its word stands beside it.
 pub(super) fn status_glyph(status: UnitStatus) -> char {
     match status {
-        UnitStatus::Queued => '○',
+        UnitStatus::Queued | UnitStatus::Untried => '○',
         UnitStatus::Running => '▸',
         UnitStatus::Held => '‖',
         UnitStatus::Waiting => '◐',

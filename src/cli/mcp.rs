@@ -44,5 +44,5 @@ fn units(project: &Project, args: &McpArgs) -> Result<Vec<WorkUnit>, Failure> {
         (None, Some(connection)) => SelectArgs { connections: vec![connection.clone()], ..SelectArgs::default() },
         (None, None) => return Ok(Vec::new()),
     };
-    Ok(project::planned(project, &select, &Baseline::default())?.units)
+    Ok(project::planned(project, &project::selection(&select), &Baseline::default())?.units)
 }

@@ -50,16 +50,23 @@ pub fn find(global: &Global) -> Result<Option<Project>, Failure> {
     }
 }
 
-/// Plans what `select` asks for, against what earlier runs processed.
+/// Plans what `selection` asks for, against what earlier runs processed.
 ///
 /// # Errors
 /// When it asks for something that does not exist or cannot be ingested.
-pub fn planned(project: &Project, select: &SelectArgs, baseline: &Baseline) -> Result<Planned, Failure> {
-    let selection = Selection { connections: select.connections.clone(), only: select.only.clone(), full: select.full };
-    plan::plan_against(project, &selection, baseline).map_err(|error: PlanError| {
-        let exit = if error.is_not_found() { Exit::NotFound } else { Exit::Usage };
-        Failure::new(exit, error.to_string())
-    })
+pub fn planned(project: &Project, selection: &Selection, baseline: &Baseline) -> Result<Planned, Failure> {
+    plan::plan_against(project, selection, baseline).map_err(|error| unplanned(&error))
+}
+
+/// What flags select.
+pub fn selection(select: &SelectArgs) -> Selection {
+    Selection { connections: select.connections.clone(), only: select.only.clone(), full: select.full }
+}
+
+/// Why there is no plan, with its exit code.
+pub fn unplanned(error: &PlanError) -> Failure {
+    let exit = if error.is_not_found() { Exit::NotFound } else { Exit::Usage };
+    Failure::new(exit, error.to_string())
 }
 
 /// What is in force of `ktx.yaml`, as lines of `key = value  # origin`. Lines are TOML, as those of the settings are.

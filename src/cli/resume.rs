@@ -15,7 +15,7 @@ use super::{
 use crate::{
     ingest::{
         content,
-        plan::{Planned, WorkUnit},
+        plan::{PlanError, Planned, Selection, WorkUnit, plan_against},
         project::Project,
     },
     replay::FileSource,
@@ -26,7 +26,7 @@ use crate::{
     },
     store::{Found, Runs, Standing, db::PastEffort},
     tape::{RunId, UnitKey, note::Continues},
-    units::reuse::{Choice, Standing as Stood, choose},
+    units::reuse::{Choice, Past, Standing as Stood, choose},
 };
 
 /// Bytes of a record that are folded at once.
@@ -76,112 +76,216 @@ pub fn patches(continues: Option<&Continues>) -> impl Iterator<Item = (&UnitKey,
 /// When it asks for something that does not exist, that cannot be ingested, or that still runs.
 pub fn planned(global: &Global, project: &Project, select: &SelectArgs, model: Option<&str>) -> Result<Taken, Failure> {
     let runs = Runs::of_project(&project.root);
+    let asked = project::selection(select);
     let PastArgs { resume_run, failed: of_failed } = &select.past;
     let Some(what) = resume_run.as_ref().or(of_failed.as_ref()) else {
         let past = past::read(project, None)?;
-        let mut planned = project::planned(project, select, &past.baseline)?;
+        let mut planned = project::planned(project, &asked, &past.baseline)?;
         past.tell(&mut planned.units);
         return Ok(Taken { planned, continues: None, efforts: past.efforts });
     };
-    let (found, state) = recorded(global, &runs, what)?;
-    // Units must be cut as they were cut then, or nothing of them could be compared.
-    let past = past::read(project, Some(beginning(&runs, &found, &state)?))?;
-    let mut planned = project::planned(project, select, &past.baseline)?;
+    let chain = Chain::of(&runs, recorded(global, &runs, what)?)?;
+    // Units must be chosen and cut as they were then, or nothing of them could be compared.
+    let past = past::read(project, Some(chain.first()))?;
+    let then = chain.state().planned.as_ref().and_then(|plan| plan.selection.clone()).unwrap_or_default();
+    let selection = Selection { full: then.full || asked.full, ..then };
+    let mut planned = plan_against(project, &selection, &past.baseline).map_err(|error| match error {
+        PlanError::NoSuchUnit { .. } => none_left(chain.id()),
+        error => project::unplanned(&error),
+    })?;
     unreconciled::forget_evicted(project, &mut planned)?;
+    let others = planned.narrow(project, &asked).map_err(|error| project::unplanned(&error))?;
     past.tell(&mut planned.units);
-    let before = Before::new(&state, found.id);
-    let of = |planned: &Planned, id: &str| planned.units.iter().filter(|unit| unit.planned.connection == id).count();
-    let called_for: Vec<usize> = planned.sources.iter().map(|source| of(&planned, &source.connection)).collect();
-    let mut taken = match of_failed {
-        None => resume(project, planned, &before, &state, model)?,
-        Some(_) => failed(project, planned, &before, &state),
+    let ground = Footing { project, chain: &chain, model };
+    let taken = match of_failed {
+        None => ground.resume(planned, others)?,
+        Some(_) => ground.failed(planned, others)?,
     };
-    let left: Vec<usize> = taken.planned.sources.iter().map(|source| of(&taken.planned, &source.connection)).collect();
-    for (source, (called_for, left)) in taken.planned.sources.iter_mut().zip(called_for.into_iter().zip(left)) {
-        source.complete &= left == called_for;
-    }
+    not_saved_since(&runs, chain.id(), taken.continues.as_ref())?;
     Ok(Taken { efforts: past.efforts, ..taken })
 }
 
-/// The first run of those that were continued, one after the other, up to this one.
-fn beginning(runs: &Runs, found: &Found, state: &RunState) -> Result<RunId, Failure> {
-    const MOST: usize = 64;
-    let continued = |state: &RunState| state.planned.as_ref()?.continues.as_ref().map(|continues| continues.run);
-    let recorded = runs.list().map_err(Failure::internal)?;
-    let (mut first, mut next) = (found.id, continued(state));
-    for _ in 0..MOST {
-        let Some(found) = next.and_then(|run| recorded.iter().find(|found| found.id == run)) else { break };
-        first = found.id;
-        next = continued(&folded(runs, found)?);
+/// Nothing may be put on the branch twice: what somebody undid since would come back.
+fn not_saved_since(runs: &Runs, run: RunId, continues: Option<&Continues>) -> Result<(), Failure> {
+    let waiting: Vec<(&UnitKey, RunId)> =
+        patches(continues).filter_map(|(unit, _)| Some((unit, continues?.units.get(unit)?.run))).collect();
+    if waiting.is_empty() {
+        return Ok(());
     }
-    Ok(first)
+    let saved = |state: &RunState, (unit, of): &(&UnitKey, RunId)| {
+        let took = state.earlier(unit).is_some_and(|earlier| earlier.run == *of && earlier.reused.is_some());
+        took && state.taken_over.get(*unit).is_some_and(|taken| taken.saved)
+    };
+    for found in runs.list().map_err(Failure::internal)?.into_iter().take_while(|found| found.id != run) {
+        // A record that nobody can read saved nothing that anybody knows of.
+        let Ok(state) = fold(&found) else { continue };
+        if waiting.iter().any(|waiting| saved(&state, waiting)) {
+            let (run, later) = (run.short(), found.id.short());
+            return Err(Failure::usage(format!(
+                "run {later} went on with run {run} and saved what it had left; resume that: `--resume-run {later}`"
+            )));
+        }
+    }
+    Ok(())
 }
 
-/// The units of an earlier run: those whose success stands as reused, and the others to be run.
-fn resume(
-    project: &Project,
-    mut planned: Planned,
-    before: &Before<'_>,
-    state: &RunState,
-    model: Option<&str>,
-) -> Result<Taken, Failure> {
-    let mut continues = before.continues();
-    let known: HashMap<&str, &Unit> = of_the_plan(state).map(|unit| (unit.key.as_str(), unit)).collect();
-    let (units, new): (Vec<_>, Vec<_>) =
-        planned.units.into_iter().partition(|unit| known.contains_key(unit.planned.unit.as_str()));
-    // A run for nothing but files that are gone had no units to begin with.
-    if units.is_empty() && !known.is_empty() {
-        let run = continues.run.short();
-        return Err(Failure::not_found(format!(
-            "no unit of run {run} is left in the plan; `ingestdeck plan` shows it"
-        )));
+/// A run, and those that it continues, one after the other; newest first.
+#[derive(Debug)]
+struct Chain {
+    last: (RunId, RunState),
+    before: Vec<(RunId, RunState)>,
+}
+
+impl Chain {
+    fn of(runs: &Runs, last: (Found, RunState)) -> Result<Self, Failure> {
+        const MOST: usize = 64;
+        let continued = |state: &RunState| state.planned.as_ref()?.continues.as_ref().map(|continues| continues.run);
+        let recorded = runs.list().map_err(Failure::internal)?;
+        let (found, state) = last;
+        let mut next = continued(&state);
+        let mut chain = Self { last: (found.id, state), before: Vec::new() };
+        while chain.before.len() < MOST {
+            let Some(found) = next.and_then(|run| recorded.iter().find(|found| found.id == run)) else { break };
+            let state = folded(runs, found)?;
+            next = continued(&state);
+            chain.before.push((found.id, state));
+        }
+        Ok(chain)
     }
-    planned.units = units;
-    for unit in &mut planned.units {
-        let Some(then) = known.get(unit.planned.unit.as_str()) else { continue };
-        let past = before.past(then);
+
+    fn id(&self) -> RunId {
+        self.last.0
+    }
+
+    fn state(&self) -> &RunState {
+        &self.last.1
+    }
+
+    fn first(&self) -> RunId {
+        self.before.last().unwrap_or(&self.last).0
+    }
+
+    /// How `unit` stood in the last of the runs that planned it.
+    fn past(&self, unit: &str) -> Option<Past<'_>> {
+        let mut all = std::iter::once(&self.last).chain(&self.before);
+        all.find_map(|(run, state)| {
+            let unit = of_the_plan(state).find(|planned| planned.key.as_str() == unit)?;
+            Some(Before::new(state, *run).past(unit))
+        })
+    }
+}
+
+/// What a plan is held against.
+#[derive(Clone, Copy, Debug)]
+struct Footing<'a> {
+    project: &'a Project,
+    chain: &'a Chain,
+    model: Option<&'a str>,
+}
+
+impl<'a> Footing<'a> {
+    fn before(&self) -> Before<'a> {
+        Before::new(self.chain.state(), self.chain.id())
+    }
+
+    /// What is to be done about a unit that stood like this.
+    fn choice(&self, unit: &WorkUnit, past: &Past<'_>) -> Choice {
         let now = match past.standing {
-            Stood::Succeeded { .. } => content::of(project, unit, model).ok(),
+            Stood::Succeeded { .. } => content::of(self.project, unit, self.model).ok(),
             _ => None,
         };
-        let mut earlier = before.earlier(then);
-        unit.planned.why = match choose(&past, now.as_ref()) {
-            Choice::Run(why) => why,
-            Choice::Reuse(reused) if reused.patch.as_ref().is_some_and(|patch| !project.root.join(patch).is_file()) => {
-                format!("succeeded in run {}, but its patch is gone", past.run.short())
-            }
-            Choice::Reuse(reused) => {
-                if let Some(earlier) = &mut earlier {
-                    (earlier.run, earlier.reused) = (past.run, Some(reused));
-                }
-                format!("succeeded in run {} with the same content", past.run.short())
-            }
-        };
-        continues.units.extend(earlier.map(|earlier| (unit.planned.unit.clone(), earlier)));
+        choose(past, now.as_ref())
     }
-    unreconciled::keep(project, &mut continues);
-    warn_of_others(&continues, &known, &planned.units, &new);
-    Ok(Taken { planned, continues: Some(continues), efforts: Vec::new() })
+
+    /// Leaves out of `planned` what is no part of the run, but for what stands already; returns the rest.
+    fn leave_out(&self, planned: &mut Planned, units: Vec<WorkUnit>) -> Vec<WorkUnit> {
+        let stands = |unit: &WorkUnit| {
+            let Some(past) = self.chain.past(unit.planned.unit.as_str()) else { return false };
+            matches!(self.choice(unit, &past), Choice::Reuse(reused) if reused.patch.is_none())
+        };
+        let left: Vec<WorkUnit> = units.into_iter().filter(|unit| !stands(unit)).collect();
+        left.iter().for_each(|unit| planned.leave_out(unit));
+        left
+    }
+
+    /// The units of an earlier run: those whose success stands as reused, and the others to be run.
+    fn resume(&self, mut planned: Planned, others: Vec<WorkUnit>) -> Result<Taken, Failure> {
+        let before = self.before();
+        let mut continues = before.continues();
+        let known: HashMap<&str, &Unit> =
+            of_the_plan(self.chain.state()).map(|unit| (unit.key.as_str(), unit)).collect();
+        let (units, new): (Vec<_>, Vec<_>) = std::mem::take(&mut planned.units)
+            .into_iter()
+            .partition(|unit| known.contains_key(unit.planned.unit.as_str()));
+        // A run for nothing but files that are gone had no units to begin with.
+        if units.is_empty() && !known.is_empty() {
+            return Err(none_left(continues.run));
+        }
+        planned.units = units;
+        for unit in &mut planned.units {
+            let Some(then) = known.get(unit.planned.unit.as_str()) else { continue };
+            let past = before.past(then);
+            let mut earlier = before.earlier(then);
+            let is_gone = |patch: &String| !self.project.root.join(patch).is_file();
+            unit.planned.why = match self.choice(unit, &past) {
+                Choice::Run(why) => why,
+                Choice::Reuse(reused) if reused.patch.as_ref().is_some_and(is_gone) => {
+                    format!("succeeded in run {}, but its patch is gone", past.run.short())
+                }
+                Choice::Reuse(reused) => {
+                    if let Some(earlier) = &mut earlier {
+                        (earlier.run, earlier.reused) = (past.run, Some(reused));
+                    }
+                    format!("succeeded in run {} with the same content", past.run.short())
+                }
+            };
+            continues.units.extend(earlier.map(|earlier| (unit.planned.unit.clone(), earlier)));
+        }
+        self.leave_out(&mut planned, others);
+        let new = self.leave_out(&mut planned, new);
+        unreconciled::keep(self.project, &mut continues);
+        warn_of_others(&continues, &known, &planned.units, &new);
+        Ok(Taken { planned, continues: Some(continues), efforts: Vec::new() })
+    }
+
+    /// The units that failed in an earlier run.
+    fn failed(&self, mut planned: Planned, others: Vec<WorkUnit>) -> Result<Taken, Failure> {
+        let before = self.before();
+        let mut continues = before.continues();
+        let known: HashMap<&str, &Unit> = of_the_plan(self.chain.state())
+            .filter(|unit| matches!(before.past(unit).standing, Stood::Failed(_)))
+            .map(|unit| (unit.key.as_str(), unit))
+            .collect();
+        let (units, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut planned.units)
+            .into_iter()
+            .partition(|unit| known.contains_key(unit.planned.unit.as_str()));
+        if units.is_empty() && !known.is_empty() {
+            let run = continues.run.short();
+            let mut names: Vec<&str> = known.keys().copied().collect();
+            names.sort_unstable();
+            return Err(Failure::not_found(format!(
+                "no unit that failed in run {run} is left in the plan; those that failed are {}",
+                listed(&names)
+            )));
+        }
+        planned.units = units;
+        for unit in &mut planned.units {
+            let Some(then) = known.get(unit.planned.unit.as_str()) else { continue };
+            if let Choice::Run(why) = choose(&before.past(then), None) {
+                unit.planned.why = why;
+            }
+            continues.units.extend(before.earlier(then).map(|earlier| (unit.planned.unit.clone(), earlier)));
+        }
+        self.leave_out(&mut planned, others.into_iter().chain(rest).collect());
+        unreconciled::keep_failed(self.project, &mut continues, self.chain.state());
+        warn_of_others(&continues, &known, &planned.units, &[]);
+        Ok(Taken { planned, continues: Some(continues), efforts: Vec::new() })
+    }
 }
 
-/// The units that failed in an earlier run.
-fn failed(project: &Project, mut planned: Planned, before: &Before<'_>, state: &RunState) -> Taken {
-    let mut continues = before.continues();
-    let known: HashMap<&str, &Unit> = of_the_plan(state)
-        .filter(|unit| matches!(before.past(unit).standing, Stood::Failed(_)))
-        .map(|unit| (unit.key.as_str(), unit))
-        .collect();
-    planned.units.retain_mut(|unit| {
-        let Some(then) = known.get(unit.planned.unit.as_str()) else { return false };
-        if let Choice::Run(why) = choose(&before.past(then), None) {
-            unit.planned.why = why;
-        }
-        continues.units.extend(before.earlier(then).map(|earlier| (unit.planned.unit.clone(), earlier)));
-        true
-    });
-    unreconciled::keep_failed(project, &mut continues, state);
-    warn_of_others(&continues, &known, &planned.units, &[]);
-    Taken { planned, continues: Some(continues), efforts: Vec::new() }
+fn none_left(run: RunId) -> Failure {
+    let run = run.short();
+    Failure::not_found(format!("no unit of run {run} is left in the plan; `ingestdeck plan` shows it"))
 }
 
 /// Units that were planned, not those that only appear on the record.
@@ -223,11 +327,12 @@ fn recorded(global: &Global, runs: &Runs, what: &str) -> Result<(Found, RunState
             Some(why) => Err(Failure::usage(format!("run {} {why}", found.id.short()))),
         };
     }
-    // Plain sessions are recorded beside the runs.
+    // Plain sessions are recorded beside the runs, and one of them may be alive.
     for found in runs.list().map_err(Failure::internal)? {
-        let state = folded(runs, &found)?;
+        let over = is_over(runs, &found);
+        let state = fold(&found)?;
         if unfit(&state).is_none() {
-            return Ok((found, state));
+            return over.map(|()| (found, state));
         }
     }
     let flag = global.project_dir.as_ref().map(|_| " --project-dir DIR").unwrap_or_default();
@@ -248,14 +353,24 @@ pub fn unfit(state: &RunState) -> Option<&'static str> {
 
 /// The end of a run that is over.
 fn folded(runs: &Runs, found: &Found) -> Result<RunState, Failure> {
-    if runs.standing(found).map_err(Failure::internal)? == Standing::Running {
-        let run = found.id.short();
-        let holder = runs.holder(found.id).map(|pid| format!(" in process {pid}")).unwrap_or_default();
-        return Err(Failure::new(
-            Exit::Usage,
-            format!("run {run} still runs{holder}; look on with `ingestdeck watch {run}`, or end it first"),
-        ));
+    is_over(runs, found)?;
+    fold(found)
+}
+
+fn is_over(runs: &Runs, found: &Found) -> Result<(), Failure> {
+    if runs.standing(found).map_err(Failure::internal)? != Standing::Running {
+        return Ok(());
     }
+    let run = found.id.short();
+    let holder = runs.holder(found.id).map(|pid| format!(" in process {pid}")).unwrap_or_default();
+    Err(Failure::new(
+        Exit::Usage,
+        format!("run {run} still runs{holder}; look on with `ingestdeck watch {run}`, or end it first"),
+    ))
+}
+
+/// What the record of a run says so far.
+fn fold(found: &Found) -> Result<RunState, Failure> {
     let source = FileSource::open(&found.tape).map_err(|error| replay::failure(&error))?;
     let mut timeline = Timeline::forward(Box::new(source));
     while timeline.advance(SLICE, &mut |_| {}).map_err(Failure::internal)? == Progress::More {}

@@ -89,6 +89,8 @@ fn passed_on(command: Command, holds: &Holds) -> Vec<Input> {
     };
     match command {
         Command::Retry { unit, amendment } => vec![Input::RetryRequested { unit, amendment }],
+        Command::RetryAll => vec![Input::RetryFailed],
+        Command::LiftLimit => vec![Input::LiftLimit],
         Command::RetryFailed { units } => {
             units.into_iter().map(|unit| Input::RetryRequested { unit, amendment: None }).collect()
         }
@@ -154,7 +156,8 @@ pub fn leave_summary(mut timeline: Timeline) -> Result<(Summary, Timeline), Fail
     use std::io::Write as _;
     timeline.seek(u64::MAX).map_err(Failure::internal)?;
     let state = &timeline.story().state;
-    let summary = Summary::of(state);
+    let mut summary = Summary::of(state);
+    summary.open = !timeline.is_read();
     let text = summary.to_text(timeline.source().origin(), state);
     // A terminal that hung up takes no last words. How the screen was left says so already.
     let _ = std::io::stdout().write_all(text.as_bytes());

@@ -8,8 +8,8 @@ use crate::{
     cli::{exit::Exit, resume::is_left, signals},
     ingest::reconcile::RECONCILE,
     run::{
-        Origin, RunState,
-        state::{Attempt, TakenOver, Unit, UnitStatus},
+        Origin, RunOutcome, RunState,
+        state::{Unit, UnitStatus},
     },
     tape::note::Cause,
     tui::{text, view::dollars},
@@ -62,6 +62,8 @@ pub struct Summary {
     pub sessions: Vec<String>,
     /// Units that neither succeeded nor spent their budget, in plan order.
     pub unfinished: Vec<String>,
+    /// Its record may still grow.
+    pub open: bool,
     outcome: Option<String>,
     lost: [u64; 4],
     limited: bool,
@@ -96,10 +98,11 @@ impl Summary {
             unfinished: state
                 .units
                 .iter()
-                .filter(|unit| is_left(unit.status) || unit.latest().is_some_and(Attempt::is_unsaved))
+                .filter(|unit| is_left(unit.status) || state.is_unsaved(unit))
                 .map(|unit| unit.key.to_string())
                 .chain(without_pass(state))
                 .collect(),
+            open: false,
             outcome: state.ended.as_ref().map(|ended| ended.outcome.clone()),
             lost: [state.lost.malformed, state.lost.unknown, state.lost.unknown_notes, state.lost.torn],
             limited: state.ended.as_ref().is_some_and(|ended| ended.outcome == "limit"),
@@ -233,12 +236,12 @@ impl Summary {
 
     /// How the run ended; for a record without an end, how it stands or broke off.
     fn outcome_word(&self, state: &RunState) -> &str {
-        let any = |wanted: &[UnitStatus]| state.units.iter().any(|unit| wanted.contains(&unit.status));
-        match &self.outcome {
-            Some(outcome) => outcome,
-            None if any(&[UnitStatus::Running, UnitStatus::Held, UnitStatus::Waiting]) => "still running",
-            None if any(&[UnitStatus::Queued, UnitStatus::Interrupted]) => "interrupted",
-            None => "ended",
+        let goes_on = |unit: &Unit| matches!(unit.status, UnitStatus::Running | UnitStatus::Held | UnitStatus::Waiting);
+        match (&self.outcome, RunOutcome::of(state, self.open || state.units.iter().any(goes_on))) {
+            (Some(outcome), _) => outcome,
+            (None, RunOutcome::Running) => "still running",
+            (None, RunOutcome::Interrupted) => "interrupted",
+            (None, _) => "ended",
         }
     }
 }
@@ -283,14 +286,10 @@ fn of_status(state: &RunState, status: UnitStatus) -> Vec<(String, String, Optio
 }
 
 fn failure_of(state: &RunState, unit: &Unit) -> (String, String, Option<String>) {
-    let verdict = unit.latest().and_then(|attempt| attempt.verdict.as_ref());
+    let verdict = state.verdict(unit);
     (
         unit.key.to_string(),
-        match (verdict, state.taken_over.get(&unit.key)) {
-            (Some(verdict), _) => verdict.reason.clone(),
-            (None, Some(TakenOver { reason: Some(reason), .. })) => reason.to_string(),
-            (None, _) => "no verdict".into(),
-        },
+        verdict.map_or_else(|| "no verdict".into(), |verdict| verdict.reason.clone()),
         verdict.and_then(|verdict| verdict.remedy.clone()),
     )
 }

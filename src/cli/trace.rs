@@ -11,10 +11,11 @@ use std::{
 
 use tokio::{
     sync::{oneshot, watch},
-    task::{self, JoinHandle},
+    task::JoinHandle,
 };
 
 use crate::{
+    claude::contained,
     run::trace::{Trace, TraceLevel},
     tape::{Entry, Header},
 };
@@ -22,8 +23,8 @@ use crate::{
 /// The variable that says how much is traced.
 const LEVEL: &str = "KTX_INGEST_TRACE_LEVEL";
 
-/// How long entries are gathered before they are traced: waking up for each costs more than it does.
-const TOGETHER: Duration = Duration::from_millis(50);
+/// How long entries are gathered before they are traced: nobody watches a trace, and waking up costs more than it does.
+const TOGETHER: Duration = Duration::from_secs(1);
 
 /// Bytes read at once.
 const BLOCK: usize = 256 << 10;
@@ -66,7 +67,7 @@ async fn follow(
     let mut last = false;
     loop {
         follower =
-            task::spawn_blocking(move || follower.advance().map(|()| follower)).await.map_err(io::Error::other)??;
+            contained::blocking(move || follower.advance().map(|()| follower)).await.map_err(io::Error::other)??;
         if last {
             return Ok(());
         }

@@ -2,15 +2,15 @@
 
 use std::borrow::Cow;
 
-use super::Raw;
+use super::{Prose, Raw};
 
 /// One content block.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Block<'a> {
     /// Text of the model or the user.
-    Text(Cow<'a, str>),
+    Text(Prose<'a>),
     /// Thinking of the model; may be empty when it was withheld.
-    Thinking(Cow<'a, str>),
+    Thinking(Prose<'a>),
     /// A call.
     ToolUse(ToolUse<'a>),
     /// Its result.

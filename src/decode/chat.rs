@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{
-    Block, Chat, Raw, ToolResult, ToolUse, Usage,
+    Block, Chat, Prose, Raw, ToolResult, ToolUse, Usage,
     read::{Head, error_text},
     scan::{Scan, Scanned},
 };
@@ -120,7 +120,7 @@ fn blocks<'a>(scan: &mut Scan<'a>, blocks: &mut Vec<Block<'a>>) -> Scanned<()> {
 
 fn block<'a>(scan: &mut Scan<'a>) -> Scanned<Option<Block<'a>>> {
     if scan.peek()? == b'"' {
-        return Ok(scan.text()?.map(Block::Text));
+        return Ok(scan.prose()?.map(Block::Text));
     }
     let mut fields = Fields::default();
     let found = scan.object(|scan, key| if fields.take(scan, key)? { Ok(()) } else { scan.skip() })?;
@@ -131,8 +131,8 @@ fn block<'a>(scan: &mut Scan<'a>) -> Scanned<Option<Block<'a>>> {
 #[derive(Debug, Default)]
 struct Fields<'a> {
     kind: Option<Cow<'a, str>>,
-    text: Option<Cow<'a, str>>,
-    thinking: Option<Cow<'a, str>>,
+    text: Option<Prose<'a>>,
+    thinking: Option<Prose<'a>>,
     id: Option<Cow<'a, str>>,
     name: Option<Cow<'a, str>>,
     input: Option<Raw<'a>>,
@@ -147,8 +147,8 @@ impl<'a> Fields<'a> {
     fn take(&mut self, scan: &mut Scan<'a>, key: &[u8]) -> Scanned<bool> {
         match key {
             b"type" => self.kind = scan.text()?,
-            b"text" => self.text = scan.text()?,
-            b"thinking" => self.thinking = scan.text()?,
+            b"text" => self.text = scan.prose()?,
+            b"thinking" => self.thinking = scan.prose()?,
             b"id" => self.id = scan.word()?,
             b"name" => self.name = scan.word()?,
             b"input" => self.input = scan.raw()?,

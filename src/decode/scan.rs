@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 
 use super::{
-    Raw,
+    Prose, Raw,
     bits::{BLOCK, Bits},
     text,
 };
@@ -158,6 +158,16 @@ impl<'a> Scan<'a> {
         }
         let inside = self.string::<false>()?;
         Ok(Some(self.read(inside)))
+    }
+
+    /// The next value as text that is not read yet; `None` for any other type.
+    pub(super) fn prose(&mut self) -> Scanned<Option<Prose<'a>>> {
+        if self.peek()? != b'"' {
+            self.skip()?;
+            return Ok(None);
+        }
+        let inside = self.string::<false>()?;
+        Ok(Some(Prose::new(self.plain(inside), inside.is_escaped)))
     }
 
     /// The next value as text, the empty text counting as none.
@@ -313,11 +323,17 @@ impl<'a> Scan<'a> {
     /// The text of a string.
     #[inline]
     fn read(&self, inside: Inside<'a>) -> Cow<'a, str> {
-        let plain = match self.text.and_then(|text| text.get(inside.start..inside.start + inside.bytes.len())) {
+        let plain = self.plain(inside);
+        if inside.is_escaped { text::unescape(plain) } else { plain }
+    }
+
+    /// What stands between its quotes.
+    #[inline]
+    fn plain(&self, inside: Inside<'a>) -> Cow<'a, str> {
+        match self.text.and_then(|text| text.get(inside.start..inside.start + inside.bytes.len())) {
             Some(text) => Cow::Borrowed(text),
             None => text::plain(inside.bytes),
-        };
-        if inside.is_escaped { text::unescape(plain) } else { plain }
+        }
     }
 
     /// The string whose quote is at the current position. With `CHECK`, its inside is checked too.

@@ -111,7 +111,7 @@ fn a_field_of_the_wrong_type_costs_only_itself() {
         .blocks
         .iter()
         .map(|block| match block {
-            Block::Text(text) => format!("text {text:?}"),
+            Block::Text(text) => format!("text {:?}", text.read()),
             Block::ToolUse(call) => format!("call {:?} {:?} {:?}", call.id, call.name, call.input),
             Block::ToolResult(result) => format!("result {:?} {:?}", result.content, result.is_error),
             Block::Unknown(kind) => format!("unknown {kind}"),
@@ -309,7 +309,7 @@ fn depth_and_length_cost_no_stack() {
     let long = "a\\n\\\"".repeat(2_000_000);
     let text = format!(r#"{{"type":"assistant","message":{{"content":[{{"type":"text","text":"{long}"}}]}}}}"#);
     let Block::Text(found) = &chat(&text).blocks[0] else { panic!() };
-    assert_eq!(found.len(), 6_000_000);
+    assert_eq!(found.read().len(), 6_000_000);
 }
 
 #[test]

@@ -40,6 +40,16 @@ pub(super) fn unescape(plain: Cow<'_, str>) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// The least length, of at least `most` bytes or a few less, at which `inside` can be cut without tearing an escape.
+pub(super) fn whole_escapes(inside: &str, most: usize) -> usize {
+    let (mut at, end) = (0, inside.floor_char_boundary(most));
+    while let Some(offset) = inside.as_bytes().get(at..end).and_then(|rest| memchr(b'\\', rest)) {
+        let (_, used) = escape(&inside[at + offset + 1..]);
+        at += offset + 1 + used;
+    }
+    at.max(end)
+}
+
 /// Bytes as text. Broken UTF-8 becomes U+FFFD.
 pub(super) fn plain(inside: &[u8]) -> Cow<'_, str> {
     match simdutf8::basic::from_utf8(inside) {

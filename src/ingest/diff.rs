@@ -109,10 +109,19 @@ impl DiffSet {
         diff
     }
 
+    /// True for a file that is new or changed.
+    pub(super) fn is_touched(&self, path: &str) -> bool {
+        [&self.added, &self.modified].into_iter().any(|list| is_in(list, path))
+    }
+
     /// Files that are new or changed.
     pub fn touched(&self) -> BTreeSet<&str> {
         self.added.iter().chain(&self.modified).map(String::as_str).collect()
     }
+}
+
+fn is_in(list: &[String], path: &str) -> bool {
+    list.binary_search_by(|known| known.as_str().cmp(path)).is_ok()
 }
 
 fn change(now: Option<Fingerprint>, known: Option<&Prior>) -> Change {
@@ -135,7 +144,6 @@ pub(super) enum Forced {
 
 /// Why `unit`, as it was before it was cut down to its changes, runs.
 pub(super) fn why(unit: &Chunk, diff: &DiffSet, standing: Option<Standing>, forced: Option<Forced>) -> String {
-    let is_in = |list: &[String], path: &str| list.binary_search_by(|known| known.as_str().cmp(path)).is_ok();
     let within = |list: &[String]| unit.raw_files.iter().filter(|path| is_in(list, path)).count();
     let (modified, added) = (within(&diff.modified), within(&diff.added));
     // A unit may name hundreds of others; most are told for what is their own.

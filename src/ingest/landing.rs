@@ -82,26 +82,58 @@ struct Journal {
 /// Brings the project from the commit `old`, at which its branch must be, to `new`.
 pub(super) fn land(repository: &Repository, old: &str, new: &str, subject: &str) -> Result<(), LandError> {
     let journal = Journal { version: 1, old: old.to_owned(), new: new.to_owned() };
+    let changes = changes(repository, &journal)?;
+    let before = hashes(repository, &changes)?;
     write(repository.root(), &journal)?;
-    match advance(repository, &journal, subject) {
-        Ok(()) => forget(repository.root()),
-        Err(error) => match settle(repository, &journal).and_then(|_| forget(repository.root())) {
-            Ok(()) => Err(error),
-            Err(undo) => Err(LandError::Stuck { cause: error.to_string(), undo: undo.to_string() }),
+    let undone = match bring(repository, &journal, &changes) {
+        Ok(()) => match point(repository, &journal, subject) {
+            Ok(()) => return forget(repository.root()),
+            Err(error) => (error, settle(repository, changes, &Undo::Everything(before))),
         },
+        Err(error) => (error, settle(repository, changes, &Undo::Files(before))),
+    };
+    let (error, settled) = undone;
+    match settled.and_then(|_| forget(repository.root())) {
+        Ok(()) => Err(error),
+        Err(undo) => Err(LandError::Stuck { cause: error.to_string(), undo: undo.to_string() }),
     }
 }
 
-fn advance(repository: &Repository, Journal { old, new, .. }: &Journal, subject: &str) -> Result<(), LandError> {
+/// Brings files and index to the commit `new`. Where it fails, the index is as it was.
+fn bring(repository: &Repository, Journal { old, new, .. }: &Journal, changes: &[Change]) -> Result<(), LandError> {
     let git = &repository.git;
     // Files that were touched but not changed must not look changed. That some are changed is for the next step to say.
     patiently(|| git.ask(&["update-index", "-q", "--refresh"]))?;
-    let moved = patiently(|| git.ask(&["read-tree", "-m", "-u", old, new]))?;
-    if !moved.ok {
-        return Err(LandError::InTheWay { why: moved.stderr });
+    // A page that somebody deleted would be written anew without a word.
+    let deleted = git.run(&["ls-files", "--deleted", "-z"])?;
+    let deleted = String::from_utf8_lossy(&deleted);
+    let rewritten = |path: &&str| changes.iter().any(|change| change.path == **path && change.ours[1].is_some());
+    if let Some(path) = deleted.split('\0').find(rewritten) {
+        return Err(LandError::InTheWay { why: format!("{} is deleted", path.escape_debug()) });
     }
-    let put = git.ask(&["update-ref", "-m", subject, "HEAD", new, old])?;
-    if put.ok { Ok(()) } else { Err(LandError::Moved) }
+    let moved = patiently(|| git.ask(&["read-tree", "-m", "-u", old, new]))?;
+    match moved.ok {
+        true => Ok(()),
+        false if is_refusal(&moved.stderr) => Err(LandError::InTheWay { why: moved.stderr }),
+        false => Err(GitError::Failed { what: "read-tree".into(), stderr: moved.stderr }.into()),
+    }
+}
+
+/// True for git's words about files that it would have to overwrite or remove.
+fn is_refusal(stderr: &str) -> bool {
+    ["not uptodate", "would be overwritten", "would be removed", "would lose"]
+        .iter()
+        .any(|words| stderr.contains(words))
+}
+
+/// Lets the branch point to the commit `new`.
+fn point(repository: &Repository, Journal { old, new, .. }: &Journal, subject: &str) -> Result<(), LandError> {
+    let put = repository.git.ask(&["update-ref", "-m", subject, "HEAD", new, old])?;
+    match put.ok {
+        true => Ok(()),
+        false if repository.head()? != *old => Err(LandError::Moved),
+        false => Err(GitError::Failed { what: "update-ref".into(), stderr: put.stderr }.into()),
+    }
 }
 
 /// Repeats a call while another program holds the index.
@@ -123,7 +155,8 @@ pub fn recover(repository: &Repository) -> Result<Settled, LandError> {
     let bytes = Folder::open(root).and_then(|root| root.read_if_there(JOURNAL, LARGEST)).map_err(failed)?;
     let Some(bytes) = bytes else { return Ok(Settled::default()) };
     let journal: Journal = serde_json::from_slice(&bytes).map_err(|error| failed(error.into()))?;
-    let settled = Settled { kept: settle(repository, &journal)?, to: Some(repository.head()?) };
+    let changes = changes(repository, &journal)?;
+    let settled = Settled { kept: settle(repository, changes, &Undo::Unknown)?, to: Some(repository.head()?) };
     forget(root)?;
     Ok(settled)
 }
@@ -148,12 +181,41 @@ struct Change {
     ours: [Option<String>; 2],
 }
 
-/// Brings index and files of what differs between the two commits of the journal to where the branch is: one of the
-/// two, or wherever somebody took it. Paths that somebody changed since stay.
-fn settle(repository: &Repository, journal: &Journal) -> Result<Vec<String>, LandError> {
-    let git = &repository.git;
+/// What is known of a landing that failed.
+enum Undo {
+    /// Nothing: its program died.
+    Unknown,
+    /// The index is as it was. So is every file that has the blob it had; `None` for one that is not there.
+    Files(BTreeMap<String, String>),
+    /// Index and files are at the new commit, but for files that have the blob they had.
+    Everything(BTreeMap<String, String>),
+}
+
+impl Undo {
+    /// Whether the file at `path`, the blob of which is `held`, is as it was before.
+    fn is_untouched(&self, path: &str, held: Option<&String>) -> bool {
+        match self {
+            Self::Unknown => false,
+            Self::Files(before) | Self::Everything(before) => before.get(path) == held,
+        }
+    }
+}
+
+/// What differs between the two commits of a journal.
+fn changes(repository: &Repository, journal: &Journal) -> Result<Vec<Change>, LandError> {
     let raw = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--full-index", &journal.old, &journal.new];
-    let mut changes = read_changes(&String::from_utf8_lossy(&git.run(&raw)?));
+    Ok(read_changes(&String::from_utf8_lossy(&repository.git.run(&raw)?)))
+}
+
+/// Brings index and files of `changes` to where the branch is: one of the two commits, or wherever somebody took it.
+/// Paths that somebody changed since, or that the landing never touched, stay.
+fn settle(repository: &Repository, mut changes: Vec<Change>, undo: &Undo) -> Result<Vec<String>, LandError> {
+    let git = &repository.git;
+    let hashes = hashes(repository, &changes)?;
+    let is_untouched = |change: &Change| undo.is_untouched(&change.path, hashes.get(change.path.as_str()));
+    if matches!(undo, Undo::Files(_)) {
+        changes.retain(|change| !is_untouched(change));
+    }
     if changes.is_empty() {
         return Ok(Vec::new());
     }
@@ -166,10 +228,8 @@ fn settle(repository: &Repository, journal: &Journal) -> Result<Vec<String>, Lan
     let paths: Vec<u8> = changes.iter().flat_map(|change| [change.path.as_bytes(), b"\0"].concat()).collect();
     let reset = ["--literal-pathspecs", "reset", "--quiet", "HEAD", "--pathspec-from-file=-", "--pathspec-file-nul"];
     git.feed(&reset, &paths)?;
-    let there: Vec<&Change> = changes.iter().filter(|change| is_there(repository.root(), &change.path)).collect();
-    let hashes = hashes(repository, &there)?;
     let (mut kept, mut restore, mut remove) = (Vec::new(), Vec::new(), Vec::new());
-    for change in &changes {
+    for change in changes.iter().filter(|change| !is_untouched(change)) {
         let held = hashes.get(change.path.as_str()).cloned();
         if held == change.target {
             continue;
@@ -203,20 +263,18 @@ fn is_there(root: &Path, path: &str) -> bool {
     root.join(path).symlink_metadata().is_ok_and(|meta| meta.is_file())
 }
 
-/// The blobs that the files of `changes` would be.
-fn hashes(repository: &Repository, changes: &[&Change]) -> Result<BTreeMap<String, String>, LandError> {
-    if changes.is_empty() {
+/// The blobs that the files of `changes` would be, as far as they are there.
+fn hashes(repository: &Repository, changes: &[Change]) -> Result<BTreeMap<String, String>, LandError> {
+    // Names with line ends cannot be listed; ours never have any.
+    let listed = |change: &&Change| is_there(repository.root(), &change.path) && !change.path.contains('\n');
+    let there: Vec<&Change> = changes.iter().filter(listed).collect();
+    if there.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let mut hashes = BTreeMap::new();
-    // Names with line ends cannot be listed; ours never have any.
-    let listed: Vec<&&Change> = changes.iter().filter(|change| !change.path.contains('\n')).collect();
-    let input: String = listed.iter().map(|change| format!("{}\n", change.path)).collect();
+    let input: String = there.iter().map(|change| format!("{}\n", change.path)).collect();
     let output = repository.git.feed(&["hash-object", "--stdin-paths"], input.as_bytes())?;
-    for (change, hash) in listed.iter().zip(String::from_utf8_lossy(&output).lines()) {
-        hashes.insert(change.path.clone(), hash.to_owned());
-    }
-    Ok(hashes)
+    let hashes = String::from_utf8_lossy(&output);
+    Ok(there.iter().zip(hashes.lines()).map(|(change, hash)| (change.path.clone(), hash.to_owned())).collect())
 }
 
 /// True when the file is the beginning of one of its two versions: its writer died.
@@ -338,6 +396,77 @@ mod tests {
         let head = repository.head().unwrap();
         assert_eq!(recover(&repository).unwrap(), Settled { to: Some(head.clone()), kept: Vec::new() });
         assert_whole(&repository, &head, &after);
+    }
+
+    /// What a person did to the project while a run was on its way, and that is not committed.
+    fn edit(root: &Path, edit: &str) {
+        match edit {
+            "the end is cut off" => write(root, "wiki/global/a.md", "a o"),
+            "emptied" => write(root, "wiki/global/a.md", ""),
+            "deleted" => fs::remove_file(root.join("wiki/global/a.md")).unwrap(),
+            "another page is written" => write(root, "wiki/global/deep/c.md", "c"),
+            "a page that goes is changed" => write(root, "wiki/global/b.md", "b"),
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn a_commit_that_a_person_is_in_the_way_of_changes_nothing() {
+        let edits =
+            ["the end is cut off", "emptied", "deleted", "another page is written", "a page that goes is changed"];
+        for (what, is_staged) in edits.iter().flat_map(|what| [(*what, false), (*what, true)]) {
+            let (_dir, repository, old, new) = stage();
+            edit(repository.root(), what);
+            if is_staged {
+                repository.git.run(&["add", "--all"]).unwrap();
+            }
+            let status = || repository.git.run(&["status", "--porcelain=v2", "--untracked-files=all"]).unwrap();
+            let (files_before, status_before) = (files(repository.root()), status());
+            let error = land(&repository, &old, &new, "new").unwrap_err();
+            assert!(matches!(error, LandError::InTheWay { .. }), "{what}, staged: {is_staged}: {error}");
+            assert_eq!(files(repository.root()), files_before, "{what}, staged: {is_staged}");
+            assert_eq!(status(), status_before, "{what}, staged: {is_staged}");
+            assert_eq!(repository.head().unwrap(), old);
+            assert_eq!(recover(&repository).unwrap(), Settled::default(), "nothing is left to be settled");
+        }
+    }
+
+    #[test]
+    fn a_branch_that_cannot_be_written_is_none_that_moved() {
+        let (_dir, repository, old, new) = stage();
+        let before = files(repository.root());
+        let lock = format!(".git/refs/heads/{}.lock", repository.branch().unwrap().unwrap());
+        write(repository.root(), &lock, "");
+        let error = land(&repository, &old, &new, "new").unwrap_err();
+        assert!(
+            matches!(&error, LandError::Git(GitError::Failed { stderr, .. }) if stderr.contains(".lock")),
+            "{error}"
+        );
+        assert_whole(&repository, &old, &before);
+    }
+
+    #[test]
+    fn an_index_that_stays_locked_is_no_file_in_the_way() {
+        let lock =
+            "fatal: Unable to create '/p/.git/index.lock': File exists.; Another git process seems to be running";
+        assert!(!is_refusal(lock));
+        assert!(!is_refusal("error: unable to write file wiki/global/a.md: No space left on device"));
+        assert!(is_refusal("error: Entry 'wiki/global/a.md' not uptodate. Cannot merge."));
+    }
+
+    #[test]
+    fn files_that_a_full_disk_left_half_written_are_put_back_and_the_others_stay() {
+        let (_dir, repository, old, new) = stage();
+        let root = repository.root();
+        // Another page is edited by hand, and what is left of it could be a file that git did not finish.
+        write(root, "wiki/global/b.md", "");
+        let changes = changes(&repository, &Journal { version: 1, old: old.clone(), new }).unwrap();
+        let before = hashes(&repository, &changes).unwrap();
+        write(root, "wiki/global/a.md", "a new a");
+        write(root, "wiki/global/deep/c.md", "");
+        assert_eq!(settle(&repository, changes, &Undo::Files(before)).unwrap(), [""; 0]);
+        assert_eq!(files(root), [Some("a old\n".into()), Some(String::new()), None]);
+        assert_eq!(repository.head().unwrap(), old);
     }
 
     #[test]

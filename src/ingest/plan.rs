@@ -2,6 +2,8 @@
 //!
 //! Reads the sources and decides nothing about running. It writes nothing but what helps it to read less the next time.
 
+mod part;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     path::PathBuf,
@@ -17,22 +19,11 @@ use super::{
     reconcile::Stage,
     source::{self, Adapter, Chunk, Fingerprint, Origin, Tree, memo, print, slug},
 };
+pub use crate::tape::note::Selection;
 use crate::tape::{
     UnitKey,
     note::{DiffCounts, FileRead, PlannedUnit, Skipped, SourceRead},
 };
-
-/// What was asked for. Empty lists mean everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selection {
-    /// Connection ids.
-    pub connections: Vec<String>,
-    /// `--only` globs over unit keys; a unit that matches one of them is in. One that is named in full runs even if
-    /// nothing of it changed.
-    pub only: Vec<String>,
-    /// Units run whether or not anything changed.
-    pub full: bool,
-}
 
 /// Units in plan order, and everything that is worth saying about what is not among them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,6 +36,8 @@ pub struct Planned {
     pub warnings: Vec<String>,
     /// The connections that were cut into units.
     pub sources: Vec<SourcePlan>,
+    /// What they were chosen by.
+    pub selection: Selection,
 }
 
 impl Planned {
@@ -106,6 +99,8 @@ pub struct SourcePlan {
     pub unchanged_units: usize,
     /// Every unit that the changes call for is planned.
     pub complete: bool,
+    /// Files that are new or changed and call for a unit that is not planned.
+    pub open: BTreeSet<String>,
     /// Where the copies are that the units read, relative to the project.
     pub staged: Option<String>,
 }
@@ -142,6 +137,7 @@ impl SourcePlan {
                 .map(|(path, (print, bytes))| FileRead { path: path.clone(), sha256: print.to_string(), bytes: *bytes })
                 .collect(),
             deleted: self.diff.deleted.clone(),
+            open: self.open.iter().cloned().collect(),
             complete: self.complete,
         }
     }
@@ -193,17 +189,12 @@ pub fn plan(project: &Project, selection: &Selection) -> Result<Planned, PlanErr
 /// Plans a run over `project` for what changed against `baseline`.
 pub fn plan_against(project: &Project, selection: &Selection, baseline: &Baseline) -> Result<Planned, PlanError> {
     let connections = &project.settings.connections;
-    for name in &selection.connections {
-        if !connections.iter().any(|connection| connection.id == *name) {
-            let known = listed(connections.iter().map(|connection| connection.id.as_str()));
-            return Err(PlanError::NoSuchConnection(name.clone(), known));
-        }
-    }
+    exist(project, &selection.connections)?;
     let wanted = Wanted::of(selection)?;
     let is_wanted = |id: &str| selection.connections.is_empty() || selection.connections.iter().any(|name| name == id);
 
     // Every connection is cut, also those that were not asked for: a key must not depend on what runs beside it.
-    let mut planned = Planned::default();
+    let mut planned = Planned { selection: selection.clone(), ..Planned::default() };
     let mut cuts = Vec::new();
     for connection in connections {
         match cut(project, connection) {
@@ -225,6 +216,14 @@ pub fn plan_against(project: &Project, selection: &Selection, baseline: &Baselin
         choose(cut, &wanted, baseline, &mut planned);
     }
     Ok(planned)
+}
+
+fn exist(project: &Project, connections: &[String]) -> Result<(), PlanError> {
+    let known = || project.settings.connections.iter().map(|connection| connection.id.as_str());
+    match connections.iter().find(|name| !known().any(|id| id == *name)) {
+        Some(unknown) => Err(PlanError::NoSuchConnection(unknown.clone(), listed(known()))),
+        None => Ok(()),
+    }
 }
 
 /// Cuts one connection, or says in a sentence of its own why it cannot.
@@ -276,13 +275,18 @@ fn choose(cut: Cut<'_>, wanted: &Wanted<'_>, baseline: &Baseline, planned: &mut 
         chunks.iter().enumerate().map(|(place, chunk)| (chunk.key.clone(), (place, reason(chunk)))).collect();
     // Where nothing was processed before, everything is as new as it can be.
     let named: Vec<Chunk> = chunks.iter().filter(|chunk| wanted.names(&chunk.key)).cloned().collect();
+    let everything = wanted.full.then(|| chunks.clone());
     let changed = match prior {
-        Some(_) if !wanted.full => adapter.resync(chunks, &diff.touched()),
-        _ => chunks,
+        Some(_) => adapter.resync(chunks, &diff.touched()),
+        None => chunks,
     };
-    let called_for = changed.len();
-    let mut units: Vec<Chunk> = changed.into_iter().filter(|chunk| wanted.takes(&chunk.key)).collect();
-    let complete = units.len() == called_for;
+    let mut source =
+        SourcePlan { connection: id.to_owned(), adapter: name.to_owned(), complete: true, ..SourcePlan::default() };
+    for chunk in changed.iter().filter(|chunk| !wanted.takes(&chunk.key)) {
+        source.leave_out(&diff, &chunk.raw_files, &chunk.dependency_paths, &chunk.peer_file_index);
+    }
+    let chosen = everything.unwrap_or(changed).into_iter();
+    let mut units: Vec<Chunk> = chosen.filter(|chunk| wanted.takes(&chunk.key)).collect();
     let mut unchanged_units = asked_for.saturating_sub(units.len());
     for chunk in named {
         if !units.iter().any(|unit| unit.key == chunk.key) {
@@ -295,15 +299,7 @@ fn choose(cut: Cut<'_>, wanted: &Wanted<'_>, baseline: &Baseline, planned: &mut 
     files.extend(units.iter().flat_map(|unit| &unit.raw_files).map(String::as_str));
     let held = |path: &str| tree.get(path).and_then(|file| Some((file.print?, file.bytes)));
     let files = files.into_iter().filter_map(|path| Some((path.to_owned(), held(path)?))).collect();
-    planned.sources.push(SourcePlan {
-        connection: id.to_owned(),
-        adapter: name.to_owned(),
-        files,
-        unchanged_units,
-        complete,
-        staged: None,
-        diff,
-    });
+    planned.sources.push(SourcePlan { files, unchanged_units, diff, ..source });
     planned.units.extend(units.into_iter().map(|chunk| {
         let why = reasons.get(&chunk.key).map_or_else(|| "its files changed".into(), |(_, why)| why.clone());
         work_unit(chunk, id, name, &tree, why)

@@ -1,6 +1,6 @@
 //! Why units failed: failures with one cause and one error together, with what can be done about them. Pure.
 
-use super::state::{Attempt, RunState, Unit, UnitStatus};
+use super::state::{RunState, Unit, UnitStatus};
 use crate::{
     tape::note::Cause,
     units::cluster::{Failure, clusters},
@@ -29,7 +29,11 @@ pub fn causes(state: &RunState) -> Vec<Failures> {
         .enumerate()
         .filter(|(_, unit)| matches!(unit.status, UnitStatus::Failed | UnitStatus::Interrupted))
         .collect();
-    let failures = failed.iter().map(|(_, unit)| Failure { cause: cause(unit), error: error(unit), unit: &unit.key });
+    let failures = failed.iter().map(|(_, unit)| Failure {
+        cause: cause(state, unit),
+        error: error(state, unit),
+        unit: &unit.key,
+    });
     let heaps = clusters(failures);
     heaps
         .into_iter()
@@ -38,16 +42,16 @@ pub fn causes(state: &RunState) -> Vec<Failures> {
             Failures {
                 cause: heap.cause,
                 pattern: heap.error,
-                example: first.map(error).unwrap_or_default().to_owned(),
-                remedy: first.and_then(remedy).map(str::to_owned),
+                example: first.map(|unit| error(state, unit)).unwrap_or_default().to_owned(),
+                remedy: first.and_then(|unit| remedy(state, unit)).map(str::to_owned),
                 units: heap.members.iter().filter_map(|member| failed.get(*member)).map(|(unit, _)| *unit).collect(),
             }
         })
         .collect()
 }
 
-fn cause(unit: &Unit) -> &str {
-    match unit.latest().and_then(|attempt| attempt.verdict.as_ref()) {
+fn cause<'a>(state: &'a RunState, unit: &'a Unit) -> &'a str {
+    match state.verdict(unit) {
         Some(verdict) => verdict.cause.word(),
         None if unit.status == UnitStatus::Interrupted => "interrupted",
         None => "failed",
@@ -55,22 +59,18 @@ fn cause(unit: &Unit) -> &str {
 }
 
 /// The error that tells most: of failed calls the first one, since the verdict only counts them.
-pub fn error(unit: &Unit) -> &str {
-    let Some(attempt) = unit.latest() else { return "" };
-    match &attempt.verdict {
-        Some(verdict) if verdict.cause == Cause::ToolFailures => first_failure(attempt).unwrap_or(&verdict.reason),
+pub fn error<'a>(state: &'a RunState, unit: &'a Unit) -> &'a str {
+    let first_failure = || unit.latest().and_then(|attempt| attempt.first_failure.as_deref());
+    match state.verdict(unit) {
+        Some(verdict) if verdict.cause == Cause::ToolFailures => first_failure().unwrap_or(&verdict.reason),
         Some(verdict) => &verdict.reason,
         None if unit.status == UnitStatus::Interrupted => "the record breaks off before its end",
-        None => first_failure(attempt).unwrap_or("no reason is on record"),
+        None => first_failure().unwrap_or("no reason is on record"),
     }
 }
 
-fn first_failure(attempt: &Attempt) -> Option<&str> {
-    attempt.first_failure.as_deref()
-}
-
-fn remedy(unit: &Unit) -> Option<&str> {
-    match unit.latest().and_then(|attempt| attempt.verdict.as_ref()) {
+fn remedy<'a>(state: &'a RunState, unit: &'a Unit) -> Option<&'a str> {
+    match state.verdict(unit) {
         Some(verdict) => verdict.remedy.as_deref(),
         None => Some("retry it; its attempt was never judged"),
     }
@@ -79,7 +79,10 @@ fn remedy(unit: &Unit) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tape::note::{Outcome, StopReason, Verdict};
+    use crate::{
+        run::state::{Attempt, TakenOver},
+        tape::note::{Integration, Outcome, StopReason, Verdict},
+    };
 
     fn unit(key: &str, cause: Option<Cause>, reason: &str, failure: Option<&str>) -> Unit {
         let verdict = cause.map(|cause| Verdict {
@@ -128,5 +131,20 @@ mod tests {
         );
         assert_eq!(causes(&state)[0].example, "wiki_write: page \"a\" has no title");
         assert_eq!(causes(&RunState::default()), []);
+    }
+
+    #[test]
+    fn a_patch_of_an_earlier_run_that_was_not_taken_has_its_reason() {
+        let mut lost = unit("juice", Some(Cause::Conflict), "textual conflict in terms.md", None);
+        let verdict = lost.attempts.remove(0).verdict.map(std::sync::Arc::new);
+        let mut state = RunState { units: vec![lost], ..RunState::default() };
+        let taken = TakenOver { result: Integration::TextualConflict, verdict, saved: false };
+        state.taken_over.insert("juice".into(), taken);
+        let told = causes(&state);
+        assert_eq!((told[0].cause.as_str(), told[0].example.as_str()), ("conflict", "textual conflict in terms.md"));
+        assert_eq!(told[0].remedy.as_deref(), Some("look"));
+        // Another attempt is judged by itself.
+        state.units[0].attempts.push(Attempt::default());
+        assert_eq!(error(&state, &state.units[0]), "no reason is on record");
     }
 }

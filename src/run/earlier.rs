@@ -81,26 +81,29 @@ impl<'a> Before<'a> {
                 attempt: reused.attempt,
                 content: Some(&reused.content),
                 patch: reused.patch.as_deref().filter(|_| !is_saved),
+                work: Some(&reused.work),
             };
         }
         let latest = unit.latest();
-        let reason = latest.and_then(|attempt| attempt.verdict.as_ref()).map(|verdict| verdict.reason.as_str());
-        let reason = reason.or_else(|| self.state.taken_over.get(&unit.key)?.reason.as_deref());
+        let reason = self.state.verdict(unit).map(|verdict| verdict.reason.as_str());
         let standing = match (unit.status, reason) {
             (UnitStatus::Succeeded, _) => Standing::Succeeded { budget: false },
             (UnitStatus::Budget, _) => Standing::Succeeded { budget: true },
             (UnitStatus::Failed, reason) => Standing::Failed(reason.unwrap_or("no reason is on record")),
             // It was to be tried again, which never came.
-            (UnitStatus::Waiting, Some(reason)) => Standing::Failed(reason),
+            (UnitStatus::Waiting | UnitStatus::Interrupted, Some(reason)) => Standing::Failed(reason),
             (UnitStatus::Stopped, _) => Standing::Stopped,
             (UnitStatus::Running | UnitStatus::Held | UnitStatus::Interrupted, _) => Standing::Interrupted,
-            (UnitStatus::Queued | UnitStatus::Waiting | UnitStatus::Reused, _) => Standing::Waiting,
+            (UnitStatus::Queued | UnitStatus::Untried | UnitStatus::Waiting | UnitStatus::Reused, _) => {
+                Standing::Waiting
+            }
         };
         let content = latest.and_then(|attempt| attempt.content.as_deref());
         // What never got onto the branch is in its patch.
         let unsaved = latest.filter(|attempt| attempt.is_unsaved()).and_then(|attempt| attempt.patch.as_ref());
         let patch = unsaved.and_then(|patch| patch.path.as_deref());
-        Past { run: self.run, standing, attempt: latest.map_or(0, |attempt| attempt.number), content, patch }
+        let work = latest.and_then(|attempt| attempt.work.as_deref());
+        Past { run: self.run, standing, attempt: latest.map_or(0, |attempt| attempt.number), content, patch, work }
     }
 
     fn taken_over(&self, unit: &Unit) -> Option<&'a Earlier> {
@@ -115,7 +118,9 @@ mod tests {
     use super::*;
     use crate::{
         run::state::{Attempt, TakenOver},
-        tape::note::{Cause, Content, Integration, Outcome, PatchWritten, Reused, RunPlanned, StopReason, Verdict},
+        tape::note::{
+            Cause, Content, Integration, Outcome, PatchWritten, Reused, RunPlanned, StopReason, Verdict, Work,
+        },
         units::reuse::{Choice, choose},
     };
 
@@ -147,7 +152,7 @@ mod tests {
 
     /// Run 2, which took over `old` from run 1, where `again` had failed twice for half a dollar.
     fn state() -> RunState {
-        let reused = Reused { attempt: 3, budget: false, content: content(), patch: None };
+        let reused = Reused { attempt: 3, budget: false, content: content(), patch: None, work: Work::default() };
         let earlier = |reused| Earlier { run: id(1), attempts: 2, cost_usd: Some(0.5), reused };
         let units = BTreeMap::from([("old".into(), earlier(Some(reused))), ("again".into(), earlier(None))]);
         let continues = Continues { run: id(1), outcome: None, cost_usd: None, units, unreconciled: BTreeMap::new() };
@@ -193,12 +198,19 @@ mod tests {
             (patch(&state.units[0]), patch(&state.units[1]))
         };
         assert_eq!(patches(&state), (patch("1"), patch("2")));
-        let taken = TakenOver { result: Integration::Accepted, reason: None, saved: true };
+        let taken = TakenOver { result: Integration::Accepted, verdict: None, saved: true };
         state.taken_over.insert("old".into(), taken.clone());
         state.units[1].attempts[1].saved = true;
         assert_eq!(patches(&state), (None, None));
         // It was not taken: the unit is to be run again.
-        let lost = TakenOver { result: Integration::TextualConflict, reason: Some("conflict".into()), saved: false };
+        let verdict = Verdict {
+            outcome: Outcome::Failed,
+            stop: StopReason::Natural,
+            cause: Cause::Conflict,
+            reason: "conflict".into(),
+            remedy: None,
+        };
+        let lost = TakenOver { result: Integration::TextualConflict, verdict: Some(Arc::new(verdict)), saved: false };
         state.taken_over.insert("old".into(), lost);
         state.units[0].status = UnitStatus::Failed;
         assert_eq!(Before::new(&state, id(2)).past(&state.units[0]).standing, Standing::Failed("conflict"));

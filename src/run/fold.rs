@@ -4,6 +4,7 @@
 //! the first end of a row stays. That is what makes going back a matter of folding from a checkpoint.
 
 mod attempt;
+mod ends;
 mod notes;
 mod patches;
 mod usage;
@@ -165,6 +166,7 @@ impl Fold {
                 self.interrupt(story, lane, emit);
             }
         }
+        Self::broken_off(story, emit);
     }
 
     /// An attempt without a verdict when its record breaks off. Session files hold no result, so there the

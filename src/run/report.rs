@@ -76,6 +76,8 @@ pub struct Report {
     pub unsaved: Option<Arc<str>>,
     /// What could not be read.
     pub lost: Lost,
+    /// The pass, once only a part of the units is left.
+    aside: Option<UnitReport>,
 }
 
 /// Sums.
@@ -122,6 +124,12 @@ pub struct UnitReport {
     pub attempts: Vec<AttemptReport>,
     /// What it took.
     pub spent: Spent,
+    /// True for a success that is in nobody's project.
+    pub unsaved: bool,
+    /// What an earlier run did whose patch this one puts on the branch.
+    pub taken_over: Option<Box<Work>>,
+    /// What became of its patch, whichever run left it.
+    pub integration: Option<Integration>,
 }
 
 /// An attempt.
@@ -255,6 +263,7 @@ impl Gathering {
             saved: state.saved.clone(),
             unsaved: state.unsaved.clone(),
             lost: state.lost,
+            aside: None,
         }
     }
 
@@ -268,10 +277,11 @@ impl Gathering {
 
     fn unit(&mut self, story: &Story, unit: &state::Unit) -> UnitReport {
         let now = story.state.now;
-        let verdict = unit.latest().and_then(|attempt| attempt.verdict.as_ref());
+        let state = &story.state;
+        let verdict = state.verdict(unit);
         let reason = match (verdict, unit.status) {
             (Some(verdict), _) => Some(verdict.reason.clone()),
-            (None, UnitStatus::Interrupted) => Some(causes::error(unit).to_owned()),
+            (None, UnitStatus::Interrupted) => Some(causes::error(state, unit).to_owned()),
             (None, UnitStatus::Stopped) => Some("stopped before it began".to_owned()),
             (None, UnitStatus::Reused) => reused(story, unit),
             (None, _) => None,
@@ -290,6 +300,15 @@ impl Gathering {
             cause: verdict.map(|verdict| verdict.cause.word().to_owned()),
             attempts: attempts.collect(),
             spent: Spent::of(unit, now),
+            unsaved: state.is_unsaved(unit),
+            taken_over: match unit.status {
+                UnitStatus::Reused => state.work(unit).cloned().map(Box::new),
+                _ => None,
+            },
+            integration: match unit.latest() {
+                Some(attempt) => attempt.integration,
+                None => state.taken_over.get(&unit.key).map(|taken| taken.result),
+            },
         }
     }
 }
@@ -378,6 +397,15 @@ impl AttemptReport {
 }
 
 impl UnitReport {
+    /// Raw files of a unit that counts which could not be mapped.
+    pub fn unmapped(&self) -> &[Unmapped] {
+        match (&self.taken_over, self.latest()) {
+            (Some(work), _) => &work.unmapped,
+            (None, Some(attempt)) if self.is_good() => attempt.unmapped(),
+            (None, _) => &[],
+        }
+    }
+
     /// The newest attempt.
     pub fn latest(&self) -> Option<&AttemptReport> {
         self.attempts.last()
@@ -398,9 +426,15 @@ impl UnitReport {
         self.planned.as_ref().map(|planned| planned.adapter.as_str()).filter(|adapter| !adapter.is_empty())
     }
 
-    /// What its good attempt changed and the project has. On a tape of an older program only paths are known of it.
+    /// What this run put into the project of it. On a tape of an older program only paths are known of it.
     pub fn actions(&self) -> Vec<MemoryAction> {
-        let good = self.latest().filter(|attempt| self.is_good() && !attempt.unsaved);
+        if self.unsaved {
+            return Vec::new();
+        }
+        if let Some(work) = &self.taken_over {
+            return work.actions.clone();
+        }
+        let good = self.latest().filter(|_| self.is_good() && self.status != UnitStatus::Reused);
         let known = good.map(|attempt| attempt.actions.clone()).unwrap_or_default();
         if !known.is_empty() {
             return known;
@@ -477,6 +511,7 @@ impl Report {
             heap.units.iter_mut().for_each(|unit| *unit = places.get(*unit).copied().unwrap_or_default());
         }
         self.failures.retain(|heap| !heap.units.is_empty());
+        self.aside = self.pass().cloned();
         self.units.retain(|unit| is_of(Some(unit)));
         self.totals = totals(&self.units);
         Ok(self)
@@ -485,7 +520,7 @@ impl Report {
     /// The pass over what the units wrote, if it ran: a unit that no plan names.
     pub fn pass(&self) -> Option<&UnitReport> {
         let is_pass = |unit: &&UnitReport| unit.planned.is_none() && unit.key.as_str() == PASS;
-        self.units.iter().find(is_pass).filter(|_| self.planned.is_some())
+        self.units.iter().chain(&self.aside).find(is_pass).filter(|_| self.planned.is_some())
     }
 
     /// How a source was found.

@@ -57,12 +57,12 @@ pub struct RunState {
 }
 
 /// The patch of a unit that an earlier run did.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TakenOver {
     /// What became of it.
     pub result: Integration,
-    /// Why it was not taken.
-    pub reason: Option<Arc<str>>,
+    /// The verdict that holds for the unit from then on, if it was not taken.
+    pub verdict: Option<Arc<Verdict>>,
     /// It is on the branch.
     pub saved: bool,
 }
@@ -184,6 +184,8 @@ impl Unit {
 pub enum UnitStatus {
     /// Planned, not started.
     Queued,
+    /// Planned, and its run ended before its turn came: nothing happens until a person asks.
+    Untried,
     /// An attempt runs.
     Running,
     /// An attempt runs, and a tool call of it waits for a person.
@@ -209,6 +211,7 @@ impl UnitStatus {
     pub fn word(self) -> &'static str {
         match self {
             Self::Queued => "queued",
+            Self::Untried => "untried",
             Self::Running => "running",
             Self::Held => "held",
             Self::Waiting => "waiting",

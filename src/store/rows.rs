@@ -235,7 +235,7 @@ fn unit_row(state: &RunState, unit: &crate::run::state::Unit) -> UnitRow {
         adapter: unit.planned.as_ref().map(|planned| planned.adapter.clone()),
         status: unit.status.word().to_owned(),
         attempts: unit.attempts.len() as u64,
-        unsaved: files::is_unsaved(state, unit),
+        unsaved: state.is_unsaved(unit),
     }
 }
 

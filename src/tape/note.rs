@@ -14,7 +14,7 @@ use serde_json::Value;
 
 pub use self::{
     earlier::{Content, Continues, Earlier, Reused},
-    source::{DiffCounts, Evicted, FileRead, SourceRead},
+    source::{DiffCounts, Evicted, FileRead, Selection, SourceRead},
     work::Work,
 };
 use super::{Millis, UnitKey};
@@ -209,6 +209,9 @@ pub struct RunPlanned {
     /// The run that this one continues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub continues: Option<Continues>,
+    /// What the units were chosen by: whoever goes on with the run chooses by the same. `None` on tapes of older programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selection: Option<Selection>,
 }
 
 /// One unit of a plan.

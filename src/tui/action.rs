@@ -117,11 +117,12 @@ actions! {
     Back "back" Move View "back" "one level back; never leaves";
     Retry "retry" Units View "retry" "new attempt at the unit";
     RetryWith "retry-with" Units View "retry with" "retry with feedback, another model or budget";
-    RetryFailed "retry-failed" Units View "retry failed" "new attempts at all failed units; asks";
+    RetryFailed "retry-failed" Units View "retry failed" "all failed units again, or saving; asks";
     Causes "causes" Units View "causes" "failures by cause; what is left";
     Stop "stop" Units View "stop" "stop the unit; asks";
     More "more-at-once" Units View "more" "one more unit at once";
     Fewer "fewer-at-once" Units View "fewer" "one unit fewer at once; none is stopped";
+    LiftLimit "go-on" Units View "go on" "do not wait for the limit";
     Hold "hold" Units Live "hold" "hold a running unit at its next call";
     LetGo "let-go" Units Held "let go" "let a held unit go on by itself";
     RunOn "run-on" Units Held "run on" "let it run to a failure or a breakpoint";

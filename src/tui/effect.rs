@@ -20,7 +20,9 @@ pub enum Command {
         /// What is to be otherwise than planned; `None` for the same again.
         amendment: Option<Amendment>,
     },
-    /// New attempts at these units: all that had failed when the question was answered.
+    /// New attempts at everything that has failed by now; where nothing has, at what had no turn, or else at saving.
+    RetryAll,
+    /// New attempts at these units, which failed for the same reason.
     RetryFailed {
         /// Units.
         units: Vec<UnitKey>,
@@ -32,6 +34,8 @@ pub enum Command {
     },
     /// Start nothing new, let what runs end.
     Drain,
+    /// Go on without waiting for the limit.
+    LiftLimit,
     /// Run so many more units at once, or fewer.
     Slots {
         /// How many more.

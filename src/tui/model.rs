@@ -196,7 +196,7 @@ pub struct Totals {
     /// Moment of the counts: entries and units.
     moment: Option<(u64, usize)>,
     /// Units by status, in the order of the header.
-    pub statuses: [usize; 10],
+    pub statuses: [usize; 11],
     /// Turns of all attempts.
     pub turns: u64,
     /// Tokens of all attempts, those of the cache included.
@@ -217,7 +217,7 @@ pub struct Totals {
 
 impl Totals {
     /// Statuses in the order of the header.
-    pub const ORDER: [UnitStatus; 10] = [
+    pub const ORDER: [UnitStatus; 11] = [
         UnitStatus::Held,
         UnitStatus::Failed,
         UnitStatus::Interrupted,
@@ -228,6 +228,7 @@ impl Totals {
         UnitStatus::Reused,
         UnitStatus::Stopped,
         UnitStatus::Queued,
+        UnitStatus::Untried,
     ];
 
     /// Counts of `state`, or nothing if they have not changed.

@@ -9,10 +9,7 @@ use std::{
     io::{self, Write},
     os::fd::AsFd as _,
     process::Stdio,
-    sync::{
-        Once,
-        atomic::{AtomicBool, AtomicU8, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU8, Ordering},
 };
 
 use crossterm::{
@@ -98,7 +95,7 @@ pub enum Notify {
     Command(Vec<String>),
 }
 
-/// Gives the terminal back. Safe to call at any time, from a panic too.
+/// Gives the terminal back. Safe to call at any time; the hook of a panic has to, or nobody could read what it says.
 pub fn restore() {
     if TAKEN.swap(false, Ordering::SeqCst) {
         let mut out = io::stdout();
@@ -115,14 +112,6 @@ pub fn restore() {
 }
 
 fn take(mouse: bool) -> io::Result<()> {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            restore();
-            before(panic);
-        }));
-    });
     tty::enable_raw_mode()?;
     TAKEN.store(true, Ordering::SeqCst);
     let mut out = io::stdout();

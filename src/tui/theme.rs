@@ -285,7 +285,7 @@ impl Glyphs {
     /// Sign of a status.
     pub fn status(&self, status: UnitStatus) -> &'static str {
         self.statuses[match status {
-            UnitStatus::Queued => 0,
+            UnitStatus::Queued | UnitStatus::Untried => 0,
             UnitStatus::Running => 1,
             UnitStatus::Waiting => 2,
             UnitStatus::Succeeded => 3,
@@ -377,7 +377,7 @@ static ASCII: Glyphs = Glyphs {
 /// The role of a status.
 pub fn status_role(status: UnitStatus) -> Role {
     match status {
-        UnitStatus::Queued => Role::Queued,
+        UnitStatus::Queued | UnitStatus::Untried => Role::Queued,
         UnitStatus::Running => Role::Running,
         UnitStatus::Waiting => Role::Waiting,
         UnitStatus::Succeeded => Role::Succeeded,

@@ -2,7 +2,7 @@
 
 use crate::tape::{
     RunId,
-    note::{Content, Earlier, Reused},
+    note::{Content, Earlier, Reused, Work},
 };
 
 /// How a unit stood when its run ended or broke off.
@@ -36,6 +36,8 @@ pub struct Past<'a> {
     pub content: Option<&'a Content>,
     /// Its patch, relative to the project, if that never got onto the branch.
     pub patch: Option<&'a str>,
+    /// What it left on record.
+    pub work: Option<&'a Work>,
 }
 
 /// What becomes of a unit in the run that continues.
@@ -62,7 +64,9 @@ pub fn choose(past: &Past<'_>, now: Option<&Content>) -> Choice {
         (Some(_), None) => Choice::Run(format!("succeeded in run {run}, but its files cannot be compared now")),
         (Some(then), Some(now)) if then.key == now.key => {
             let patch = past.patch.map(str::to_owned);
-            Choice::Reuse(Reused { attempt: past.attempt, budget, content: now.clone(), patch })
+            // What is on the branch already stands in the report of then.
+            let work = past.work.filter(|_| patch.is_some()).cloned().unwrap_or_default();
+            Choice::Reuse(Reused { attempt: past.attempt, budget, content: now.clone(), patch, work })
         }
         (Some(then), Some(now)) => Choice::Run(format!("succeeded in run {run}, but {}", difference(then, now))),
     }
@@ -116,17 +120,21 @@ mod tests {
             attempt: 2,
             content,
             patch: Some("0001-a.patch"),
+            work: None,
         }
     }
 
     #[test]
     fn a_success_stands_while_nothing_changes() {
-        let same = content("k");
-        let stands = choose(&past(Standing::Succeeded { budget: true }, Some(&same)), Some(&same));
-        assert_eq!(
-            stands,
-            Choice::Reuse(Reused { attempt: 2, budget: true, content: same, patch: Some("0001-a.patch".into()) })
-        );
+        let (same, work) = (content("k"), Work { fatal_failures: Some(0), ..Work::default() });
+        let past = Past { work: Some(&work), ..past(Standing::Succeeded { budget: true }, Some(&same)) };
+        let reused = |patch: Option<&str>, work| {
+            let patch = patch.map(str::to_owned);
+            Choice::Reuse(Reused { attempt: 2, budget: true, content: same.clone(), patch, work })
+        };
+        assert_eq!(choose(&past, Some(&same)), reused(Some("0001-a.patch"), work.clone()));
+        let saved = Past { patch: None, ..past };
+        assert_eq!(choose(&saved, Some(&same)), reused(None, Work::default()), "the run of then tells of it");
     }
 
     #[test]

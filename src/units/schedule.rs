@@ -470,7 +470,7 @@ impl Schedule {
     fn retry_failed(&mut self, orders: &mut Vec<Order>) {
         let mut failed = self.board.failed();
         // Units that had no part in what cut the run short were to be run all the same.
-        if matches!(self.halt, Some(Halt::Limited | Halt::Unusable)) && !failed.is_empty() {
+        if failed.is_empty() || matches!(self.halt, Some(Halt::Limited | Halt::Unusable)) {
             failed.extend(self.board.untried());
         }
         failed.extend(self.pass_left());

@@ -27,8 +27,8 @@ pub struct Facts {
     pub prompt_chars: usize,
     /// Why the process could not be started.
     pub spawn_error: Option<String>,
-    /// The sentence of an isolation breach.
-    pub isolation_breach: Option<String>,
+    /// Whether it had what it was given and nothing else.
+    pub isolation: Isolation,
     /// The sentence about an agent that resumed another session than it was asked to.
     pub session_mismatch: Option<String>,
     /// A person ended it.
@@ -63,6 +63,30 @@ pub struct Facts {
     pub publish_error: Option<String>,
 }
 
+impl Facts {
+    /// The sentence of an isolation breach.
+    pub fn breach(&self) -> Option<&str> {
+        match &self.isolation {
+            Isolation::Breached(sentence) => Some(sentence),
+            Isolation::NotAsked | Isolation::Unproved | Isolation::Proved => None,
+        }
+    }
+}
+
+/// Whether an agent was seen to have what it was given and nothing else.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// It may have whatever its user gives it: a plain session.
+    #[default]
+    NotAsked,
+    /// It has not said yet what it has.
+    Unproved,
+    /// It has said so, and that is all.
+    Proved,
+    /// It has something else; the sentence.
+    Breached(String),
+}
+
 /// Owned facts of a result line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResultFacts {
@@ -83,7 +107,7 @@ pub struct ResultFacts {
 }
 
 /// Judges an attempt. First hit decides: prompt too large, isolation, loop (stopped, not recorded, not started, no or
-/// bad result), tool failures, dangling references, validation, publishing. A spent budget is a success that says so.
+/// bad result), an isolation that was never proved, tool failures, dangling references, validation, publishing. A spent budget is a success that says so.
 ///
 /// A call that a person refused is no tool failure under any rule: the rule asks whether the model worked well, and the
 /// person who refused has already judged that call, told the model why and let the attempt go on. It is counted and
@@ -117,7 +141,7 @@ fn before_start(unit: &UnitKey, facts: &Facts) -> Option<Verdict> {
             format!("prompt too large for WorkUnit {unit}: {} chars exceeds {PROMPT_LIMIT}", facts.prompt_chars);
         return Some(failure(StopReason::Error, Cause::PromptTooLarge, reason));
     }
-    let breach = facts.isolation_breach.as_deref()?;
+    let breach = facts.breach()?;
     Some(failure(StopReason::Error, Cause::Isolation, quote(breach)))
 }
 
@@ -149,6 +173,10 @@ fn of_loop(facts: &Facts, stop: StopReason) -> Option<Verdict> {
 }
 
 fn of_work(unit: &UnitKey, facts: &Facts, rule: FailureRule, stop: StopReason) -> Option<Verdict> {
+    if facts.isolation == Isolation::Unproved {
+        let reason = "Claude Code runtime isolation failed: it never said what it offers".to_owned();
+        return Some(failure(stop, Cause::Isolation, reason));
+    }
     let failed = facts.tally.count(rule);
     if failed > 0 {
         let verdict =

@@ -143,7 +143,7 @@ fn one_interrupt_lets_what_runs_end() {
     running.wait_for("stderr", "draining: nothing new starts");
     let ran = running.end();
     assert_eq!(ran.code, Some(130), "{ran:?}");
-    assert!(ran.stdout.contains("4 queued") && ran.stdout.contains("2 succeeded"), "{ran:?}");
+    assert!(ran.stdout.contains("4 untried") && ran.stdout.contains("2 succeeded"), "{ran:?}");
     assert!(ran.stdout.contains("run ended: stopped"), "{ran:?}");
 }
 
@@ -157,7 +157,7 @@ fn who_is_told_to_go_leaves_nobody_behind() {
         running.signal(signal);
         let ran = running.end();
         assert_eq!(ran.code, Some(code), "{ran:?}");
-        assert!(ran.stdout.contains("4 stopped, 4 queued"), "{ran:?}");
+        assert!(ran.stdout.contains("4 stopped, 4 untried"), "{ran:?}");
         place.wait_until_nobody_is_left();
     }
 }

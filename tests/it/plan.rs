@@ -128,6 +128,80 @@ fn a_part_of_a_plan_leaves_the_rest_for_later() {
     assert_eq!((all.len(), all[0].1.as_str()), (30, "1 file around it changed"));
 }
 
+const READS: &str = "[[part]]\nsteps = [{ say = \"read\" }]";
+
+fn keys(planned: &[(String, String)]) -> Vec<&str> {
+    planned.iter().map(|(key, _)| key.as_str()).collect()
+}
+
+#[test]
+fn units_that_share_a_file_with_one_that_ran_alone_stay_called_for() {
+    let place = Place::new();
+    place.write("ktx.yaml", "connections:\n  m: {driver: manifest, path: m/units.jsonl}\n");
+    place.write("m/a.md", "# a\n");
+    place.write("m/b.md", "# b\n");
+    // The third one is made of a file of its own and looks at the shared one.
+    let units = r#"{"unitKey":"x","rawFiles":["a.md"]}
+{"unitKey":"y","rawFiles":["a.md"]}
+{"unitKey":"z","rawFiles":["b.md"],"dependencyPaths":["a.md"]}
+"#;
+    place.write("m/units.jsonl", units);
+    run(&place, READS, &["--only", "x"]).done();
+    let left = planned(&place, &[]);
+    assert!(keys(&left).contains(&"y") && keys(&left).contains(&"z"), "{left:?}");
+    run(&place, READS, &[]).done();
+    assert_eq!(planned(&place, &[]), []);
+    // The same when the file is not new.
+    place.write("m/a.md", "# a, and more\n");
+    assert_eq!(planned(&place, &[]).len(), 2);
+    run(&place, READS, &["--only", "x"]).done();
+    assert!(keys(&planned(&place, &[])).contains(&"y"));
+    run(&place, READS, &["--only", "y", "--only", "x"]).done();
+    assert_eq!(planned(&place, &[]), []);
+    // The index can be thrown away: the tapes know.
+    fs::remove_file(place.path(".ktx/ingestdeck/db.sqlite")).unwrap();
+    place.run(&["runs", "reindex"]).done();
+    assert_eq!(planned(&place, &[]), []);
+}
+
+#[test]
+fn the_parts_of_a_page_are_not_done_with_one_of_them() {
+    let place = Place::new();
+    place.write("ktx.yaml", "connections:\n  n: {driver: notion, source_dir: n}\n");
+    place.write("n/pages/long/metadata.json", r#"{"title":"Long"}"#);
+    let section = |n: usize| format!("# Part {n}\n\n{}\n\n", "A sentence that fills the page. ".repeat(400));
+    place.write("n/pages/long/page.md", (0..8).map(section).collect::<String>());
+    let all = planned(&place, &[]);
+    assert!(all.len() > 1, "{all:?}");
+    run(&place, READS, &["--only", &all[0].0]).done();
+    let left = planned(&place, &[]);
+    assert!(keys(&all[1..]).iter().all(|key| keys(&left).contains(key)), "{left:?}");
+}
+
+#[test]
+fn what_failed_and_was_mended_leaves_nothing_to_be_done_again() {
+    let place = Place::new();
+    place.write("ktx.yaml", "connections:\n  d: {driver: dbt, source_dir: d}\n");
+    place.write("d/dbt_project.yml", "name: x\n");
+    for n in 0..30 {
+        place.write(&format!("d/models/m{n:02}.yml"), format!("models: [{{name: m{n}}}]\n"));
+    }
+    let bad =
+        "[[part]]\nunit = \"dbt-models-m07*\"\nsteps = [{ deny = { tool = \"Bash\", with = { command = \"ls\" } } }]\n";
+    let bad = bad.to_owned() + READS;
+    assert_eq!(run(&place, &bad, &["--concurrency", "4"]).code, Some(100));
+    // Once more in vain: what the first of the three runs did counts as well.
+    assert_eq!(run(&place, &bad, &["--failed"]).code, Some(100));
+    run(&place, READS, &["--failed"]).done();
+    assert_eq!(planned(&place, &[]), []);
+
+    // Where the others changed since, they are not done.
+    assert_eq!(run(&place, &bad, &["--full", "--concurrency", "4"]).code, Some(100));
+    place.write("d/models/m01.yml", "models: [{name: m1, description: new}]\n");
+    run(&place, READS, &["--failed"]).done();
+    assert!(keys(&planned(&place, &[])).contains(&"dbt-models-m01"), "{:?}", planned(&place, &[]));
+}
+
 #[test]
 fn units_read_the_files_as_they_were_when_the_run_began() {
     let place = Place::new();

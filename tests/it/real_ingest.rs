@@ -6,6 +6,7 @@ mod limits;
 mod screen;
 mod session;
 mod tools;
+mod whole;
 
 use serde_json::{Value, json};
 

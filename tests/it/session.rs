@@ -36,6 +36,7 @@ const QUICK: Patience = Patience {
     linger: Duration::from_millis(300),
     drain: Duration::from_millis(500),
     answer: Duration::from_millis(500),
+    opening: Duration::from_secs(10),
 };
 
 /// A tape in memory, with a bell that rings at each entry.

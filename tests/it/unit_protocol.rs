@@ -4,12 +4,14 @@
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
+    process::Output,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use ingestdeck::{
     claude::{
+        mcp,
         process::{self, Child, Order, Patience},
         unit::{Command, Decision, Gate, HeldCall, OpenGate, Program, UnitLaunch, run_unit_from},
     },
@@ -20,7 +22,7 @@ use ingestdeck::{
     },
     units::{
         ToolCall, ToolReply, ToolSpec, Toolset,
-        verdict::{Facts, stop_reason},
+        verdict::{Facts, Isolation, stop_reason},
     },
 };
 use serde_json::{Value, json};
@@ -398,7 +400,7 @@ async fn a_hostile_project_and_home_change_nothing() {
         Turn::says("Nothing worked."),
     ])]);
     let (facts, _) = scene.run(scene.claude(), Some(&api)).await;
-    assert_eq!(facts.isolation_breach, None);
+    assert_eq!(facts.isolation, Isolation::Proved);
     assert_eq!(scene.tape.checks(), [IsolationChecked { breach: None, settings_sources: Some(vec![]) }]);
     assert!(!scene.home.project().join("pwned").exists(), "something hostile ran");
     assert_eq!(facts.tally.calls().len(), 5);
@@ -476,6 +478,7 @@ const QUICK: Patience = Patience {
     linger: Duration::from_millis(200),
     drain: Duration::from_millis(500),
     answer: Duration::from_millis(200),
+    opening: Duration::from_secs(10),
 };
 
 fn shell(scene: &Scene, script: &str) -> UnitLaunch {
@@ -583,6 +586,16 @@ async fn a_tape_that_cannot_be_written_ends_the_attempt() {
 }
 
 #[tokio::test]
+async fn a_program_that_never_opens_the_conversation_is_ended() {
+    let scene = Scene { patience: Patience { opening: Duration::from_millis(200), ..QUICK }, ..Scene::new() };
+    // Not even when nobody speaks to it any more.
+    let (facts, ready) = scene.run(shell(&scene, "while :; do sleep 0.05; done"), None).await;
+    assert!(!ready);
+    assert_eq!(facts.spawn_error.as_deref(), Some("claude did not open the conversation within 0 s"));
+    assert_eq!(facts.signal, Some(15));
+}
+
+#[tokio::test]
 async fn dropping_an_attempt_kills_its_process() {
     let scene = quick();
     let (_commands, orders) = mpsc::channel(1);
@@ -604,8 +617,8 @@ async fn dropping_an_attempt_kills_its_process() {
 /// of its children.
 const ALONE: &str = "INGESTDECK_TEST_ALONE";
 
-/// Runs `test` in a second process, where it starts three children, and returns whether all of them are gone.
-fn second_process(test: &str) -> bool {
+/// Runs `test` in a second process, where it starts three children. Whether all of them are gone, and how it ended.
+fn second_process(test: &str) -> (bool, Output) {
     let ids = tempfile::NamedTempFile::new().unwrap();
     let run = std::process::Command::new(std::env::current_exe().unwrap())
         .args([&format!("unit_protocol::{test}"), "--exact", "--nocapture", "--include-ignored"])
@@ -618,11 +631,11 @@ fn second_process(test: &str) -> bool {
     let deadline = std::time::Instant::now() + LIMIT;
     while std::time::Instant::now() < deadline {
         if children.iter().all(|pid| gone(Some(*pid))) {
-            return true;
+            return (true, run);
         }
         std::thread::yield_now();
     }
-    false
+    (false, run)
 }
 
 async fn three_children() -> Vec<Child> {
@@ -645,7 +658,7 @@ async fn three_children() -> Vec<Child> {
 #[tokio::test]
 async fn one_call_kills_every_group() {
     if std::env::var_os(ALONE).is_none() {
-        assert!(second_process("one_call_kills_every_group"));
+        assert!(second_process("one_call_kills_every_group").0);
         return;
     }
     let mut children = three_children().await;
@@ -661,13 +674,65 @@ async fn one_call_kills_every_group() {
 #[tokio::test]
 async fn no_child_survives_a_death_without_warning() {
     if std::env::var_os(ALONE).is_none() {
-        assert!(second_process("no_child_survives_a_death_without_warning"));
+        assert!(second_process("no_child_survives_a_death_without_warning").0);
         return;
     }
     let children = three_children().await;
     let us = nix::unistd::getpid();
     nix::sys::signal::kill(us, nix::sys::signal::Signal::SIGKILL).unwrap();
     std::mem::forget(children);
+}
+
+/// Breaks down.
+#[derive(Debug)]
+struct Broken;
+
+impl Toolset for Broken {
+    fn specs(&self) -> Vec<ToolSpec> {
+        Wiki::default().specs()
+    }
+
+    fn call(&self, _call: &ToolCall) -> ToolReply {
+        panic!("on purpose")
+    }
+}
+
+/// Played by the scripted agent, which goes on after the call.
+fn calls_once(scene: &Scene) -> UnitLaunch {
+    let script = scene.home.project().join("script.toml");
+    let text = r#"
+        [pace]
+        chunk_ms = 0
+        [[part]]
+        steps = [{ call = { tool = "wiki_read", with = { key = "arr" } } }, { say = "Done." }]"#;
+    std::fs::write(&script, text).unwrap();
+    let words = ["scripted-agent", "--script", script.to_str().unwrap(), "--unit", "docs-a", "--attempt", "1"];
+    scene.launch(env!("CARGO_BIN_EXE_ingestdeck"), &words)
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_panics_costs_a_call_and_any_other_panic_all_agents() {
+    if std::env::var_os(ALONE).is_none() {
+        let (gone, run) = second_process("a_tool_that_panics_costs_a_call_and_any_other_panic_all_agents");
+        assert!(gone && run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        return;
+    }
+    // As the program does it.
+    ingestdeck::cli::debug::install(false).unwrap();
+    let mut children = three_children().await;
+    let scene = quick();
+    let (facts, _) = scene.run(UnitLaunch { tools: Arc::new(Broken), ..calls_once(&scene) }, None).await;
+    assert_eq!(failures(&facts)[0].0, "wiki_read");
+    assert_eq!(facts.result.unwrap().text.as_deref(), Some("Done."), "its own agent goes on");
+    for child in &mut children {
+        let ended = tokio::time::timeout(Duration::ZERO, child.wait()).await;
+        assert!(ended.is_err(), "the agents of others go on");
+    }
+    assert!(tokio::spawn(async { panic!("on purpose") }).await.is_err());
+    for child in &mut children {
+        assert_eq!(child.wait().await.signal, Some(9));
+    }
 }
 
 /// Never answers.
@@ -706,14 +771,25 @@ async fn a_stuck_tool_and_a_stuck_gate_hold_nobody_up() {
     let request = |id: u32, request: Value| {
         json!({"type": "control_request", "request_id": id.to_string(), "request": request}).to_string()
     };
-    let mcp =
+    let message =
         |id, message: Value| request(id, json!({"subtype": "mcp_message", "server_name": "ktx", "message": message}));
     let client = json!({"name": "agent", "version": "1"});
     let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client});
+    let reply = |id: &str, response: Value| {
+        let response = json!({"subtype": "success", "request_id": id, "response": response});
+        json!({"type": "control_response", "response": response}).to_string()
+    };
+    let tools = mcp::tool_ids(&stuck.specs());
+    let servers = json!([{"name": mcp::SERVER, "status": "connected"}]);
+    let init = json!({"type": "system", "subtype": "init", "tools": tools, "mcp_servers": servers, "plugins": []});
     let lines = [
+        // Proved to be alone, it may call.
+        reply("deck-1", json!({})),
+        reply("deck-2", json!({"sources": []})),
+        init.to_string(),
         request(1, json!({"subtype": "hook_callback", "callback_id": "pre_tool_use", "input": {"tool_name": "x"}})),
-        mcp(2, json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello})),
-        mcp(
+        message(2, json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello})),
+        message(
             3,
             json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "wiki_read", "arguments": {}}}),
         ),
@@ -752,7 +828,7 @@ async fn the_scripted_agent_passes_the_same_proof() {
     let words = ["scripted-agent", "--script", script.to_str().unwrap(), "--unit", "docs-a", "--attempt", "1"];
     let (facts, ready) = scene.run(scene.launch(env!("CARGO_BIN_EXE_ingestdeck"), &words), None).await;
     assert!(ready, "{facts:?}");
-    assert_eq!(facts.isolation_breach, None);
+    assert_eq!(facts.isolation, Isolation::Proved);
     assert_eq!(scene.wiki.called(), [("wiki_read".into(), json!("arr")), ("wiki_remove".into(), json!("gone"))]);
     assert_eq!(failures(&facts), [("wiki_remove", "there is no page gone")]);
     let result = facts.result.as_ref().unwrap();

@@ -10,7 +10,8 @@ const INIT: &str = r#"{"type":"system","subtype":"init","session_id":"s","tools"
 const RESULT: &str = r#"{"type":"result","subtype":"success","is_error":false,"result":"done"}"#;
 
 fn course() -> Course {
-    Course::new(Facts::default(), Allowed::new(["mcp__ktx__a"], ["ktx"]), true, "the prompt".into(), None)
+    let allowed = Allowed::new(["mcp__ktx__a"], ["ktx"]);
+    Course::new(Facts::default(), allowed, true, "the prompt".into(), None, Patience::default())
 }
 
 fn line(course: &mut Course, text: &str) -> Vec<Step> {
@@ -46,6 +47,13 @@ fn working() -> Course {
     course
 }
 
+/// A course that has announced its turn, and nothing was wrong with it.
+fn proved() -> Course {
+    let mut course = working();
+    assert!(line(&mut course, INIT).contains(&Step::Started));
+    course
+}
+
 #[test]
 fn nothing_is_asked_of_the_model_before_the_settings_are_known() {
     let mut course = course();
@@ -60,11 +68,11 @@ fn nothing_is_asked_of_the_model_before_the_settings_are_known() {
     assert_eq!(line(&mut course, RESULT), [Step::Close, Step::Wake(Alarm::Lingered)]);
     let facts = course.into_facts();
     assert_eq!(facts.result.unwrap().text.as_deref(), Some("done"));
-    assert_eq!(facts.isolation_breach, None);
+    assert_eq!(facts.isolation, Isolation::Proved);
 }
 
 #[test]
-fn an_agent_that_cannot_say_its_settings_works_all_the_same() {
+fn an_agent_that_does_not_say_its_settings_does_not_work() {
     for refuses in [true, false] {
         let mut course = course();
         course.open();
@@ -75,10 +83,65 @@ fn an_agent_that_cannot_say_its_settings_works_all_the_same() {
         } else {
             course.alarm(Alarm::Unanswered)
         };
-        assert_eq!(frames(&steps)[0]["type"], "user", "refuses: {refuses}");
-        let note = Note::IsolationChecked(IsolationChecked { breach: None, settings_sources: None });
-        assert_eq!(line(&mut course, INIT)[0], Step::Record(note));
+        assert!(matches!(&steps[0], Step::Record(Note::IsolationChecked(check)) if check.breach.is_some()));
+        assert_eq!(steps[1..], [Step::Close, Step::Wake(Alarm::Unmoved)], "refuses: {refuses}");
+        assert!(course.into_facts().breach().is_some_and(|sentence| sentence.contains("does not say which settings")));
     }
+}
+
+#[test]
+fn no_call_is_taken_before_the_agent_has_said_what_it_offers() {
+    let hook = json!({"type": "control_request", "request_id": "h", "request": {"subtype": "hook_callback",
+        "callback_id": "pre_tool_use", "input": {"tool_name": "mcp__ktx__a", "tool_input": {}, "tool_use_id": "t"}}});
+    let message = |id: &str, method: &str| {
+        let message = json!({"id": 3, "method": method});
+        json!({"type": "control_request", "request_id": id, "request": {"subtype": "mcp_message",
+            "server_name": "ktx", "message": message}})
+    };
+    let mut course = working();
+    assert!(matches!(line(&mut course, &message("l", "tools/list").to_string())[..], [Step::Serve(_)]));
+    let steps = line(&mut course, &message("c", "tools/call").to_string());
+    assert_eq!(frames(&steps)[0]["response"]["response"]["mcp_response"]["error"]["code"], -32600);
+    let steps = line(&mut course, &hook.to_string());
+    assert_eq!(frames(&steps)[0]["response"]["response"]["hookSpecificOutput"]["permissionDecision"], "deny");
+    line(&mut course, INIT);
+    assert!(matches!(line(&mut course, &message("d", "tools/call").to_string())[..], [Step::Serve(_)]));
+    assert!(matches!(line(&mut course, &hook.to_string())[..], [Step::Hold(..)]));
+}
+
+#[test]
+fn a_result_without_an_announcement_proves_nothing() {
+    let mut course = working();
+    line(&mut course, RESULT);
+    assert_eq!(course.into_facts().isolation, Isolation::Unproved);
+
+    // Whoever announces before it is asked is proved by its answer.
+    let mut course = self::course();
+    course.open();
+    line(&mut course, INIT);
+    assert_eq!(course.gather.facts.isolation, Isolation::Unproved);
+    reply(&mut course, 1, json!({}));
+    reply(&mut course, 2, json!({"sources": []}));
+    assert_eq!(course.into_facts().isolation, Isolation::Proved);
+}
+
+#[test]
+fn an_agent_that_does_not_begin_is_ended() {
+    let mut silent = course();
+    assert_eq!(silent.open()[1..], [Step::Wake(Alarm::Unopened)]);
+    assert_eq!(silent.alarm(Alarm::Unopened), [Step::Close, Step::Wake(Alarm::Unmoved)]);
+    assert_eq!(reply(&mut silent, 1, json!({})), [], "it is too late");
+    let error = silent.into_facts().spawn_error;
+    assert_eq!(error.as_deref(), Some("claude did not open the conversation within 120 s"));
+
+    let mut idle = working();
+    let steps = idle.alarm(Alarm::Unopened);
+    assert!(asks(&steps, "interrupt") && steps.contains(&Step::Wake(Alarm::Unmoved)));
+    assert_eq!(idle.into_facts().spawn_error.as_deref(), Some("claude did not begin to work within 120 s"));
+
+    let mut busy = proved();
+    assert_eq!(busy.alarm(Alarm::Unopened), []);
+    assert_eq!(busy.into_facts().spawn_error, None);
 }
 
 #[test]
@@ -90,7 +153,7 @@ fn settings_that_were_read_end_the_attempt_before_it_works() {
     assert!(matches!(&steps[0], Step::Record(Note::IsolationChecked(check)) if check.breach.is_some()));
     assert_eq!(steps[1..], [Step::Close, Step::Wake(Alarm::Unmoved)]);
     assert_eq!(
-        course.into_facts().isolation_breach.as_deref(),
+        course.into_facts().breach(),
         Some("Claude Code runtime isolation failed: setting_sources=userSettings")
     );
 }
@@ -110,7 +173,7 @@ fn a_breach_interrupts_and_no_call_gets_through() {
         "server_name": "ktx", "message": {"id": 3, "method": "tools/call"}}});
     let steps = line(&mut course, &call.to_string());
     assert_eq!(frames(&steps)[0]["response"]["response"]["mcp_response"]["error"]["code"], -32600);
-    assert!(course.into_facts().isolation_breach.unwrap().contains("tools=Bash"));
+    assert!(course.into_facts().breach().unwrap().contains("tools=Bash"));
 }
 
 #[test]
@@ -156,8 +219,9 @@ fn before_the_work_begins_an_interrupt_only_closes_stdin() {
     let mut course = course();
     course.open();
     assert_eq!(course.command(Command::Interrupt), [Step::Close, Step::Wake(Alarm::Unmoved)]);
-    assert_eq!(reply(&mut course, 1, json!({})).len(), 2, "the settings may still be asked for");
-    assert_eq!(reply(&mut course, 2, json!({"sources": []})), [], "but no work begins");
+    // Another alarm would take the place of the ladder's, and nobody would ever climb it.
+    assert_eq!(reply(&mut course, 1, json!({})), []);
+    assert_eq!(course.alarm(Alarm::Unmoved), [Step::Signal(Signal::SIGTERM), Step::Wake(Alarm::Unmoved)]);
 }
 
 #[test]
@@ -246,7 +310,7 @@ fn held(course: &mut Course, request: &str, id: &str) -> usize {
 #[test]
 fn what_a_person_denies_is_no_failure_and_what_we_refuse_is() {
     for (decision, failed) in [(Decision::Deny("no".into()), 0), (Decision::Refuse("broken".into()), 1)] {
-        let mut course = working();
+        let mut course = proved();
         line(
             &mut course,
             r#"{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t1","name":"mcp__ktx__a","input":{}}]}}"#,
@@ -268,7 +332,7 @@ fn what_a_person_denies_is_no_failure_and_what_we_refuse_is() {
 
 #[test]
 fn a_held_call_knows_how_many_failed_before_it() {
-    let mut course = working();
+    let mut course = proved();
     assert_eq!(held(&mut course, "r1", "t1"), 0);
     line(
         &mut course,
@@ -281,7 +345,8 @@ fn a_held_call_knows_how_many_failed_before_it() {
 fn another_session_than_the_one_to_resume_ends_the_attempt() {
     for (resume, strayed) in [("s", None), ("other", Some("Claude Code resumed session s instead of other"))] {
         let allowed = Allowed::new(["mcp__ktx__a"], ["ktx"]);
-        let mut course = Course::new(Facts::default(), allowed, true, "the prompt".into(), Some(resume.into()));
+        let resume = Some(resume.into());
+        let mut course = Course::new(Facts::default(), allowed, true, "the prompt".into(), resume, Patience::default());
         course.open();
         reply(&mut course, 1, json!({}));
         reply(&mut course, 2, json!({"sources": []}));

@@ -5,7 +5,10 @@
 //! Before anybody can be asked or told anything its text has to end, so requests are waited for as always; what ends a
 //! text may come a beat late. It must not know pipes.
 
-use std::{sync::OnceLock, time::Duration};
+use std::{
+    sync::{PoisonError, RwLock},
+    time::Duration,
+};
 
 use tokio::time::{Instant, sleep_until};
 
@@ -22,16 +25,16 @@ const SPEAKING: Duration = Duration::from_millis(100);
 const FLOOD: usize = 16 * 1024;
 
 /// The first beat.
-static FIRST: OnceLock<Instant> = OnceLock::new();
+static FIRST: RwLock<Option<Instant>> = RwLock::new(None);
 
-/// Begins to count the beats, which is best done when the runtime begins to count its time.
+/// Begins to count the beats, as has to be done whenever a runtime begins to count its time.
 pub fn first_beat() {
-    FIRST.get_or_init(Instant::now);
+    *FIRST.write().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
 }
 
 fn next_beat(now: Instant) -> Instant {
     // Where a test stops the clock, another one's may be ahead.
-    let first = (*FIRST.get_or_init(|| now)).min(now);
+    let first = FIRST.read().unwrap_or_else(PoisonError::into_inner).unwrap_or(now).min(now);
     let passed = now.duration_since(first).as_millis();
     let beats = u32::try_from(passed / BEAT.as_millis()).unwrap_or(u32::MAX).saturating_add(1);
     first + BEAT * beats

@@ -6,10 +6,9 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
-use tokio::task;
-
 use super::{Attempts, Ground, pass::Left};
 use crate::{
+    claude::contained,
     ingest::{
         integrate::{IntegrateError, Integrated, Integration, Patch, RawCopy},
         plan::WorkUnit,
@@ -81,7 +80,7 @@ impl Attempts {
         let is_barred =
             |(key, (_, unit)): (&UnitKey, &(usize, WorkUnit))| unit.planned.sl_disallowed.as_ref().map(|_| key.clone());
         let barred = self.units.iter().filter_map(is_barred).collect();
-        let work = task::spawn_blocking(move || {
+        let work = contained::blocking(move || {
             let mut round = round.lock().unwrap_or_else(PoisonError::into_inner);
             round.barred = barred;
             let mut results = Vec::new();
@@ -101,7 +100,7 @@ impl Attempts {
         let message = self.message(&failed);
         let (round, recorder) = (Arc::clone(&self.round), Arc::clone(&self.recorder));
         let (units, sync, reconciles) = (Arc::clone(&self.units), self.job.sync_id.clone(), self.pass.is_some());
-        let work = task::spawn_blocking(move || {
+        let work = contained::blocking(move || {
             let mut round = round.lock().unwrap_or_else(PoisonError::into_inner);
             let (integration, taken) = (round.integration.take(), std::mem::take(&mut round.taken));
             let accepted = std::mem::take(&mut round.accepted);

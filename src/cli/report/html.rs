@@ -109,7 +109,7 @@ fn by_interest(report: &Report) -> Vec<(usize, &UnitReport)> {
         UnitStatus::Interrupted | UnitStatus::Stopped => 1,
         UnitStatus::Running | UnitStatus::Held | UnitStatus::Waiting => 2,
         UnitStatus::Budget => 3,
-        UnitStatus::Queued => 4,
+        UnitStatus::Queued | UnitStatus::Untried => 4,
         UnitStatus::Succeeded => 5,
         UnitStatus::Reused => 6,
     };

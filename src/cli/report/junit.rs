@@ -131,9 +131,12 @@ fn judged(unit: &UnitReport) -> Verdict {
         UnitStatus::Succeeded | UnitStatus::Budget | UnitStatus::Reused => Verdict::Passed,
         UnitStatus::Failed => Verdict::Failed,
         UnitStatus::Interrupted => Verdict::Error,
-        UnitStatus::Queued | UnitStatus::Running | UnitStatus::Held | UnitStatus::Waiting | UnitStatus::Stopped => {
-            Verdict::Skipped
-        }
+        UnitStatus::Queued
+        | UnitStatus::Untried
+        | UnitStatus::Running
+        | UnitStatus::Held
+        | UnitStatus::Waiting
+        | UnitStatus::Stopped => Verdict::Skipped,
     }
 }
 

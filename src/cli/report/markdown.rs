@@ -147,8 +147,7 @@ fn saved(out: &mut String, report: &Report) {
     if !actions.is_empty() {
         out.push('\n');
     }
-    let good = report.units.iter().filter(|unit| unit.is_good()).filter_map(UnitReport::latest);
-    let unmapped: Vec<_> = good.flat_map(|attempt| attempt.unmapped()).collect();
+    let unmapped: Vec<_> = report.units.iter().flat_map(UnitReport::unmapped).collect();
     if !unmapped.is_empty() {
         let _ = writeln!(out, "### Not mapped ({})\n", unmapped.len());
         for file in unmapped.iter().take(NAMED) {

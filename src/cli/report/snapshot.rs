@@ -48,7 +48,7 @@ pub(super) fn snapshots(report: &Report, traced: bool) -> Vec<Value> {
 pub(super) fn outcome(units: &[&UnitReport], failed: bool) -> &'static str {
     if failed {
         "error"
-    } else if units.iter().all(|unit| unit.is_good()) {
+    } else if units.iter().all(|unit| unit.is_good() && !unit.unsaved) {
         "done"
     } else if units.iter().any(|unit| !unit.actions().is_empty()) {
         "partial"
@@ -109,8 +109,11 @@ fn snapshot(
     };
     let conflicts = decided.into_iter().flat_map(|work| &work.conflicts).filter(is_of);
     body.insert("conflictsResolved".into(), conflicts.cloned().collect());
-    let evictions = decided.map(|work| of_connection(&work.evictions, connection));
-    body.insert("evictionsApplied".into(), json!(evictions.unwrap_or_default()));
+    let evictions = decided.map(|work| of_connection(&work.evictions, connection)).unwrap_or_default();
+    // KTX knows evictions that removed something only; all that was decided is an extra of its own.
+    let removed: Vec<&Value> = evictions.iter().filter(|decision| decision["action"] == "removed").collect();
+    body.insert("evictionsApplied".into(), json!(removed));
+    body.insert("evictionDecisions".into(), json!(evictions));
     let resolutions = decided.map(|work| of_connection(&work.resolutions, connection));
     body.insert("artifactResolutions".into(), json!(resolutions.unwrap_or_default()));
     body.insert("unmappedFallbacks".into(), unmapped(units));
@@ -138,26 +141,40 @@ fn failure<'a>(report: &'a Report, units: &[&'a UnitReport], aborted: bool) -> O
     if let Some(unsaved) = &report.unsaved {
         return Some(("squash", unsaved));
     }
+    let failed = |unit: &&UnitReport| unit.status == UnitStatus::Failed;
     aborted.then(|| {
-        let first = units.iter().find(|unit| unit.status == UnitStatus::Failed).and_then(|unit| unit.reason.as_deref());
-        ("work_units", first.unwrap_or("a unit of another connection failed, and the failure mode is abort"))
+        let own = units.iter().copied().find(failed).map(|unit| ("work_units", unit.reason.as_deref()));
+        let is_pass = |unit: &UnitReport| report.pass().is_some_and(|pass| pass.key == unit.key);
+        let of_others = || report.units.iter().filter(|unit| !is_pass(unit)).any(|unit| failed(&unit));
+        let pass = || report.pass().filter(failed).filter(|_| !of_others());
+        let (phase, reason) = own
+            .or_else(|| pass().map(|pass| ("reconciliation", pass.reason.as_deref())))
+            .unwrap_or(("work_units", Some("a unit of another connection failed, and the failure mode is abort")));
+        (phase, reason.unwrap_or("no reason is on record"))
     })
 }
 
 /// What became of the patches, where attempts leave patches.
 fn isolated(units: &[&UnitReport]) -> Option<Value> {
-    let attempts = || units.iter().filter_map(|unit| unit.latest());
-    let base = attempts().find_map(|attempt| attempt.patch.as_deref()).map(|patch| patch.base.as_str())?;
+    let patches = || units.iter().filter_map(|unit| unit.latest()?.patch.as_deref());
+    if patches().next().is_none() && units.iter().all(|unit| unit.taken_over.is_none() && unit.integration.is_none()) {
+        return None;
+    }
     let count = |wanted: &[Integration]| {
-        attempts().filter(|attempt| attempt.integration.is_some_and(|found| wanted.contains(&found))).count()
+        units.iter().filter(|unit| unit.integration.is_some_and(|found| wanted.contains(&found))).count()
     };
-    Some(json!({
-        "enabled": true, "ingestionBaseSha": base,
+    let mut isolated = json!({
+        "enabled": true,
         "acceptedPatches": count(&[Integration::Accepted, Integration::Noop]),
         "textualConflicts": count(&[Integration::TextualConflict, Integration::Policy]),
         "semanticConflicts": count(&[Integration::SemanticConflict]),
         "resolverAttempts": 0, "resolverRepairs": 0, "resolverFailures": 0,
-    }))
+    });
+    // Patches of an earlier run have a base of then.
+    if let Some(patch) = patches().next() {
+        isolated["ingestionBaseSha"] = patch.base.as_str().into();
+    }
+    Some(isolated)
 }
 
 /// The moment that the report is of, which is that of the last entry: the same record gives the same report.
@@ -231,25 +248,21 @@ fn action(action: &MemoryAction) -> Value {
 fn reason(unit: &UnitReport) -> String {
     match (&unit.reason, unit.status) {
         (Some(reason), _) => reason.clone(),
-        (None, UnitStatus::Queued) => "it was not run".into(),
+        (None, UnitStatus::Queued | UnitStatus::Untried) => "it was not run".into(),
         (None, UnitStatus::Running | UnitStatus::Held | UnitStatus::Waiting) => "it still runs".into(),
         (None, status) => status.word().into(),
     }
 }
 
 fn unmapped(units: &[&UnitReport]) -> Value {
-    let files = good_attempts(units).flat_map(|attempt| attempt.unmapped());
+    let files = units.iter().flat_map(|unit| unit.unmapped());
     files.filter(|file| VALID_REASONS.contains(&file.reason.as_str())).map(|file| json!(file)).collect()
-}
-
-fn good_attempts<'a>(units: &'a [&UnitReport]) -> impl Iterator<Item = &'a AttemptReport> {
-    units.iter().filter(|unit| unit.is_good()).filter_map(|unit| unit.latest())
 }
 
 /// Which raw file led to what. A file of a good unit that led to nothing is there too.
 fn provenance(unit: &UnitReport) -> Vec<Value> {
-    // What an earlier run did stands in its own report.
-    let is_own = unit.is_good() && unit.status != UnitStatus::Reused;
+    // What an earlier run did stands in its own report, and what is in no project in none.
+    let is_own = unit.is_good() && !unit.unsaved && (unit.status != UnitStatus::Reused || unit.taken_over.is_some());
     let (Some(planned), true) = (&unit.planned, is_own) else { return Vec::new() };
     let mut rows = Vec::new();
     let mut used = BTreeSet::new();
@@ -304,7 +317,7 @@ fn extras(report: &Report, units: &[&UnitReport], outcome: &str) -> Value {
         "costUsd": units.iter().filter_map(|unit| unit.spent.cost).reduce(|sum, cost| sum + cost),
         "costPartial": units.iter().any(|unit| unit.spent.partial),
         "units": units.iter().map(|unit| unit_extras(report, unit)).collect::<Vec<_>>(),
-        "unmapped": good_attempts(units).flat_map(|attempt| attempt.unmapped()).collect::<Vec<_>>(),
+        "unmapped": units.iter().flat_map(|unit| unit.unmapped()).collect::<Vec<_>>(),
         "remarks": report.remarks.0.iter().map(|(at, text)| json!({"at": at.0, "text": text})).collect::<Vec<_>>(),
         "lost": {
             "malformed": report.lost.malformed, "unknown": report.lost.unknown,

@@ -17,7 +17,7 @@ use crate::{
     tape::{
         Millis,
         note::{
-            Cause, Outcome, PlannedUnit, RunPlanned, StopReason, Verdict, Work,
+            Cause, Integration, Outcome, PlannedUnit, RunPlanned, StopReason, Verdict, Work,
             work::{Change, MemoryAction, Target, Unmapped},
         },
     },
@@ -58,6 +58,11 @@ fn valid(snapshot: &Value) {
     }
     assert!(body["commitSha"].is_null() || body["commitSha"].is_string());
     assert!(body["reconciliationSkipped"].is_boolean());
+    for eviction in body["evictionsApplied"].as_array().unwrap() {
+        assert_eq!(eviction["action"], "removed", "the only word that its schema knows");
+        assert!(["wiki", "sl"].contains(&eviction["artifactKind"].as_str().unwrap()));
+        ["rawPath", "artifactKey", "reason"].into_iter().for_each(|key| text(&eviction[key]));
+    }
     for key in ["failedWorkUnits", "evictionInputs", "conflictsResolved", "evictionsApplied", "unresolvedCards"] {
         assert!(body[key].is_array(), "{key}");
     }
@@ -194,15 +199,21 @@ fn what_the_pass_decided_stands_in_the_reports_of_the_connections() {
     let mut report = report_of("tapes/real.jsonl");
     let mut pass = UnitReport { key: "reconcile".into(), planned: None, ..hostile("orders", true) };
     pass.status = UnitStatus::Succeeded;
-    let eviction = |path: &str| json!({"rawPath": path, "artifactKind": "wiki", "artifactKey": "k", "action": "removed", "reason": "gone"});
+    let eviction = |path: &str, action: &str| json!({"rawPath": path, "artifactKind": "wiki", "artifactKey": "k", "action": action, "reason": "gone"});
     let conflict = json!({"unitKey": "dbt-all", "kind": "near_duplicate", "artifactKey": "k", "detail": "d", "flaggedForHuman": false});
     pass.attempts[0].work = Some(std::sync::Arc::new(Work {
         conflicts: vec![conflict],
-        evictions: vec![eviction("orchard-dbt/a.yml"), eviction("orchard-handbook/b.md")],
+        evictions: vec![
+            eviction("orchard-dbt/a.yml", "removed"),
+            eviction("orchard-handbook/b.md", "removed"),
+            eviction("orchard-handbook/c.md", "kept"),
+        ],
         ..Work::default()
     }));
     report.units.push(pass);
     let [_, json, junit, _] = written(&report);
+    let one = only(report, "orchard-handbook").unwrap();
+    let alone: Value = serde_json::from_str(&written(&one)[1]).unwrap();
     let snapshots: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(snapshots.len(), 2, "the pass is of no connection");
     let of = |at: usize, key: &str| snapshots[at]["body"][key].clone();
@@ -214,7 +225,63 @@ fn what_the_pass_decided_stands_in_the_reports_of_the_connections() {
     assert_eq!(of(1, "conflictsResolved"), json!([]));
     assert_eq!(of(0, "evictionsApplied")[0]["rawPath"], "a.yml");
     assert_eq!(of(1, "evictionsApplied")[0]["rawPath"], "b.md");
+    assert_eq!(of(1, "evictionsApplied").as_array().unwrap().len(), 1);
+    assert_eq!(
+        of(1, "evictionDecisions")[1],
+        json!({"rawPath": "c.md", "artifactKind": "wiki", "artifactKey": "k", "action": "kept", "reason": "gone"})
+    );
+    for key in ["reconciliationSkipped", "reconciliationActions", "evictionsApplied", "evictionDecisions"] {
+        assert_eq!(alone["body"][key], of(1, key), "a connection alone tells the same: {key}");
+    }
     assert!(junit.contains("<testcase name=\"reconcile\""), "it is a test like any other");
+}
+
+#[test]
+fn a_pass_that_ended_the_run_is_no_failure_of_a_unit() {
+    let mut report = report_of("tapes/real.jsonl");
+    for unit in &mut report.units {
+        unit.status = UnitStatus::Succeeded;
+    }
+    report.outcome = RunOutcome::Error;
+    report.planned = Some(
+        RunPlanned { failure_mode: "abort".into(), ..report.planned.as_deref().cloned().unwrap_or_default() }.into(),
+    );
+    let failures = |report: &Report| -> Vec<Value> {
+        let json = written(report)[1].clone();
+        json.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["body"]["failure"].take()).collect()
+    };
+    let of_others = "a unit of another connection failed, and the failure mode is abort";
+    report.units.push(UnitReport { key: "reconcile".into(), planned: None, ..hostile("no luck", false) });
+    let expected = json!({"phase": "reconciliation", "message": "no luck"});
+    assert_eq!(failures(&report), [expected.clone(), expected]);
+    (report.units[0].status, report.units[0].reason) = (UnitStatus::Failed, Some("its own".into()));
+    let own = json!({"phase": "work_units", "message": "its own"});
+    assert_eq!(failures(&report), [own, json!({"phase": "work_units", "message": of_others})]);
+}
+
+#[test]
+fn a_patch_of_an_earlier_run_counts_where_it_is_put_on_the_branch() {
+    let mut report = report_of("tapes/real.jsonl");
+    let unit = &mut report.units[0];
+    let key = unit.key.clone();
+    let work = Work { actions: hostile("page", true).attempts[0].actions.clone(), ..Work::default() };
+    (unit.status, unit.attempts, unit.integration) = (UnitStatus::Reused, Vec::new(), Some(Integration::Accepted));
+    unit.taken_over = Some(Box::new(work));
+    let planned = unit.planned.clone();
+    report.units.insert(1, UnitReport { planned, ..hostile("other", false) });
+    let body = |report: &Report| {
+        let json = written(report)[1].lines().next().unwrap().to_owned();
+        serde_json::from_str::<Value>(&json).unwrap()["body"].take()
+    };
+    let saved = body(&report);
+    assert_eq!(saved["ingestdeck"]["outcome"], "partial");
+    assert_eq!(saved["isolatedDiff"]["acceptedPatches"], 1);
+    assert_eq!(saved["workUnits"][0]["actions"].as_array().unwrap().len(), 1);
+    assert_eq!(saved["provenanceRows"][0]["artifactKey"], "page");
+    assert!(written(&report)[0].contains(&format!("sl `page/page` created by `{key}`")), "{}", written(&report)[0]);
+    report.units[0].unsaved = true;
+    let left = body(&report);
+    assert_eq!((&left["ingestdeck"]["outcome"], &left["provenanceRows"]), (&json!("error"), &json!([])));
 }
 
 /// A unit all of whose texts are `text`.
@@ -284,6 +351,9 @@ fn hostile(text: &str, saved: bool) -> UnitReport {
         cause: Some(own()),
         attempts: vec![attempt],
         spent: Spent { cost: Some(0.5), partial: true, worked: Millis(3) },
+        unsaved: false,
+        taken_over: None,
+        integration: None,
     }
 }
 

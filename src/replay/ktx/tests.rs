@@ -36,7 +36,7 @@ fn a_replay_of_ktx_shows_units_attempts_and_what_they_saved() {
         [
             ("lookml-harvest", UnitStatus::Succeeded),
             ("lookml-orphans", UnitStatus::Failed),
-            ("lookml-dashboard-yield", UnitStatus::Queued)
+            ("lookml-dashboard-yield", UnitStatus::Untried)
         ]
     );
     assert_eq!(RunOutcome::of(state, false), RunOutcome::Partial);

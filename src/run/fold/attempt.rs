@@ -290,7 +290,7 @@ impl LaneFold {
         }
         if chat.error.is_some() || chat.api_error.is_some() {
             let text = chat.blocks.iter().find_map(|block| match block {
-                Block::Text(text) => Some(text.to_string()),
+                Block::Text(text) => Some(text.read().into_owned()),
                 _ => None,
             });
             self.api_error.class = chat.error.as_deref().map(str::to_owned);
@@ -301,11 +301,11 @@ impl LaneFold {
         for (index, block) in chat.blocks.iter().enumerate() {
             let index = u8::try_from(index).unwrap_or(u8::MAX);
             match block {
-                Block::Text(text) if !is_blank(text) => {
+                Block::Text(text) if !text.is_blank() => {
                     let end = if chat.error.is_some() { RowEnd::Failed } else { RowEnd::Ok };
                     self.push_row(story, Row::new(seq, index, RowKind::Text, end, depth));
                 }
-                Block::Thinking(text) if !is_blank(text) => {
+                Block::Thinking(text) if !text.is_blank() => {
                     self.push_row(story, Row::new(seq, index, RowKind::Thinking, RowEnd::Ok, depth));
                 }
                 Block::ToolUse(call) => {
@@ -549,10 +549,6 @@ fn facts_of(result: &ResultLine<'_>) -> ResultFacts {
         errors: owned(&result.error).or_else(|| (!result.errors.is_empty()).then(|| result.errors.join("; "))),
         api_status: result.api_error_status,
     }
-}
-
-fn is_blank(text: &str) -> bool {
-    text.chars().all(char::is_whitespace)
 }
 
 /// Ids of one kind are of one length and begin alike, so most differ at once when compared from the end.

@@ -60,12 +60,7 @@ impl Fold {
                 let amended = amendment.as_ref().map(|amendment| format!(", {amendment}")).unwrap_or_default();
                 self.remark(story, arrived, Level::Info, format!("retry asked for: attempt {next}{amended}"));
             }
-            Note::StopRequested { how } => {
-                if arrived.lane == Address::Run {
-                    story.state.stopping = true;
-                }
-                self.remark(story, arrived, Level::Warning, format!("asked to {}", word(*how)));
-            }
+            Note::StopRequested { how } => self.stop_requested(story, arrived, *how, emit),
             Note::HoldRequested => self.holds(story, arrived, Holding::Each, "hold asked for", emit),
             Note::HoldReleased => self.holds(story, arrived, Holding::No, "let go", emit),
             Note::RunUntil { condition } => {
@@ -168,14 +163,7 @@ impl Fold {
                     emit(Emitted::Run { at, change: RunChange::Said { level: *level, text } });
                 }
             }
-            Note::RunEnded(ended) => {
-                if story.state.integrating {
-                    Self::taken_apart(story);
-                }
-                story.state.ended = Some(ended.clone());
-                story.state.integrating = false;
-                emit(Emitted::Run { at, change: RunChange::Ended(ended) });
-            }
+            Note::RunEnded(ended) => Self::run_ended(story, arrived, ended, emit),
             Note::Unknown { .. } => story.state.lost.unknown_notes += 1,
         }
     }
@@ -322,13 +310,4 @@ fn taken_over(continues: &Continues, reused: usize) -> String {
     let how = continues.outcome.as_deref().unwrap_or("broken off");
     let cost = continues.cost_usd.map_or_else(|| "cost ?".to_owned(), |cost| format!("${cost:.2}"));
     format!("continues run {} ({how}, {cost}), {reused} of its units are reused", continues.run.short())
-}
-
-fn word(how: crate::tape::note::StopHow) -> &'static str {
-    use crate::tape::note::StopHow;
-    match how {
-        StopHow::Drain => "drain",
-        StopHow::Stop => "stop",
-        StopHow::Kill => "kill",
-    }
 }

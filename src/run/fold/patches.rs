@@ -87,7 +87,8 @@ impl Fold {
             story.touch.row(RowEnd::Failed);
             self.remark(story, arrived, Level::Error, reason.to_owned());
         }
-        let taken = TakenOver { result: integrated.result, reason: reason.map(Arc::from), saved: false };
+        let verdict = integrated.verdict.clone().map(Arc::new);
+        let taken = TakenOver { result: integrated.result, verdict, saved: false };
         story.state.taken_over.insert(story.state.units[index].key.clone(), taken);
         emit(Emitted::Patch { at: arrived.at, unit: key, attempt: 0, result: integrated.result, reason });
     }

@@ -1,5 +1,7 @@
 //! Laws of the spine: any way to a moment leads to the same moment.
 
+mod ends;
+
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -288,8 +290,10 @@ fn the_largest_numbers_of_a_stranger_are_only_large() {
         r#"{{"type":"assistant","message":{{"content":[],"usage":{{"input_tokens":{most},"output_tokens":{most}}}}}}}"#
     );
     let scheduled = Note::RetryScheduled { next: u32::MAX, delay_ms: most, cause: Cause::Transient };
-    let entries = vec![out("u", 1, &tokens), out("u", 1, &tokens), note(Some(("u", u32::MAX)), &scheduled)];
-    let timeline = played(timeline(entries, 1, false));
+    let scheduled = note(Some(("u", u32::MAX)), &scheduled);
+    let entries = vec![out("u", 1, &tokens), out("u", 1, &tokens), scheduled, note(None, &Note::LimitLifted)];
+    let mut timeline = timeline(entries, 1, false);
+    timeline.seek(3).unwrap();
     let unit = &timeline.story().state.units[0];
     assert_eq!(unit.attempts[0].tokens.input, most);
     assert_eq!(unit.retry_at, Some(Millis(most)));

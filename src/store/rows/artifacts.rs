@@ -1,7 +1,6 @@
 //! What the index holds of the artifacts of a run: what its units wrote, by the raw files that it rests on.
 
-use super::files::is_unsaved;
-use crate::run::state::{RunState, UnitStatus};
+use crate::run::state::RunState;
 
 /// An artifact that a unit wrote from a raw file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,8 +23,7 @@ pub struct ArtifactRow {
 pub(super) fn rows(state: &RunState) -> Vec<ArtifactRow> {
     let mut rows = Vec::new();
     for unit in &state.units {
-        let is_good = matches!(unit.status, UnitStatus::Succeeded | UnitStatus::Budget) && !is_unsaved(state, unit);
-        let work = unit.latest().and_then(|attempt| attempt.work.as_ref()).filter(|_| is_good);
+        let work = state.work(unit).filter(|_| !state.is_unsaved(unit));
         let (Some(work), Some(planned)) = (work, &unit.planned) else { continue };
         for action in &work.actions {
             let named = action.raw_paths.as_ref().filter(|paths| !paths.is_empty());
@@ -40,4 +38,61 @@ pub(super) fn rows(state: &RunState) -> Vec<ArtifactRow> {
         }
     }
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, sync::Arc};
+
+    use super::*;
+    use crate::{
+        run::state::{TakenOver, Unit, UnitStatus},
+        tape::{
+            RunId,
+            note::{
+                Continues, Earlier, Integration, PlannedUnit, Reused, RunPlanned, Work,
+                work::{Change, MemoryAction, Target},
+            },
+        },
+    };
+
+    #[test]
+    fn what_an_earlier_run_left_in_a_patch_is_written_by_the_run_that_saves_it() {
+        let action = MemoryAction {
+            target: Target::Wiki,
+            change: Change::Created,
+            key: "terms".into(),
+            detail: String::new(),
+            target_connection_id: None,
+            raw_paths: None,
+        };
+        let state = |patch: Option<&str>, saved| {
+            let work = Work { actions: vec![action.clone()], ..Work::default() };
+            let patch = patch.map(str::to_owned);
+            let reused = Some(Reused { attempt: 1, budget: false, content: Default::default(), patch, work });
+            let run = RunId(uuid::Uuid::from_u128(1));
+            let units = BTreeMap::from([("juice".into(), Earlier { run, attempts: 1, cost_usd: None, reused })]);
+            let continues =
+                Some(Continues { run, outcome: None, cost_usd: None, units, unreconciled: BTreeMap::new() });
+            let planned = PlannedUnit { raw_files: vec!["juice.md".into()], ..PlannedUnit::default() };
+            let mut state = RunState {
+                planned: Some(Arc::new(RunPlanned { continues, ..RunPlanned::default() })),
+                units: vec![Unit {
+                    key: "juice".into(),
+                    planned: Some(Arc::new(planned)),
+                    status: UnitStatus::Reused,
+                    attempts: Vec::new(),
+                    retry_at: None,
+                    holding: Default::default(),
+                }],
+                ..RunState::default()
+            };
+            state.taken_over.insert("juice".into(), TakenOver { result: Integration::Accepted, verdict: None, saved });
+            rows(&state)
+        };
+        let found = state(Some("0001.patch"), true);
+        assert_eq!((found.len(), found[0].path.as_str(), found[0].key.as_str()), (1, "juice.md", "terms"));
+        assert_eq!(state(Some("0001.patch"), false), [], "it is in no project");
+        assert_eq!(state(None, true), [], "the run of then has it");
+    }
 }

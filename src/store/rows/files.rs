@@ -1,9 +1,9 @@
 //! What the index holds of the files that a run read: each with what became of the units that are made of it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::{
-    run::state::{Attempt, RunState, Unit, UnitStatus},
+    run::state::{RunState, Unit, UnitStatus},
     tape::note::SourceRead,
 };
 
@@ -31,7 +31,7 @@ pub enum FileState {
     Processed,
     /// A unit that is made of it failed.
     Failed,
-    /// Its units did not come to an end, or none is made of it.
+    /// Its units did not come to an end, or one of them was left out, or none is made of it.
     Open,
     /// It was gone, and that was dealt with.
     Gone,
@@ -67,13 +67,17 @@ pub(super) fn rows(state: &RunState) -> Vec<FileRow> {
             Some(FileState::Processed) if source.complete => FileState::Processed,
             _ => FileState::Open,
         };
+        let open: HashSet<&str> = source.open.iter().map(String::as_str).collect();
         rows.extend(source.files.iter().map(|file| FileRow {
             connection: source.connection.clone(),
             adapter: source.adapter.clone(),
             path: file.path.clone(),
             sha256: Some(file.sha256.clone()),
             bytes: Some(file.bytes),
-            state: owners.get(file.path.as_str()).copied().unwrap_or(loose),
+            state: match owners.get(file.path.as_str()) {
+                Some(owner) if open.contains(file.path.as_str()) => worse(*owner, FileState::Open),
+                owner => owner.copied().unwrap_or(loose),
+            },
         }));
     }
     for evicted in &state.evicted {
@@ -98,28 +102,16 @@ fn is_of(unit: &Unit, source: &SourceRead) -> bool {
 fn became(state: &RunState, unit: &Unit) -> FileState {
     match unit.status {
         // A success that was never put into the project is none that the next plan may count on.
-        _ if is_unsaved(state, unit) => FileState::Open,
+        _ if state.is_unsaved(unit) => FileState::Open,
         UnitStatus::Succeeded | UnitStatus::Budget | UnitStatus::Reused => FileState::Processed,
         UnitStatus::Failed => FileState::Failed,
         UnitStatus::Queued
+        | UnitStatus::Untried
         | UnitStatus::Running
         | UnitStatus::Held
         | UnitStatus::Waiting
         | UnitStatus::Stopped
         | UnitStatus::Interrupted => FileState::Open,
-    }
-}
-
-/// Whether a unit succeeded, here or in the run that this one continues, and what it wrote never reached the project.
-pub(super) fn is_unsaved(state: &RunState, unit: &Unit) -> bool {
-    match unit.status {
-        UnitStatus::Succeeded | UnitStatus::Budget => unit.latest().is_some_and(Attempt::is_unsaved),
-        UnitStatus::Reused => {
-            let reused = state.earlier(&unit.key).and_then(|earlier| earlier.reused.as_ref());
-            let is_saved = state.taken_over.get(&unit.key).is_some_and(|taken| taken.saved);
-            reused.is_some_and(|reused| reused.patch.is_some()) && !is_saved
-        }
-        _ => false,
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::Work;
 use crate::tape::{RunId, UnitKey};
 
 /// What a unit was made of when it was asked: digests, so that two attempts can be compared without their inputs.
@@ -73,6 +74,9 @@ pub struct Reused {
     /// Its patch, relative to the project, if that is not on the branch yet: it is put there with those of this run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patch: Option<String>,
+    /// What the attempt left on record, where there is a patch. Empty on tapes of older programs.
+    #[serde(default, skip_serializing_if = "Work::is_empty")]
+    pub work: Work,
 }
 
 #[cfg(test)]
@@ -88,6 +92,7 @@ mod tests {
             budget: true,
             content: Content { key: "ab".into(), ..Content::default() },
             patch: Some("a.patch".into()),
+            work: Work { transcript: Some("t.jsonl".into()), ..Work::default() },
         };
         let earlier = Earlier { run, attempts: 3, cost_usd: Some(0.5), reused: Some(reused) };
         let continues = Continues {

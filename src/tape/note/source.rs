@@ -21,8 +21,27 @@ pub struct SourceRead {
     pub files: Vec<FileRead>,
     /// Files that were processed once and are gone now.
     pub deleted: Vec<String>,
+    /// Files that call for a unit which is no part of the run: whatever becomes of the run, they call for it again.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub open: Vec<String>,
     /// Every unit that the changes call for is part of the run.
     pub complete: bool,
+}
+
+/// What was asked of a plan. Empty lists mean everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Selection {
+    /// Connection ids.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub connections: Vec<String>,
+    /// `--only` globs over unit keys; a unit that matches one of them is in. One that is named in full runs even if
+    /// nothing of it changed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub only: Vec<String>,
+    /// Units run whether or not anything changed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub full: bool,
 }
 
 /// Numbers of files.

@@ -255,7 +255,7 @@ fn said(timeline: &mut Timeline, row: &Row, what: &'static str) -> Vec<Piece> {
         let line = decode::line(bytes(&arrived.body));
         match super::blocks(&line).get(usize::from(row.block)) {
             Some(Block::Text(text) | Block::Thinking(text)) => {
-                let text: Arc<str> = text.as_ref().into();
+                let text: Arc<str> = text.read().into();
                 vec![Piece::section(what, Some(Arc::clone(&text))), Piece::Markdown { text }]
             }
             _ => vec![Piece::section(what, None), Piece::line(Role::Dim, "withheld")],
@@ -323,7 +323,7 @@ fn prompt(timeline: &mut Timeline, attempt: &Attempt) -> Vec<Piece> {
             let line = decode::line(json);
             let decode::Body::User(chat) = &line.body else { return None };
             let texts = chat.blocks.iter().filter_map(|block| match block {
-                Block::Text(text) if !chat.synthetic => Some(text.as_ref()),
+                Block::Text(text) if !chat.synthetic => Some(text.read()),
                 _ => None,
             });
             let text = texts.collect::<Vec<_>>().join("\n");

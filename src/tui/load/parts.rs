@@ -97,7 +97,7 @@ fn block(block: Option<&Block<'_>>, heading: &dyn Fn(&str) -> Piece) -> Vec<Piec
             vec![heading(&call.name), Piece::Json(Pretty::unfolded(call.input.map_or("{}", |input| input.0)))]
         }
         Some(Block::Text(text) | Block::Thinking(text)) => {
-            vec![heading("assistant"), Piece::text(Role::Text, text.as_ref())]
+            vec![heading("assistant"), Piece::text(Role::Text, &*text.read())]
         }
         Some(other) => vec![heading("block"), Piece::text(Role::Text, words::block(other, SHOWN))],
         None => vec![heading("not a block")],

@@ -23,9 +23,9 @@ pub(super) fn call(name: &str, input: Option<Raw<'_>>) -> String {
 /// A block that is not a call.
 pub(super) fn block(block: &Block<'_>, most: usize) -> String {
     match block {
-        Block::Text(text) => one_row(text, most),
+        Block::Text(text) => one_row(&text.read(), most),
         Block::Thinking(text) if text.is_empty() => "thinking (withheld)".to_owned(),
-        Block::Thinking(text) => one_row(text, most),
+        Block::Thinking(text) => one_row(&text.read(), most),
         Block::ToolUse(tool) => call(&tool.name, tool.input),
         Block::ToolResult(tool) => format!("result of a call that was not seen: {}", result(tool, most)),
         Block::Image(media) => format!("image ({})", media.as_deref().unwrap_or("type not said")),

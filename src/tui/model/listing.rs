@@ -80,7 +80,7 @@ impl Filter {
             Self::All => true,
             Self::Failed => is_failure(status),
             Self::Running => matches!(status, UnitStatus::Running | UnitStatus::Held | UnitStatus::Waiting),
-            Self::Queued => status == UnitStatus::Queued,
+            Self::Queued => matches!(status, UnitStatus::Queued | UnitStatus::Untried),
             Self::Done => {
                 matches!(status, UnitStatus::Succeeded | UnitStatus::Budget | UnitStatus::Stopped | UnitStatus::Reused)
             }

@@ -13,7 +13,7 @@ use crate::{
 pub(super) fn open(model: &mut Model, story: &Story) {
     model.deck.auto = false;
     let Some(unit) = orders::target(model, story) else { return };
-    match orders::refusal(model, unit) {
+    match orders::refusal(model, story, unit) {
         Some(refusal) => model.say(refusal),
         None => model.amending = Some(Amending::new(unit, &story.state)),
     }
@@ -32,7 +32,7 @@ pub(super) fn send(model: &mut Model, story: &Story) -> Vec<Effect> {
     };
     // A unit that waited may have started while somebody wrote. What was written must not be lost.
     let unit = story.state.units.iter().find(|unit| unit.key == form.unit);
-    if let Some(refusal) = unit.and_then(|unit| orders::refusal(model, unit)) {
+    if let Some(refusal) = unit.and_then(|unit| orders::refusal(model, story, unit)) {
         form.problem = Some(refusal);
         model.amending = Some(form);
         return Vec::new();

@@ -136,6 +136,7 @@ pub(super) fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effec
         Action::RetryFailed => return orders::retry_failed(model, story),
         Action::Stop if matches!(model.views.last(), Some(View::Breakpoints(_))) => time::delete(model),
         Action::Stop => return orders::stop(model, story),
+        Action::LiftLimit => return orders::lift(model, story),
         Action::More => return orders::slots(model, story, 1),
         Action::Fewer => return orders::slots(model, story, -1),
         Action::Hold => return hold::hold(model, story),

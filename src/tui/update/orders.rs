@@ -10,6 +10,7 @@ use crate::{
         action::Action,
         effect::{Command, Effect},
         model::{EntryView, Model, Of, Pane, Question, Transcript, View, is_failure},
+        text::one_row,
         view::{causes::forecast_words, clock},
     },
     units::schedule::SLOTS,
@@ -38,7 +39,8 @@ pub(super) fn closed(model: &Model) -> &'static str {
 
 /// Orders are for the present. True, and said so, if `action` is one and another moment is shown.
 pub(super) fn is_too_late(model: &mut Model, action: Action) -> bool {
-    let orders = matches!(action, Action::Retry | Action::RetryWith | Action::RetryFailed | Action::Stop);
+    let orders =
+        matches!(action, Action::Retry | Action::RetryWith | Action::RetryFailed | Action::Stop | Action::LiftLimit);
     let late = orders && model.looks_back() && !matches!(model.views.last(), Some(View::Breakpoints(_)));
     if late {
         let order = action.hint();
@@ -52,7 +54,7 @@ pub(super) fn is_too_late(model: &mut Model, action: Action) -> bool {
 pub(super) fn retry(model: &mut Model, story: &Story) -> Vec<Effect> {
     model.deck.auto = false;
     let Some(unit) = target(model, story) else { return Vec::new() };
-    if let Some(refusal) = refusal(model, unit) {
+    if let Some(refusal) = refusal(model, story, unit) {
         model.say(refusal);
         return Vec::new();
     }
@@ -62,12 +64,16 @@ pub(super) fn retry(model: &mut Model, story: &Story) -> Vec<Effect> {
 }
 
 /// Why there can be no new attempt at a unit now.
-pub(super) fn refusal(model: &Model, unit: &Unit) -> Option<String> {
+pub(super) fn refusal(model: &Model, story: &Story, unit: &Unit) -> Option<String> {
     match unit.status {
         _ if !model.takes_orders() => Some(closed(model).to_owned()),
         UnitStatus::Running | UnitStatus::Held => Some(format!("{} is {}; stop it first", unit.key, unit.word())),
+        UnitStatus::Queued if story.state.stopping => {
+            Some(format!("{} has no turn any more: the run is ending; retry it once it has ended", unit.key))
+        }
         UnitStatus::Queued => Some(format!("{} is queued; it runs by itself", unit.key)),
-        UnitStatus::Waiting
+        UnitStatus::Untried
+        | UnitStatus::Waiting
         | UnitStatus::Succeeded
         | UnitStatus::Budget
         | UnitStatus::Failed
@@ -77,22 +83,68 @@ pub(super) fn refusal(model: &Model, unit: &Unit) -> Option<String> {
     }
 }
 
+/// New attempts at whatever the schedule will retry: failures, and after an end that was none of theirs, units without a
+/// turn. Where there are none, another try to save what the units wrote.
 pub(super) fn retry_failed(model: &mut Model, story: &Story) -> Vec<Effect> {
-    let failed = story.state.units.iter().enumerate().filter(|(_, unit)| is_failure(unit.status));
-    let (places, units): (Vec<usize>, Vec<UnitKey>) = failed.map(|(place, unit)| (place, unit.key.clone())).unzip();
     if !model.takes_orders() {
         model.say(closed(model));
-    } else if units.is_empty() {
+        return Vec::new();
+    }
+    let state = &story.state;
+    let ended = state.ended.as_ref().map(|ended| ended.outcome.as_str());
+    let of = |wanted: fn(UnitStatus) -> bool| -> Vec<usize> {
+        (0..state.units.len()).filter(|unit| wanted(state.units[*unit].status)).collect()
+    };
+    let mut places = of(is_failure);
+    let failed = places.len();
+    if failed == 0 || matches!(ended, Some("limit" | "unusable")) {
+        places.extend(of(|status| status == UnitStatus::Untried));
+    }
+    let untried = places.len() - failed;
+    let units: Vec<UnitKey> = places.iter().map(|unit| state.units[*unit].key.clone()).collect();
+    let text = match (failed, untried) {
+        (0, 0) => return save_again(model, story),
+        (0, _) => format!("Run {}?", counted(untried, "untried unit")),
+        (_, 0) => format!("Retry {}?", counted(failed, "failed unit")),
+        _ => format!("Retry {}, and run {}?", counted(failed, "failed unit"), counted(untried, "untried unit")),
+    };
+    let forecast = forecast_words(&Outlook::of_retrying(state, &places));
+    model.question = Some(Question {
+        text,
+        details: [forecast].into_iter().chain(listed(&units)).collect(),
+        then: vec![Effect::Command(Command::RetryAll)],
+    });
+    Vec::new()
+}
+
+fn save_again(model: &mut Model, story: &Story) -> Vec<Effect> {
+    let state = &story.state;
+    let unsaved: Vec<UnitKey> =
+        state.units.iter().filter(|unit| state.is_unsaved(unit)).map(|unit| unit.key.clone()).collect();
+    if state.ended.is_none() || unsaved.is_empty() {
         model.say("no unit has failed");
     } else {
+        let why = state.unsaved.as_deref().unwrap_or("it was kept back");
         model.question = Some(Question {
-            text: format!("Retry {}?", counted(units.len(), "failed unit")),
-            details: [forecast_words(&Outlook::of_retrying(&story.state, &places))]
-                .into_iter()
-                .chain(listed(&units))
-                .collect(),
-            then: vec![Effect::Command(Command::RetryFailed { units })],
+            text: format!("Save what {} wrote?", counted(unsaved.len(), "unit")),
+            details: [one_row(why, 200)].into_iter().chain(listed(&unsaved)).collect(),
+            then: vec![Effect::Command(Command::RetryAll)],
         });
+    }
+    Vec::new()
+}
+
+/// Whoever knows better than the service does not wait for its limit.
+pub(super) fn lift(model: &mut Model, story: &Story) -> Vec<Effect> {
+    if model.watching {
+        model.say(WATCHED);
+    } else if !model.live {
+        model.say("this is a record: nothing waits");
+    } else if story.state.paused.is_none() {
+        model.say("the run waits for no limit");
+    } else {
+        model.say("going on without waiting for the limit");
+        return vec![Effect::Command(Command::LiftLimit)];
     }
     Vec::new()
 }

@@ -73,7 +73,7 @@ fn line(scene: &Scene<'_>, view: &Causes, line: CauseLine, area: Rect, buf: &mut
                 pen.cell_right(Role::Dim, &format!("try {}", attempt.number), 8);
                 pen.skip(2);
             }
-            pen.put(Role::Dim, &text::one_row(causes::error(unit), 300));
+            pen.put(Role::Dim, &text::one_row(causes::error(&scene.story.state, unit), 300));
         }
     }
 }

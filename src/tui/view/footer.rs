@@ -84,7 +84,13 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
             [Action::Back, Action::Open].into_iter().chain(order).chain(rest).collect()
         }
         Some(View::Breakpoints(_)) => vec![Action::Back, Action::Open, Action::Stop, Action::CommandLine],
-        Some(View::Causes(_)) => vec![Action::Back, Action::Open, Action::Retry, Action::NextFailure, Action::Search],
+        Some(View::Causes(_)) => {
+            let any = scene.story.state.units.iter().any(|unit| is_failure(unit.status));
+            let retry = (any && model.takes_orders()).then_some(Action::Retry);
+            let next = any.then_some(Action::NextFailure);
+            let open = any.then_some(Action::Open);
+            [Action::Back].into_iter().chain(open).chain(retry).chain(next).chain([Action::Search]).collect()
+        }
         Some(View::Log(_)) => vec![Action::Back, Action::Open, Action::Search, Action::NextFailure],
         Some(View::Transcript(view)) => {
             let unit = scene.story.state.units.iter().find(|unit| unit.key == view.unit);
@@ -120,6 +126,9 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
     if model.views.is_empty() {
         if model.deck.listing.is_filtered() || model.search.is_some() {
             actions.insert(0, Action::Back);
+        }
+        if scene.story.state.paused.is_some() && model.takes_orders() && !model.looks_back() {
+            actions.insert(0, Action::LiftLimit);
         }
         if model.looks_back() {
             actions.insert(0, Action::ToEnd);

@@ -1,9 +1,14 @@
 //! The run's remarks, oldest first.
 
-use ratatui::{buffer::Buffer, layout::Rect};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    widgets::{Clear, Widget as _},
+};
 
 use super::{Pen, Scene, clock, pane};
 use crate::{
+    run::state::Remark,
     tape::note::Level,
     tui::{model::List, text, theme::Role},
 };
@@ -17,15 +22,11 @@ pub fn draw(scene: &Scene<'_>, list: &List, area: Rect, buf: &mut Buffer) {
     if remarks.is_empty() {
         Pen::row(scene, buf, inside).put(Role::Dim, "nothing to remark so far");
     }
+    let mut selected = None;
     for (y, (index, remark)) in (inside.y..inside.bottom()).zip(remarks.iter().enumerate().skip(list.offset)) {
         let line = Rect { y, height: 1, ..inside };
         let mut pen = Pen::row(scene, buf, line);
-        let (role, word) = match remark.level {
-            Level::Debug => (Role::Dim, "debug"),
-            Level::Info => (Role::Text, "info"),
-            Level::Warning => (Role::Warning, "warning"),
-            Level::Error => (Role::Failed, "error"),
-        };
+        let (role, word) = role_of(remark.level);
         pen.cell_right(Role::Dim, &clock(remark.at), 7);
         pen.skip(1);
         pen.cell(role, word, 8);
@@ -34,10 +35,52 @@ pub fn draw(scene: &Scene<'_>, list: &List, area: Rect, buf: &mut Buffer) {
             pen.cell(Role::Dim, unit, width);
             pen.skip(1);
         }
-        pen.put(role, &text::one_row(&remark.text, 600));
+        let row = text::one_row(&remark.text, 600);
+        let is_cut = remark.text.contains('\n') || text::width(&row) > pen.room();
+        pen.put(role, &row);
         if index == list.selected {
             buf.set_style(line, scene.theme.style(Role::Selected));
+            selected = is_cut.then_some((y, remark));
         }
+    }
+    if let Some((y, remark)) = selected {
+        in_full(scene, remark, y, inside, buf);
+    }
+}
+
+/// Lays a remark that does not fit into its row, the one at `y`, over rows that are as far away from it as can be.
+fn in_full(scene: &Scene<'_>, remark: &Remark, y: u16, inside: Rect, buf: &mut Buffer) {
+    let unit = remark.unit.as_ref().map(|unit| format!("{unit}: ")).unwrap_or_default();
+    let mut lines = text::wrap(&format!("{unit}{}", remark.text), usize::from(inside.width));
+    let (above, below) = (y - inside.y, inside.bottom() - y - 1);
+    // A line between them, unless there is no row to spare.
+    let most = usize::from(above.max(below).saturating_sub(1));
+    if lines.len() > most {
+        lines.truncate(most);
+        lines.last_mut().into_iter().for_each(|line| line.push('…'));
+    }
+    let rows = u16::try_from(lines.len()).unwrap_or(u16::MAX);
+    if rows == 0 {
+        return;
+    }
+    let (first, edge) =
+        if below >= above { (inside.bottom() - rows, inside.bottom() - rows - 1) } else { (inside.y, inside.y + rows) };
+    let rule = scene.theme.glyphs.frame[5].repeat(usize::from(inside.width));
+    let role = role_of(remark.level).0;
+    let rows = lines.iter().map(|line| (role, line.as_str()));
+    for (y, (role, line)) in (first..).zip(rows).chain([(edge, (Role::Dim, rule.as_str()))]) {
+        let line_area = Rect { y, height: 1, ..inside };
+        Clear.render(line_area, buf);
+        Pen::row(scene, buf, line_area).put(role, line);
+    }
+}
+
+fn role_of(level: Level) -> (Role, &'static str) {
+    match level {
+        Level::Debug => (Role::Dim, "debug"),
+        Level::Info => (Role::Text, "info"),
+        Level::Warning => (Role::Warning, "warning"),
+        Level::Error => (Role::Failed, "error"),
     }
 }
 

@@ -267,7 +267,7 @@ fn row(scene: &Scene<'_>, unit: &Unit, columns: &Columns, area: Rect, buf: &mut 
     let attempt = unit.latest();
     let mut pen = Pen::row(scene, buf, area);
     pen.cell(role, scene.theme.glyphs.unit(unit), 2);
-    let key = if matches!(unit.status, UnitStatus::Queued) { Role::Queued } else { Role::Text };
+    let key = if matches!(unit.status, UnitStatus::Queued | UnitStatus::Untried) { Role::Queued } else { Role::Text };
     // The beginning of keys is what units share; their end tells them apart.
     pen.cell(key, &text::middle(&unit.key, columns.key, scene.theme.glyphs.cut), columns.key);
     for column in &columns.shown {
@@ -354,7 +354,7 @@ fn age(unit: &Unit, attempt: Option<&Attempt>, now: Millis) -> (Role, String) {
 /// What it does, or why it ended.
 fn last(scene: &Scene<'_>, unit: &Unit) -> (Role, String) {
     let attempt = unit.latest();
-    let verdict = attempt.and_then(|attempt| attempt.verdict.as_ref());
+    let verdict = scene.story.state.verdict(unit);
     if let Some(verdict) = verdict.filter(|verdict| verdict.outcome != Outcome::Succeeded) {
         return (status_role(unit.status), text::one_row(&verdict.reason, 200));
     }

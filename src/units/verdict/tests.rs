@@ -85,7 +85,7 @@ fn checks_hit_in_order() {
     tally.failed("wiki_read", Some("t2"), "no");
     let mut facts = Facts {
         prompt_chars: 240_001,
-        isolation_breach: Some("Claude Code runtime isolation failed: tools=Bash".into()),
+        isolation: Isolation::Breached("Claude Code runtime isolation failed: tools=Bash".into()),
         stopped: Some(StopHow::Stop),
         record_error: Some("disk full".into()),
         spawn_error: Some("no such file".into()),
@@ -101,7 +101,7 @@ fn checks_hit_in_order() {
     step(&facts);
     facts.prompt_chars = PROMPT_LIMIT;
     step(&facts);
-    facts.isolation_breach = None;
+    facts.isolation = Isolation::Unproved;
     step(&facts);
     facts.stopped = Some(StopHow::Drain);
     step(&facts);
@@ -110,6 +110,8 @@ fn checks_hit_in_order() {
     facts.spawn_error = None;
     step(&facts);
     facts.result = good().result;
+    step(&facts);
+    facts.isolation = Isolation::Proved;
     step(&facts);
     facts.tally = Tally::default();
     step(&facts);
@@ -126,6 +128,7 @@ fn checks_hit_in_order() {
     the tape could not be written: disk full
     Claude Code could not be started: no such file
     Claude Code query failed (error_during_execution)
+    Claude Code runtime isolation failed: it never said what it offers
     2 tool call(s) failed during WorkUnit dbt-all
     wiki references target missing page(s): a -> b, c -> d
     validation failed for: wiki page orders: no summary
@@ -140,6 +143,14 @@ fn a_stop_by_a_person_is_neither_success_nor_failure() {
         let verdict = strict(&Facts { stopped: Some(how), ..good() });
         assert_eq!((verdict.outcome, verdict.cause), (Outcome::Stopped, Cause::Cancelled));
     }
+}
+
+#[test]
+fn an_end_that_looks_good_proves_no_isolation() {
+    let unproved = |facts| strict(&Facts { isolation: Isolation::Unproved, ..facts }).cause;
+    let budget = Facts { result: Some(result("error_max_turns", true, Some("max_turns"))), ..Facts::default() };
+    assert_eq!([unproved(good()), unproved(budget)], [Cause::Isolation, Cause::Isolation]);
+    assert_eq!(unproved(Facts::default()), Cause::Crashed, "what failed by itself says why");
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn an_export_replays_as_the_run_does() {
 fn records_of_ktx_are_replayed_and_reported() {
     let place = Place::new();
     for (name, expected) in [
-        ("replay.memory-flow.v1.json", "1 succeeded, 1 failed, 1 queued"),
+        ("replay.memory-flow.v1.json", "1 succeeded, 1 failed, 1 untried"),
         ("replay.bare.json", "units"),
         ("transcript.jsonl", "2 units"),
     ] {

@@ -1,6 +1,6 @@
 //! Runs that go on with what an earlier one left: killed, limited, failed, and resumed more than once.
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, process::Command};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -168,9 +168,13 @@ fn what_a_unit_is_made_of_decides_and_the_plan_says_why() {
     let started = notes(tapes(&place).last().unwrap(), "attempt_started");
     let content = &started[0]["note"]["content"];
     assert!(content["key"].as_str().unwrap().len() == 64 && content["model"] == "haiku", "{content}");
-    // Units that the run never planned are not part of what continues it.
+    // Nobody asked for the others.
     let plan = place.run(&["plan", "--resume-run", "latest"]);
-    assert!(plan.stderr.contains("2 units left out, being no part of run "), "{plan:?}");
+    assert!(plan.done().contains("1 unit planned") && !plan.stderr.contains("left out"), "{plan:?}");
+    // Nor for a unit that came later, where everything was asked for.
+    place.write("notes/four.md", "# four\n");
+    let other = run(&place, &good, &["--resume-run", "latest", "--only", "docs-two"]);
+    assert!(other.refused(4).contains("no unit matches `docs-two`; the units are docs-one"), "{other:?}");
     fs::remove_file(place.path("notes/one.md")).unwrap();
     let gone = run(&place, &good, &["--resume-run", "latest"]);
     assert!(gone.refused(4).contains("is left in the plan"), "{gone:?}");
@@ -196,6 +200,126 @@ fn only_what_failed_runs_again() {
     assert_eq!(summary(&lines)["units"], json!({"succeeded": 1}));
     let both = run(&place, &good, &["--failed", "--resume-run", "latest"]);
     assert_eq!(both.code, Some(2), "{both:?}");
+}
+
+/// The first run that is limited in its middle, with these flags; and the run that its own words name then.
+fn limited_and_resumed(place: &Place, more: &[&str]) -> Vec<Value> {
+    let settings = fs::read_to_string(place.path("ktx.yaml")).unwrap();
+    place.write("ktx.yaml", settings + "ingest:\n  rateLimit:\n    maxWaitMs: 5000\n");
+    let limited = run(place, &claude(place, &[writes("docs-one"), SPENT.to_owned()]), more);
+    assert_eq!(limited.code, Some(102), "{limited:?}");
+    let run_id = contract(&limited.stdout)[0]["run"].as_str().unwrap().to_owned();
+    let good = claude(place, &["one", "two", "three"].map(|name| writes(&format!("docs-{name}"))));
+    contract(run(place, &good, &["--resume-run", &run_id]).done())
+}
+
+const SPENT: &str = r#"
+[[part]]
+unit = "docs-t*"
+steps = [
+  { rate_limit = { status = "rejected", resets_in_s = 7200 } },
+  { api_error = { status = 429, error = "rate_limit", text = "You've hit your session limit", api_error = "usage_limit_reached" } },
+]
+"#;
+
+#[test]
+fn a_run_of_units_that_had_not_changed_can_be_gone_on_with() {
+    let place = place();
+    let good = claude(&place, &["one", "two", "three"].map(|name| writes(&format!("docs-{name}"))));
+    contract(run(&place, &good, &[]).done());
+    let lines = limited_and_resumed(&place, &["--full"]);
+    assert_eq!(summary(&lines)["units"], json!({"succeeded": 2, "reused": 1}));
+    let last = tapes(&place).pop().unwrap();
+    assert_eq!(notes(&last, "run_planned")[0]["note"]["selection"], json!({"full": true}));
+
+    // By name: nothing of it changed either.
+    let bad = claude(&place, &[BAD.to_owned()]);
+    assert_eq!(run(&place, &bad, &["--only", "docs-two"]).code, Some(100));
+    let good = claude(&place, &["one", "two", "three"].map(|name| writes(&format!("docs-{name}"))));
+    let lines = contract(run(&place, &good, &["--failed"]).done());
+    assert_eq!(summary(&lines)["units"], json!({"succeeded": 1}));
+}
+
+const BAD: &str = r#"
+[[part]]
+unit = "docs-t*"
+steps = [{ call = { tool = "wiki_list_tags", with = { path = 1 } } }, { say = "tried" }]
+"#;
+
+#[test]
+fn what_failed_is_told_by_the_record_and_not_by_the_plan() {
+    let place = place();
+    let good = claude(&place, &["one", "two", "three"].map(|name| writes(&format!("docs-{name}"))));
+    contract(run(&place, &good, &[]).done());
+    let bad = claude(&place, &[writes("docs-one"), BAD.to_owned()]);
+    assert_eq!(run(&place, &bad, &["--full"]).code, Some(100));
+    let keys: Vec<String> = whys(&place, &["--failed"]).into_iter().map(|(key, _)| key).collect();
+    assert_eq!(keys, ["docs-three", "docs-two"]);
+    let other = run(&place, &bad, &["--failed", "--only", "docs-one"]);
+    assert!(other.refused(4).contains("those that failed are docs-three, docs-two"), "{other:?}");
+    let good = claude(&place, &["one", "two", "three"].map(|name| writes(&format!("docs-{name}"))));
+    let lines = contract(run(&place, &good, &["--failed"]).done());
+    assert_eq!(summary(&lines)["units"], json!({"succeeded": 2}));
+    let none = run(&place, &good, &["--failed"]);
+    assert!(none.done().is_empty() && none.stderr.contains("no unit failed in run "), "{none:?}");
+    // Everything that failed is gone: that is not the same.
+    let bad = claude(&place, &[writes("docs-one"), BAD.to_owned()]);
+    assert_eq!(run(&place, &bad, &["--full"]).code, Some(100));
+    fs::remove_file(place.path("notes/two.md")).unwrap();
+    fs::remove_file(place.path("notes/three.md")).unwrap();
+    assert!(run(&place, &bad, &["--failed"]).refused(4).contains("is left in the plan"));
+}
+
+#[test]
+fn a_plain_session_that_is_alive_is_in_nobodys_way() {
+    let place = place();
+    let bad = claude(&place, &[writes("docs-one"), BAD.to_owned()]);
+    assert_eq!(run(&place, &bad, &[]).code, Some(100));
+    let session = place.script("chat", "echo '{\"type\":\"system\",\"subtype\":\"init\",\"session_id\":\"3f1c2f8e-0d1b-4f7e-9f0a-1a2b3c4d5e6f\"}'; exec sleep 50");
+    let mut chat = place.start(place.command(&[
+        "session",
+        "--ui",
+        "json",
+        "--claude-bin",
+        session.to_str().unwrap(),
+        "--",
+        "hello",
+    ]));
+    chat.wait_for("stdout", "started");
+    let plan = place.run(&["plan", "--failed", "--ui", "json"]);
+    assert_eq!(plan.done().lines().count(), 2, "{plan:?}");
+    chat.signal(Signal::SIGKILL);
+    chat.end();
+}
+
+#[test]
+fn what_another_run_saved_already_is_not_put_on_the_branch_again() {
+    let place = place();
+    git(&place, &["init", "--quiet", "--initial-branch=main"]);
+    git(&place, &["add", "--all"]);
+    git(&place, &["commit", "--quiet", "-m", "first"]);
+    killed(&place);
+    let first = tapes(&place)[0].parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
+    let good = claude(&place, &["one", "two", "three"].map(|name| writes(&format!("docs-{name}"))));
+    let again = run(&place, &good, &["--resume-run", &first, "--no-reconcile"]);
+    contract(again.done());
+    assert!(place.path("wiki/global/one.md").is_file());
+    // Somebody does not want the page after all.
+    git(&place, &["rm", "--quiet", "wiki/global/one.md"]);
+    git(&place, &["commit", "--quiet", "-m", "away with it"]);
+    let refused = run(&place, &good, &["--resume-run", &first]);
+    let later = tapes(&place)[1].parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
+    let later = &later[later.len() - 6..];
+    assert!(refused.refused(2).contains(&format!("resume that: `--resume-run {later}`")), "{refused:?}");
+    assert!(!place.path("wiki/global/one.md").exists());
+    let done = run(&place, &good, &["--resume-run", later]);
+    assert!(done.done().is_empty() && done.stderr.contains("stand: there is nothing to run"), "{done:?}");
+}
+
+fn git(place: &Place, words: &[&str]) {
+    let who = ["-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false"];
+    let output = Command::new("git").current_dir(place.path("")).args(who).args(words).output().unwrap();
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]

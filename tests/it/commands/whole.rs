@@ -148,6 +148,13 @@ fn a_limit_a_kill_and_a_resume_end_in_one_commit() {
     assert!(subjects[0].ends_with("; failed WUs: docs-payments"), "{subjects:?}");
     is_clean(&place);
     assert_eq!(place.run(&["replay", "latest", "--ui", "json"]).stdout, resumed.stdout);
+    let report: Value = serde_json::from_str(place.run(&["report", "latest", "--format", "json"]).done()).unwrap();
+    let body = &report["body"];
+    assert!(body["commitSha"].is_string() && body["ingestdeck"]["outcome"] == "partial", "{report:#}");
+    let patches = &body["isolatedDiff"];
+    assert_eq!((&patches["acceptedPatches"], &patches["textualConflicts"]), (&json!(3), &json!(1)));
+    let actions = body["workUnits"].as_array().unwrap().iter().flat_map(|unit| unit["actions"].as_array().unwrap());
+    assert_eq!(actions.count(), 3, "what the killed run wrote got into the project here");
 
     // What was put on the branch is not put there again, and the unit that lost sees what won.
     let again = writes("docs-payments", "payments.md", "terms", "As both have it.");

@@ -55,7 +55,7 @@ fn a_run_that_has_spent_its_budget_starts_nothing_more() {
     let deck = Deck::new(all_good());
     let run = deck.run("docs-{crates,juice,seasons}", &["--concurrency", "1", "--max-run-budget-usd", "0.0000001"]);
     assert_eq!(run.code, Some(102), "{run:#?}");
-    assert_eq!(run.summary()["units"], json!({"succeeded": 1, "queued": 2}), "{run:#?}");
+    assert_eq!(run.summary()["units"], json!({"succeeded": 1, "untried": 2}), "{run:#?}");
     assert_eq!(deck.started().len(), 1);
     let lines = deck.play(&["replay", "latest", "--ui", "lines"]);
     assert!(lines.stdout.contains("budget of $0.00 is spent"), "{lines:#?}");

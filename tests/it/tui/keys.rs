@@ -6,7 +6,10 @@ use crossterm::event::KeyCode;
 use ingestdeck::{
     replay::FileSource,
     run::Timeline,
-    tape::{Note, note::Level},
+    tape::{
+        Note,
+        note::{Level, PatchWritten, RunEnded, SaveFailed, StopHow},
+    },
     tui::{
         Command, Exit, Keymap, Left, LiveHandle, Overrides, Until,
         action::Action,
@@ -78,7 +81,68 @@ fn retrying_all_asks_and_names_the_count() {
     let (_, _, given) = orders(&tape::running(), "Rn");
     assert!(given.is_empty());
     let (_, _, given) = orders(&tape::running(), "Ry");
-    assert_eq!(given, [Command::RetryFailed { units: vec!["notion-revenue-policy".into()] }]);
+    assert_eq!(given, [Command::RetryAll]);
+}
+
+/// A run that ended as `outcome` before `c` and `d` had a turn.
+fn cut_short(outcome: &str, failures: u32) -> Tape {
+    let mut tape = Tape::new("orbit", false);
+    tape.plan(&["a", "b", "c", "d"]).start("a", 1).wait(10).end("a", 1, 0).start("b", 1).wait(10).end("b", 1, failures);
+    tape.note(None, &Note::RunEnded(RunEnded { outcome: outcome.into(), not_run: 2, ..RunEnded::default() }));
+    tape
+}
+
+#[test]
+fn what_had_no_turn_can_have_one_once_the_run_has_ended() {
+    let tape = cut_short("stopped", 0);
+    let (script, _, given) = orders(&tape, "Gr");
+    assert_eq!(given, [Command::Retry { unit: "d".into(), amendment: None }], "{}", script.text());
+    let (script, ..) = orders(&tape, "R");
+    assert!(script.text().contains("Run 2 untried units?"), "{}", script.text());
+    assert_eq!(orders(&tape, "Ry").2, [Command::RetryAll]);
+    // As the schedule does: what a person ended is not gone on with unasked.
+    let text = orders(&cut_short("stopped", 1), "R").0.text();
+    assert!(text.contains("Retry 1 failed unit?"), "{text}");
+    let text = orders(&cut_short("limit", 1), "R").0.text();
+    assert!(text.contains("Retry 1 failed unit, and run 2 untried units?"), "{text}");
+    // Nothing runs and nothing will.
+    assert_eq!(orders(&tape, "q").1.how, Left::Quit);
+    let (_, exit, given) = orders(&tape, "<c-c>");
+    assert_eq!((exit.how, given.len()), (Left::Quit, 0));
+    // Another try was asked for at one of them; the other still has no turn.
+    let mut tape = tape;
+    tape.note(Some(("c", 0)), &Note::RetryRequested { next: 1, amendment: None });
+    assert_eq!(orders(&tape, "Gr").2.len(), 1);
+    tape.note(None, &Note::StopRequested { how: StopHow::Drain });
+    let text = orders(&tape, "Gkr").0.text();
+    assert!(text.contains("the run is ending; retry it once it has ended"), "{text}");
+}
+
+#[test]
+fn what_could_not_be_saved_is_saved_by_the_same_key() {
+    let mut tape = Tape::new("orbit", false);
+    let patch = PatchWritten { path: Some("0000-a.patch".into()), ..PatchWritten::default() };
+    tape.plan(&["a"]).start("a", 1).wait(10).note(Some(("a", 1)), &Note::PatchWritten(patch)).end("a", 1, 0);
+    let reason = "ktx.yaml was changed meanwhile; commit or stash it, then try again".to_owned();
+    tape.note(None, &Note::SaveFailed(SaveFailed { reason }));
+    tape.note(None, &Note::RunEnded(RunEnded { outcome: "error".into(), unsaved: 1, ..RunEnded::default() }));
+    let text = orders(&tape, "R").0.text();
+    assert!(text.contains("Save what 1 unit wrote?") && text.contains("commit or stash it"), "{text}");
+    assert_eq!(orders(&tape, "Ry").2, [Command::RetryAll]);
+    let text = orders(&over(), "jR").0.text();
+    assert!(text.contains("Retry 1 failed unit?"), "{text}");
+}
+
+#[test]
+fn a_limit_is_waited_for_unless_somebody_knows_better() {
+    let mut tape = tape::running();
+    assert!(orders(&tape, "u").0.text().contains("waits for no limit"));
+    tape.note(None, &Note::LimitPaused { until: None, limit: "5h".into(), wait_ms: Some(60_000) });
+    let (script, _, given) = orders(&tape, "u");
+    assert_eq!(given, [Command::LiftLimit], "{}", script.text());
+    assert!(orders(&tape, "").0.text().contains("u go on"));
+    let (script, _) = play(tape.timeline(), None, options(), Script::new("u", SIZE));
+    assert!(script.text().contains("this is a record: nothing waits"), "{}", script.text());
 }
 
 #[test]

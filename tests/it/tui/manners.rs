@@ -2,12 +2,17 @@
 
 use std::{
     fs,
+    io::Write as _,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
-use ingestdeck::tui::{Manners, Notify, Programs, terminal::Terminal};
+use ingestdeck::{
+    claude::contained,
+    cli::debug,
+    tui::{Manners, Notify, Programs, terminal::Terminal},
+};
 use nix::sys::signal::{Signal, killpg};
 use portable_pty::PtySize;
 
@@ -94,7 +99,11 @@ fn panics_on_its_terminal() {
     runtime.block_on(async {
         let manners =
             Manners { mouse: true, notify: Notify::Off, progress: true, tmux: false, programs: Programs::of(|_| None) };
+        debug::install(false).unwrap();
         let _terminal = Terminal::enter(manners).unwrap();
+        assert!(contained::blocking(|| panic!("but contained")).await.is_err());
+        print!("it goes on");
+        std::io::stdout().flush().unwrap();
         panic!("on purpose");
     });
 }
@@ -108,6 +117,7 @@ fn a_panic_leaves_the_terminal_as_it_was() {
     shell.has_prompt();
     shell.press(&format!("{PANICS}=1 {} --ignored --exact --nocapture {name}\r", this.display()));
     shell.wrote("\u{1b}[?1049h");
+    shell.wrote("it goes on\u{1b}[?2026l");
     shell.wrote("\u{1b}[?1049l");
     // What it died of is readable afterwards.
     shell.shows("on purpose");

@@ -87,6 +87,14 @@ fn help_and_log() {
     tape.said(None, Level::Warning, "ktx.yaml: unknown key `llm.modell`");
     tape.said(Some("dbt-all"), Level::Error, "the disk is full\nsecond line");
     at_every_size!("log", |size| shown(tape.timeline(), "L", size));
+    let long = "the disk of the project is full, so nothing more can be recorded; ";
+    tape.said(Some("dbt-all"), Level::Error, &format!("{}\u{1b}[31mfree some space and resume", long.repeat(3)));
+    at_every_size!("log_of_a_long_remark", |size| shown(tape.timeline(), "LG", size));
+    for size in [(20, 5), (20, 6), (25, 8), (40, 7)] {
+        for keys in ["LG", "Lgg", "LGk"] {
+            let _ = shown(tape.timeline(), keys, size);
+        }
+    }
 }
 
 #[test]

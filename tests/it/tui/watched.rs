@@ -95,7 +95,8 @@ fn continued() -> Tape {
         unit("notion-c", "failed in run a1b2c3: You've hit your session limit"),
         unit("notion-d", "had no turn in run a1b2c3"),
     ];
-    let reused = Reused { attempt: 1, budget: false, content: Content::default(), patch: None };
+    let reused =
+        Reused { attempt: 1, budget: false, content: Content::default(), patch: None, work: Default::default() };
     let earlier = |cost_usd, reused| Earlier { run: before, attempts: 2, cost_usd, reused };
     let earlier = BTreeMap::from([
         ("notion-a".into(), earlier(Some(0.25), Some(reused.clone()))),

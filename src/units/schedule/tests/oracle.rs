@@ -132,7 +132,7 @@ impl Oracle {
             }
             Input::RetryFailed => {
                 let fails = |unit: &Naive| unit.state == NaiveState::Over && unit.last == Some(Outcome::Failed);
-                let all = self.halted && self.cut && self.units.iter().any(fails);
+                let all = (self.halted && self.cut) || !self.units.iter().any(fails);
                 for n in 0..self.units.len() {
                     let untried = self.units[n].state == NaiveState::Over && self.units[n].last.is_none();
                     if fails(&self.units[n]) || (all && untried) {

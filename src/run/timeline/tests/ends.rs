@@ -1,0 +1,142 @@
+//! How units stand once their run has ended, or its record breaks off.
+
+use super::*;
+use crate::tape::note::{Continues, Earlier, Reused, RunEnded, StopHow};
+
+fn plan(units: &[&str]) -> Recorded {
+    let unit = |unit: &&str| PlannedUnit { unit: (*unit).into(), ..PlannedUnit::default() };
+    let earlier = |unit: &str| {
+        let reused =
+            Reused { attempt: 1, budget: false, content: Default::default(), patch: None, work: Default::default() };
+        let run = crate::tape::RunId(uuid::Uuid::from_u128(1));
+        (UnitKey::from(unit), Earlier { run, attempts: 1, cost_usd: None, reused: Some(reused) })
+    };
+    let reused: Vec<&str> = units.iter().copied().filter(|unit| unit.starts_with("old")).collect();
+    let continues = (!reused.is_empty()).then(|| Continues {
+        run: crate::tape::RunId(uuid::Uuid::from_u128(1)),
+        outcome: None,
+        cost_usd: None,
+        units: reused.into_iter().map(earlier).collect(),
+        unreconciled: Default::default(),
+    });
+    let units = units.iter().map(unit).collect();
+    note(None, &Note::RunPlanned(Box::new(RunPlanned { units, continues, ..RunPlanned::default() })))
+}
+
+fn started(unit: &str, number: u32) -> Recorded {
+    note(Some((unit, number)), &Note::AttemptStarted(Box::default()))
+}
+
+fn over(unit: &str, number: u32, outcome: Outcome) -> Recorded {
+    note(Some((unit, number)), &ended(outcome))
+}
+
+fn waits(unit: &str, next: u32) -> Recorded {
+    let cause = Cause::UsageLimit { resets_at: None };
+    note(Some((unit, next - 1)), &Note::RetryScheduled { next, delay_ms: 5_000, cause })
+}
+
+fn asked(unit: &str, next: u32) -> Recorded {
+    note(Some((unit, next - 1)), &Note::RetryRequested { next, amendment: None })
+}
+
+fn stopped(unit: &str, number: u32) -> Recorded {
+    note(Some((unit, number)), &Note::StopRequested { how: StopHow::Stop })
+}
+
+fn run_ended() -> Recorded {
+    note(None, &Note::RunEnded(RunEnded { outcome: "limit".into(), ..RunEnded::default() }))
+}
+
+type Stands = Vec<(String, UnitStatus, Option<Millis>)>;
+
+fn stands(timeline: &Timeline) -> Stands {
+    timeline.story().state.units.iter().map(|unit| (unit.key.to_string(), unit.status, unit.retry_at)).collect()
+}
+
+/// How units stand where the record of a run has not ended yet.
+fn so_far(mut entries: Vec<Recorded>) -> Stands {
+    let length = entries.len() as u64;
+    entries.push(note(None, &Note::LimitLifted));
+    let mut timeline = timeline(entries, 1, false);
+    timeline.seek(length).unwrap();
+    stands(&timeline)
+}
+
+/// How they stand at the end of a record, which is also what was told of them last.
+fn at_last(entries: Vec<Recorded>) -> Stands {
+    let mut timeline = timeline(entries, 3, false);
+    let mut told = std::collections::HashMap::new();
+    let mut tell = |emitted: Emitted<'_>| {
+        if let Emitted::Unit { unit, status, .. } = emitted {
+            told.insert(unit.to_owned(), status);
+        }
+    };
+    while timeline.advance(1, &mut tell).unwrap() == Progress::More {}
+    let stands = stands(&timeline);
+    assert!(stands.iter().all(|(unit, status, _)| told.get(unit) == Some(status)), "{stands:?} is not {told:?}");
+    stands
+}
+
+fn at_rest(units: &[(&str, UnitStatus)]) -> Stands {
+    units.iter().map(|(unit, status)| ((*unit).to_owned(), *status, None)).collect()
+}
+
+#[test]
+fn what_has_not_begun_is_stopped_by_a_word() {
+    let run = vec![
+        plan(&["queued", "waits", "starts", "runs", "again"]),
+        started("waits", 1),
+        over("waits", 1, Outcome::Failed),
+        waits("waits", 2),
+        started("again", 1),
+        over("again", 1, Outcome::Failed),
+        asked("again", 2),
+        started("runs", 1),
+        stopped("queued", 0),
+        stopped("waits", 1),
+        stopped("again", 1),
+        // Its first attempt is being prepared: what comes of that is on the tape later.
+        stopped("starts", 1),
+        stopped("runs", 1),
+        note(None, &Note::LimitLifted),
+    ];
+    use UnitStatus::{Queued, Running, Stopped};
+    let expected = [("queued", Stopped), ("waits", Stopped), ("starts", Queued), ("runs", Running), ("again", Stopped)];
+    assert_eq!(so_far(run), at_rest(&expected));
+}
+
+#[test]
+fn a_run_that_ended_leaves_nothing_waiting() {
+    let run = || {
+        vec![
+            plan(&["good", "waits", "again", "untried", "old"]),
+            started("good", 1),
+            over("good", 1, Outcome::Succeeded),
+            started("waits", 1),
+            over("waits", 1, Outcome::Failed),
+            waits("waits", 2),
+            started("again", 1),
+            over("again", 1, Outcome::Failed),
+            asked("again", 2),
+            asked("good", 2),
+            note(Some(("old", 0)), &Note::RetryRequested { next: 1, amendment: None }),
+            run_ended(),
+        ]
+    };
+    use UnitStatus::{Failed, Queued, Reused, Succeeded, Untried};
+    let expected = [("good", Succeeded), ("waits", Failed), ("again", Failed), ("untried", Untried), ("old", Reused)];
+    assert_eq!(so_far(run()), at_rest(&expected));
+    assert_eq!(at_last(run()), at_rest(&expected));
+    // A person asks for more: what was not asked for still has no turn.
+    let more = [run(), vec![asked("waits", 2)]].concat();
+    let expected = [("good", Succeeded), ("waits", Queued), ("again", Failed), ("untried", Untried), ("old", Reused)];
+    assert_eq!(so_far(more), at_rest(&expected));
+}
+
+#[test]
+fn a_record_that_breaks_off_leaves_nothing_waiting_either() {
+    let run =
+        vec![plan(&["waits", "queued"]), started("waits", 1), over("waits", 1, Outcome::Failed), waits("waits", 2)];
+    assert_eq!(at_last(run), at_rest(&[("waits", UnitStatus::Interrupted), ("queued", UnitStatus::Queued)]));
+}
