@@ -6,7 +6,7 @@ use std::{
     collections::HashMap,
     future::Future,
     sync::Arc,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use jiff::Timestamp;
@@ -27,6 +27,9 @@ use crate::{
         schedule::{Input, Order, Schedule, Taken, TimerId, Together},
     },
 };
+
+/// How often a long wait looks at the clock on the wall. The one that timers go by stands still while the machine sleeps.
+const LOOK: Duration = Duration::from_secs(30);
 
 /// Runs attempts. One process each in the program; a script in tests.
 pub trait Executor: Send + Sync + 'static {
@@ -180,7 +183,7 @@ impl<E: Executor> Drive<E> {
             }
             Order::SetTimer { id, after_ms } => {
                 self.timers.spawn(async move {
-                    tokio::time::sleep(Duration::from_millis(after_ms)).await;
+                    wait(Duration::from_millis(after_ms), SystemTime::now).await;
                     id
                 });
             }
@@ -212,6 +215,18 @@ impl<E: Executor> Drive<E> {
     fn note(&self, lane: Option<(&UnitKey, u32)>, note: &Note) -> Result<(), RecordError> {
         let json = note.to_json();
         self.recorder.record(&[Item { lane, body: Body::Note(&json) }])
+    }
+}
+
+/// Waits until `after` from now, by the `clock` on the wall as well: a limit lasts no longer because the machine slept.
+async fn wait(after: Duration, clock: impl Fn() -> SystemTime) {
+    let (began, until) = (tokio::time::Instant::now(), clock().checked_add(after));
+    loop {
+        let left = after.saturating_sub(began.elapsed());
+        if left.is_zero() || until.is_some_and(|until| clock() >= until) {
+            return;
+        }
+        tokio::time::sleep(left.min(LOOK)).await;
     }
 }
 
@@ -312,6 +327,31 @@ mod tests {
         assert_eq!((ended.succeeded, ended.failed), (2, 0));
         let ends = notes.0.lock().unwrap().iter().filter(|note| matches!(note, Note::RunEnded(_))).count();
         assert_eq!(ends, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_is_over_when_it_is_on_the_wall_or_by_the_timer() {
+        let hours = |hours: u64| Duration::from_secs(hours * 3600);
+        let wall = SystemTime::UNIX_EPOCH;
+        let took = |slept: Duration| async move {
+            let began = tokio::time::Instant::now();
+            // The machine falls asleep as soon as anybody waits, for that long.
+            let looks = std::cell::Cell::new(0);
+            let clock = || {
+                let looked = looks.replace(looks.get() + 1);
+                wall + began.elapsed() + if looked == 0 { Duration::ZERO } else { slept }
+            };
+            wait(hours(5), clock).await;
+            began.elapsed()
+        };
+        assert_eq!(took(Duration::ZERO).await, hours(5));
+        assert!(took(hours(4)).await <= hours(1) + LOOK);
+        assert_eq!(took(hours(6)).await, Duration::ZERO);
+        // A clock that stands still, or is set back, delays nothing.
+        let began = tokio::time::Instant::now();
+        wait(hours(5), || wall).await;
+        assert_eq!(began.elapsed(), hours(5));
+        wait(Duration::from_millis(1), || wall).await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -29,12 +29,13 @@ use crate::{
         unit::{self, Command, Program, UnitLaunch},
     },
     ingest::{
-        attempt::{Attempt, AttemptError, Delivered, Job, Place},
+        attempt::{Attempt, AttemptError, DeliverError, Delivered, Job, Place},
         plan::WorkUnit,
         project::Project,
         prompt::Amended,
         reconcile::RECONCILE,
         transcript::RejectedCall,
+        workspace::PublishError,
         worktree::Worktrees,
     },
     run::{Item, Recorder},
@@ -372,7 +373,10 @@ fn close(attempt: &Attempt, unit: &UnitKey, facts: &mut Facts, rule: FailureRule
         match attempt.deliver() {
             Ok(done) => delivered = Some(done),
             Err(error) => {
-                facts.publish_error = Some(error.to_string());
+                match &error {
+                    DeliverError::Publish(PublishError::Conflict { .. }) => facts.conflict = Some(error.to_string()),
+                    _ => facts.publish_error = Some(error.to_string()),
+                }
                 verdict = verdict::decide(unit, facts, rule);
             }
         }

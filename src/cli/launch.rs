@@ -18,10 +18,11 @@ use super::{
     fuse::{self, Fuse},
     gate::Holds,
     ground::Prepared,
+    link,
     meter::Meter,
     replay, resume, runs, screen, show,
     show::Plain,
-    signals,
+    signals::{self, Signals, Will},
     summary::{self, Next, Summary},
     tap::Tap,
     trace::Tracing,
@@ -38,7 +39,7 @@ use crate::{
         worktree::Worktrees,
     },
     replay::{FileSource, file::Finish},
-    run::{Item, Recorder, Timeline, source::RecordError},
+    run::{Item, Recorder, Timeline, source::RecordError, state::UnitStatus},
     store::{Runs, TapeWriter},
     tape::{
         Body, FORMAT, Header, Note, UnitKey,
@@ -350,7 +351,7 @@ impl Stage<'_> {
             Fate::Path => Next::Replay(tape),
             Fate::Project { flag } => Next::Project { tape, flag: flag.as_deref(), run, retry: !self.scripted },
         };
-        let text = summary.next_steps(next);
+        let text = link::linked(summary.next_steps(next), tape);
         let _ = std::io::stdout().write_all(text.as_bytes());
     }
 }
@@ -386,15 +387,38 @@ async fn on_screen(
     let shown = tokio::spawn(screen::live(options, timeline, inputs.clone(), holds, changed, broken)).await;
     let left = shown.map_err(Failure::internal).flatten();
     // A screen that broke must not leave agents running behind nobody's back.
-    let last = if matches!(&left, Ok(left) if left.how == tui::Left::Quit) { Input::StopAll } else { Input::KillAll };
-    let _ = inputs.send(last).await;
-    drop(inputs);
-    let (ended, finish) = driving.await.map_err(Failure::internal)?;
+    let (last, will) = match &left {
+        Ok(left) if left.how == tui::Left::Quit => (Input::StopAll, Will::stopped()),
+        _ => (Input::KillAll, Will::killed()),
+    };
+    // The screen listened until now, and nobody does after it.
+    let signals = Signals::listen()?;
+    say_goodbye(&left);
+    let ending = async {
+        // Nobody listens once the run is over.
+        let _ = inputs.send(last).await;
+        drop(inputs);
+        driving.await
+    };
+    // The run takes no orders any more.
+    let (ended, heard) = signals.until(will, ending, async |_| process::kill_all()).await?;
+    let (ended, finish) = ended.map_err(Failure::internal)?;
     finish.finish();
     let left = left?;
     let (summary, _) = screen::leave_summary(left.timeline)?;
     ended.map_err(|error| Failure::internal(fuse::remedy(&error)))?;
-    Ok(Outcome { exit: screen::after(&left.how, summary.exit_after(left.interrupted)), summary })
+    let exit = |again| screen::after(&left.how, summary.exit_after(left.interrupted || again));
+    Ok(Outcome { exit: signals::exit_of(heard, exit), summary })
+}
+
+/// Whoever leaves while units run would otherwise wait for nothing in sight.
+fn say_goodbye(left: &Result<tui::Exit, Failure>) {
+    let Ok(left) = left else { return };
+    let units = left.timeline.present().units.iter();
+    let running = units.filter(|unit| matches!(unit.status, UnitStatus::Running | UnitStatus::Held)).count();
+    if running > 0 && left.how == tui::Left::Quit {
+        show::tell(&format!("stopping {}; Ctrl-C kills what runs", summary::counted(running, "unit")));
+    }
 }
 
 /// The run, with lines, JSON or nothing about it.
@@ -406,8 +430,7 @@ async fn plainly(
     inputs: mpsc::Sender<Input>,
 ) -> Result<Outcome, Failure> {
     let View { mut timeline, changed, finish } = view;
-    let signals =
-        signals::listen(inputs).map_err(|error| Failure::internal(format!("cannot listen to signals: {error}")))?;
+    let signals = Signals::listen()?;
     let (complete, is_complete) = oneshot::channel();
     let driving = tokio::spawn(async move {
         let ended = drive.await;
@@ -423,21 +446,20 @@ async fn plainly(
         let shown = show::follow(&mut timeline, &mut sink, changed, is_complete).await;
         (timeline, sink, shown)
     });
-    let (mut timeline, sink, shown) = showing.await.map_err(Failure::internal)?;
     // Nobody may be reading any more, but the run goes on: its record is what counts.
-    let ended = driving.await.map_err(Failure::internal)?;
+    let ending = async { (showing.await, driving.await) };
+    // Nobody listens any more once the run is over.
+    let order = async |input| drop(inputs.send(input).await);
+    let ((shown, ended), heard) = signals.until(Will::default(), ending, order).await?;
+    let (mut timeline, sink, shown) = shown.map_err(Failure::internal)?;
+    let ended = ended.map_err(Failure::internal)?;
     timeline.seek(u64::MAX).map_err(Failure::internal)?;
     let state = &timeline.story().state;
     let summary = Summary::of(state);
     shown?;
     sink.end(&origin, state)?;
     ended.map_err(|error| Failure::internal(fuse::remedy(&error)))?;
-    let exit = match signals.await.ok().flatten() {
-        Some(Exit::Signal(signals::SIGINT)) => summary.exit_after(true),
-        Some(exit) => exit,
-        None => summary.exit(),
-    };
-    Ok(Outcome { exit, summary })
+    Ok(Outcome { exit: signals::exit_of(heard, |interrupted| summary.exit_after(interrupted)), summary })
 }
 
 fn note(recorder: &TapeWriter, note: &Note) -> Result<(), RecordError> {

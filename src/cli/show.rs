@@ -5,7 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::{oneshot, watch};
+use tokio::{
+    sync::{oneshot, watch},
+    task,
+};
 
 use super::{
     args::{Color, Global, Ui},
@@ -180,13 +183,19 @@ pub async fn follow(
     let mut open = true;
     loop {
         let looked = Instant::now();
-        let progress = timeline.advance(SLICE, &mut |emitted| sink.emitted(&emitted)).map_err(Failure::internal)?;
-        match progress {
+        // Whoever reads may take a break, which is not to be one of the agents.
+        let progress = task::block_in_place(|| {
+            let progress = timeline.advance(SLICE, &mut |emitted| sink.emitted(&emitted));
+            if matches!(progress, Ok(Progress::Waiting)) {
+                sink.flush();
+            }
+            progress
+        });
+        match progress.map_err(Failure::internal)? {
             _ if sink.is_closed() => return Ok(()),
             Progress::More => {}
             Progress::End => return Ok(()),
             Progress::Waiting => {
-                sink.flush();
                 // Once it is complete, the next look finds the end.
                 tokio::select! {
                     _ = &mut ended, if open => open = false,

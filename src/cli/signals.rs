@@ -1,12 +1,14 @@
-//! Signals, as orders of a person: the first Ctrl-C drains, the second stops, the third kills; being told to go means
-//! going at once, without leaving anybody behind.
+//! Signals, as orders of a person: the first Ctrl-C drains, the second stops, the third kills, and whoever asks once more
+//! does not even wait for that; being told to go means going at once, without leaving anybody behind.
 
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    sync::mpsc,
+use std::{io, pin::pin};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::{
+    exit::{Exit, Failure},
+    show,
 };
-
-use super::{exit::Exit, show};
 use crate::units::schedule::Input;
 
 /// Number of a hang-up.
@@ -16,43 +18,184 @@ pub const SIGINT: u8 = 2;
 /// Number of a plain `kill`.
 const SIGTERM: u8 = 15;
 
-/// Listens until the run is over. Returns the exit code that a signal asks for, if one does.
-///
-/// # Errors
-/// When the system does not let us listen.
-pub fn listen(inputs: mpsc::Sender<Input>) -> std::io::Result<tokio::task::JoinHandle<Option<Exit>>> {
-    let mut interrupts = signal(SignalKind::interrupt())?;
-    let mut terminations = signal(SignalKind::terminate())?;
-    let mut hangups = signal(SignalKind::hangup())?;
-    Ok(tokio::spawn(async move {
-        let mut asked = 0_u8;
-        loop {
-            let (input, exit) = tokio::select! {
-                _ = interrupts.recv() => {
-                    asked += 1;
-                    say(asked);
-                    match asked {
-                        1 => (Input::Drain, None),
-                        2 => (Input::StopAll, None),
-                        _ => (Input::KillAll, Some(Exit::Signal(SIGINT))),
-                    }
-                }
-                _ = terminations.recv() => (Input::KillAll, Some(Exit::Signal(SIGTERM))),
-                _ = hangups.recv() => (Input::KillAll, Some(Exit::Signal(SIGHUP))),
-                () = inputs.closed() => return (asked > 0).then_some(Exit::Signal(SIGINT)),
-            };
-            // Nobody listens any more once the run is over.
-            if inputs.send(input).await.is_err() || exit.is_some() {
-                return exit.or_else(|| (asked > 0).then_some(Exit::Signal(SIGINT)));
-            }
-        }
-    }))
+/// The signals that ask a program to end. Once somebody listens, they end it no longer by themselves.
+#[derive(Debug)]
+pub struct Signals {
+    interrupts: Signal,
+    terminations: Signal,
+    hangups: Signal,
 }
 
-fn say(asked: u8) {
-    show::tell(match asked {
-        1 => "draining: nothing new starts; Ctrl-C again stops what runs",
-        2 => "stopping what runs; Ctrl-C again kills it",
-        _ => "killing what runs",
-    });
+impl Signals {
+    /// Listens from now on.
+    ///
+    /// # Errors
+    /// When the system does not let us.
+    pub fn listen() -> Result<Self, Failure> {
+        let listen = || -> io::Result<Self> {
+            Ok(Self {
+                interrupts: signal(SignalKind::interrupt())?,
+                terminations: signal(SignalKind::terminate())?,
+                hangups: signal(SignalKind::hangup())?,
+            })
+        };
+        listen().map_err(|error| Failure::internal(format!("cannot listen to signals: {error}")))
+    }
+
+    async fn next(&mut self) -> u8 {
+        tokio::select! {
+            _ = self.terminations.recv() => SIGTERM,
+            _ = self.hangups.recv() => SIGHUP,
+            _ = self.interrupts.recv() => SIGINT,
+        }
+    }
+
+    /// Waits until something has `ended`, and hands on what its person wants meanwhile. Returns the exit code that a
+    /// signal asked for, if one did.
+    ///
+    /// # Errors
+    /// When somebody does not want to wait for it.
+    pub async fn until<T>(
+        mut self,
+        mut will: Will,
+        ended: impl Future<Output = T>,
+        order: impl AsyncFn(Input),
+    ) -> Result<(T, Option<Exit>), Failure> {
+        let mut ended = pin!(ended);
+        loop {
+            let heard = tokio::select! {
+                biased;
+                ended = &mut ended => return Ok((ended, will.exit)),
+                heard = self.next() => heard,
+            };
+            match will.hear(heard) {
+                Answer::Order(input, words) => {
+                    show::tell(words);
+                    order(input).await;
+                }
+                Answer::Leave => {
+                    let exit = Exit::Signal(heard);
+                    return Err(Failure::new(exit, "left before what runs had ended; what it did so far is recorded"));
+                }
+                Answer::Nothing => {}
+            }
+        }
+    }
+}
+
+/// What somebody wants to become of what runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Will {
+    stage: Wanted,
+    exit: Option<Exit>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Wanted {
+    #[default]
+    Work,
+    Drained,
+    Stopped,
+    Killed,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Answer {
+    /// Wanted of the run, and what is said about it.
+    Order(Input, &'static str),
+    /// It is not waited for.
+    Leave,
+    Nothing,
+}
+
+impl Will {
+    /// It has been told to stop, and may take its time.
+    pub fn stopped() -> Self {
+        Self { stage: Wanted::Stopped, exit: None }
+    }
+
+    /// It has been killed.
+    pub fn killed() -> Self {
+        Self { stage: Wanted::Killed, exit: None }
+    }
+
+    fn hear(&mut self, signal: u8) -> Answer {
+        const KILLING: &str = "killing what runs; Ctrl-C again leaves at once";
+        let before = self.stage;
+        self.exit = match (self.exit, signal) {
+            // Who was told to go was told so, whatever else is asked.
+            (Some(exit), SIGINT) => Some(exit),
+            (_, signal) => Some(Exit::Signal(signal)),
+        };
+        self.stage = match before {
+            Wanted::Work if signal == SIGINT => Wanted::Drained,
+            Wanted::Drained if signal == SIGINT => Wanted::Stopped,
+            _ => Wanted::Killed,
+        };
+        match self.stage {
+            // A terminal that goes, and a system that shuts down, hang up beside everything else: nobody insists.
+            Wanted::Killed if before == Wanted::Killed && signal == SIGHUP => Answer::Nothing,
+            Wanted::Killed if before == Wanted::Killed => Answer::Leave,
+            Wanted::Killed => Answer::Order(Input::KillAll, KILLING),
+            Wanted::Stopped => Answer::Order(Input::StopAll, "stopping what runs; Ctrl-C again kills it"),
+            Wanted::Work | Wanted::Drained => {
+                Answer::Order(Input::Drain, "draining: nothing new starts; Ctrl-C again stops what runs")
+            }
+        }
+    }
+}
+
+/// The exit code of a run during which a signal asked for `heard`, or none did. What an interrupt makes of it depends on
+/// whether it cut anything short.
+pub fn exit_of(heard: Option<Exit>, interrupted: impl FnOnce(bool) -> Exit) -> Exit {
+    match heard {
+        Some(Exit::Signal(SIGINT)) => interrupted(true),
+        Some(exit) => exit,
+        None => interrupted(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answers(mut will: Will, signals: &[u8]) -> (Vec<Option<Input>>, Option<Exit>) {
+        let mut said = Vec::new();
+        for signal in signals {
+            match will.hear(*signal) {
+                Answer::Order(input, _) => said.push(Some(input)),
+                Answer::Leave => said.push(None),
+                Answer::Nothing => {}
+            }
+        }
+        (said, will.exit)
+    }
+
+    #[test]
+    fn each_interrupt_asks_for_more_and_the_last_does_not_wait() {
+        let all = [Some(Input::Drain), Some(Input::StopAll), Some(Input::KillAll), None];
+        assert_eq!(answers(Will::default(), &[SIGINT; 4]), (all.to_vec(), Some(Exit::Signal(SIGINT))));
+        assert_eq!(answers(Will::stopped(), &[SIGINT; 2]).0, all[2..]);
+        assert_eq!(answers(Will::killed(), &[SIGINT]).0, all[3..]);
+        assert_eq!(answers(Will::default(), &[]), (vec![], None));
+    }
+
+    #[test]
+    fn being_told_to_go_is_going_at_once() {
+        for signal in [SIGTERM, SIGHUP] {
+            for before in [&[][..], &[SIGINT], &[SIGINT; 2]] {
+                let (said, exit) = answers(Will::default(), &[before, &[signal]].concat());
+                assert_eq!((said.last(), exit), (Some(&Some(Input::KillAll)), Some(Exit::Signal(signal))));
+            }
+        }
+        assert_eq!(answers(Will::default(), &[SIGTERM, SIGINT]).1, Some(Exit::Signal(SIGTERM)));
+        assert_eq!(answers(Will::default(), &[SIGTERM, SIGTERM]).0, [Some(Input::KillAll), None]);
+    }
+
+    #[test]
+    fn a_hang_up_that_comes_twice_insists_on_nothing() {
+        for signals in [[SIGHUP, SIGHUP], [SIGTERM, SIGHUP]] {
+            assert_eq!(answers(Will::default(), &signals).0, [Some(Input::KillAll)]);
+        }
+    }
 }

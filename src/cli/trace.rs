@@ -1,6 +1,8 @@
 //! KTX's trace of a run, written beside its tape while that grows. Whoever runs and whoever shows the run knows nothing
 //! of it: a trace that is slow or cannot be written costs them nothing.
 
+mod cut;
+
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Write as _},
@@ -14,6 +16,7 @@ use tokio::{
     task::JoinHandle,
 };
 
+use self::cut::Cutter;
 use crate::{
     claude::contained,
     run::trace::{Trace, TraceLevel},
@@ -28,6 +31,9 @@ const TOGETHER: Duration = Duration::from_secs(1);
 
 /// Bytes read at once.
 const BLOCK: usize = 256 << 10;
+
+/// Longest line that is traced. Whatever is longer is a tool's result, and those are in no trace.
+const LONGEST: usize = 64 << 20;
 
 /// A trace that is being written.
 #[derive(Debug)]
@@ -87,8 +93,7 @@ async fn follow(
 struct Follower {
     tape: File,
     offset: u64,
-    /// The beginning of a line that is not complete yet.
-    rest: Vec<u8>,
+    lines: Cutter,
     project: PathBuf,
     level: TraceLevel,
     trace: Option<Trace>,
@@ -99,7 +104,7 @@ impl Follower {
     fn open(tape: &Path, project: &Path, level: TraceLevel) -> io::Result<Self> {
         let tape = File::open(tape)?;
         let project = project.to_owned();
-        Ok(Self { tape, offset: 0, rest: Vec::new(), project, level, trace: None, file: None })
+        Ok(Self { tape, offset: 0, lines: Cutter::new(LONGEST), project, level, trace: None, file: None })
     }
 
     /// Traces everything that is on the tape by now.
@@ -113,24 +118,16 @@ impl Follower {
                 Err(error) => return Err(error),
             };
             self.offset += count as u64;
-            self.rest.extend_from_slice(&block[..count]);
-            let lines = std::mem::take(&mut self.rest);
-            let end = memchr::memrchr(b'\n', &lines).map_or(0, |end| end + 1);
-            let mut out = Vec::new();
-            lines[..end].split(|byte| *byte == b'\n').for_each(|line| self.line(line, &mut out));
-            self.rest.extend_from_slice(&lines[end..]);
-            self.write(&out)?;
-        }
-    }
-
-    fn line(&mut self, line: &[u8], out: &mut Vec<u8>) {
-        match &mut self.trace {
-            None => self.trace = Header::parse(line).ok().map(|header| Trace::new(header, self.level)),
-            Some(trace) => {
-                if let Ok(entry) = Entry::parse(line) {
-                    trace.take(&entry, out);
+            let (trace, level, mut out) = (&mut self.trace, self.level, Vec::new());
+            self.lines.take(&block[..count], &mut |line| match trace {
+                None => *trace = Header::parse(line).ok().map(|header| Trace::new(header, level)),
+                Some(trace) => {
+                    if let Ok(entry) = Entry::parse(line) {
+                        trace.take(&entry, &mut out);
+                    }
                 }
-            }
+            });
+            self.write(&out)?;
         }
     }
 

@@ -130,9 +130,9 @@ impl Git {
         Ok(Self { drivers, ..git })
     }
 
-    /// The same git in a working tree of the repository that holds only what its list of patterns names.
-    pub(crate) fn within(&self, dir: &Path) -> Self {
-        Self { dir: dir.to_path_buf(), own: SPARSE, ..self.clone() }
+    /// git in `dir`, which is the top of a working tree that holds only what its list of patterns names.
+    pub(crate) fn within(dir: &Path) -> Result<Self, GitError> {
+        Ok(Self { own: SPARSE, ..Self::open(dir)? })
     }
 
     /// Stdout of a call that has to succeed.

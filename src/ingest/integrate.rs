@@ -27,6 +27,9 @@ const PLAIN: &str = "100644";
 const SEMANTIC_LAYER: &str = "semantic-layer/";
 const WIKI: &str = "wiki/";
 
+/// How often git may refuse raw files before they are left out without looking at each.
+const REFUSALS: u32 = 200;
+
 /// How often a branch that moves is followed.
 const FOLLOWED: usize = 5;
 
@@ -126,6 +129,8 @@ pub struct Saved {
     pub branch: Option<String>,
     /// Changed paths, sorted.
     pub paths: Vec<String>,
+    /// Places of raw files that git does not take: they are not in the commit.
+    pub refused: Vec<String>,
 }
 
 /// The patches of a run, as far as they are put together.
@@ -232,7 +237,7 @@ impl Integration {
         Ok(Ok(paths))
     }
 
-    /// What the files of a patch hold before it.
+    /// What these files hold.
     fn originals(&self, paths: &[String]) -> Result<Originals, IntegrateError> {
         let dir = self.worktree.dir();
         let folder = Folder::open(dir).map_err(|cause| IntegrateError::Io { path: dir.to_path_buf(), cause })?;
@@ -256,8 +261,18 @@ impl Integration {
             Ok(changed) => changed,
             Err(why) => return Ok(Applied::Forbidden(why)),
         };
+        if let Some(path) = self.binary(&changed)? {
+            return Ok(Applied::Forbidden(format!("puts a binary file at {}", path.escape_debug())));
+        }
         let findings = self.findings(originals)?;
         Ok(if findings.is_empty() { Applied::Clean(changed) } else { Applied::Broken(findings) })
+    }
+
+    /// The first of `paths` that holds what no text does.
+    fn binary<'a>(&self, paths: &'a [String]) -> Result<Option<&'a str>, IntegrateError> {
+        let now = self.originals(paths)?;
+        let is_binary = |path: &&String| matches!(now.get(*path), Some(Some(bytes)) if bytes.contains(&0));
+        Ok(paths.iter().find(is_binary).map(String::as_str))
     }
 
     /// What does not hold once the files of `originals` are what they are now.
@@ -296,16 +311,18 @@ impl Integration {
             let changed = git.run(&["diff-tree", "-r", "-z", "--name-only", "--no-renames", &self.onto, "HEAD"])?;
             if changed.is_empty() {
                 trees.rebase(&self.onto);
-                return Ok(Saved { commit: None, branch: repository.branch()?, paths: Vec::new() });
+                let branch = repository.branch()?;
+                return Ok(Saved { commit: None, branch, paths: Vec::new(), refused: Vec::new() });
             }
-            let tree = self.tree_with(raw)?;
+            let refused = self.stage(raw)?;
+            let tree = git.line(&["write-tree"])?;
             let commit = git.line(&["commit-tree", &tree, "-p", &self.onto, "-m", message])?;
             let subject = message.lines().next().unwrap_or_default();
             match landing::land(repository, &self.onto, &commit, subject) {
                 Ok(()) => {
                     trees.rebase(&commit);
                     let branch = repository.branch()?;
-                    return Ok(Saved { commit: Some(commit), branch, paths: split(&changed) });
+                    return Ok(Saved { commit: Some(commit), branch, paths: split(&changed), refused });
                 }
                 Err(LandError::Moved) => {}
                 Err(error) => return Err(error.into()),
@@ -314,20 +331,60 @@ impl Integration {
         Err(IntegrateError::Restless)
     }
 
-    /// The tree of everything accepted so far and of `raw`. Bytes are taken as they are, whatever attributes say.
-    fn tree_with(&self, raw: &[RawCopy]) -> Result<String, GitError> {
-        let git = &self.worktree.git;
+    /// Adds `raw` to what is accepted, and returns the places of what git does not take. Bytes are taken as they are,
+    /// whatever attributes say.
+    fn stage(&self, raw: &[RawCopy]) -> Result<Vec<String>, GitError> {
         // Paths go to git one a line.
-        let is_there = |copy: &&RawCopy| copy.from.is_file() && !copy.from.to_string_lossy().contains('\n');
-        let raw: Vec<&RawCopy> = raw.iter().filter(is_there).collect();
-        if !raw.is_empty() {
-            let from: String = raw.iter().map(|copy| format!("{}\n", copy.from.display())).collect();
-            let hashes = git.feed(&["hash-object", "-w", "--no-filters", "--stdin-paths"], from.as_bytes())?;
-            let hashes = String::from_utf8_lossy(&hashes);
-            let entries = hashes.lines().zip(&raw).map(|(hash, copy)| format!("{PLAIN} {hash}\t{}\n", copy.to));
-            git.feed(&["update-index", "--add", "--index-info"], entries.collect::<String>().as_bytes())?;
+        let can_be_named = |copy: &&RawCopy| {
+            copy.from.is_file() && !copy.from.to_string_lossy().contains('\n') && !copy.to.contains('\n')
+        };
+        let raw: Vec<&RawCopy> = raw.iter().filter(can_be_named).collect();
+        self.stage_all(&raw, &mut REFUSALS.clone());
+        self.unstaged(&raw)
+    }
+
+    /// Places of those that are not in the index. Some names git leaves out without a word.
+    fn unstaged(&self, raw: &[&RawCopy]) -> Result<Vec<String>, GitError> {
+        const MOST: usize = 500;
+        let git = &self.worktree.git;
+        let staged = split(&git.run(&["diff-index", "--cached", "--name-only", "--no-renames", "-z", "HEAD"])?);
+        let staged: BTreeSet<String> = staged.into_iter().collect();
+        let mut missing: Vec<&str> =
+            raw.iter().map(|copy| copy.to.as_str()).filter(|to| !staged.contains(*to)).collect();
+        // What the branch holds already is not staged either.
+        let mut there = BTreeSet::new();
+        for some in missing.chunks(MOST) {
+            let found = git.run(&[&["--literal-pathspecs", "ls-files", "-z", "--"], some].concat())?;
+            there.extend(split(&found));
         }
-        git.line(&["write-tree"])
+        missing.retain(|to| !there.contains(*to));
+        Ok(missing.into_iter().map(str::to_owned).collect())
+    }
+
+    /// One file that git stops at keeps out all others, so they are staged by halves then, until `calls` have failed.
+    fn stage_all(&self, raw: &[&RawCopy], calls: &mut u32) {
+        if raw.is_empty() {
+            return;
+        }
+        let Err(error) = self.try_to_stage(raw) else { return };
+        *calls = calls.saturating_sub(1);
+        if raw.len() == 1 || *calls == 0 {
+            tracing::warn!(%error, "raw files are not part of the commit");
+            return;
+        }
+        let (first, second) = raw.split_at(raw.len() / 2);
+        self.stage_all(first, calls);
+        self.stage_all(second, calls);
+    }
+
+    fn try_to_stage(&self, raw: &[&RawCopy]) -> Result<(), GitError> {
+        let git = &self.worktree.git;
+        let from: String = raw.iter().map(|copy| format!("{}\n", copy.from.display())).collect();
+        let hashes = git.feed(&["hash-object", "-w", "--no-filters", "--stdin-paths"], from.as_bytes())?;
+        let hashes = String::from_utf8_lossy(&hashes);
+        let entries = hashes.lines().zip(raw).map(|(hash, copy)| format!("{PLAIN} {hash}\t{}\n", copy.to));
+        git.feed(&["update-index", "--add", "--index-info"], entries.collect::<String>().as_bytes())?;
+        Ok(())
     }
 
     /// Builds everything accepted so far anew on `head`.

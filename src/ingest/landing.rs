@@ -82,6 +82,7 @@ struct Journal {
 /// Brings the project from the commit `old`, at which its branch must be, to `new`.
 pub(super) fn land(repository: &Repository, old: &str, new: &str, subject: &str) -> Result<(), LandError> {
     let journal = Journal { version: 1, old: old.to_owned(), new: new.to_owned() };
+    let repository = &repository.renewed()?;
     let changes = changes(repository, &journal)?;
     let before = hashes(repository, &changes)?;
     write(repository.root(), &journal)?;

@@ -158,6 +158,11 @@ impl Repository {
         &self.root
     }
 
+    /// The same repository with its configuration as it is now: it may hold for some branches alone.
+    pub(super) fn renewed(&self) -> Result<Self, GitError> {
+        Ok(Self { root: self.root.clone(), git: Git::open(&self.root)? })
+    }
+
     /// Where the branch stands, once nothing speaks against writing to it.
     pub fn ready(&self) -> Result<Head, RepositoryError> {
         for (name, what) in UNFINISHED {

@@ -253,6 +253,7 @@ fn refusal(tool: &str, text: String, mut detail: Value) -> ToolReply {
 fn word(error: &WriteError) -> &'static str {
     match error {
         WriteError::Forbidden(_) => "path_not_allowed",
+        WriteError::Binary(_) => "binary_content",
         WriteError::Stale(_) => CHANGED,
         WriteError::Sealed => "attempt_over",
         WriteError::ReadOnly => "read_only",

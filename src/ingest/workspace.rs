@@ -117,6 +117,9 @@ pub(crate) enum WriteError {
     /// Not below a writable folder.
     #[error("`{0}` may not be written; only files below wiki/ and semantic-layer/ may")]
     Forbidden(String),
+    /// It would be no text.
+    #[error("`{0}` would hold a NUL character, which makes it a binary file; write it without")]
+    Binary(String),
     /// Somebody else changed it after the attempt read it.
     #[error("`{0}` is new or changed in the project since you last read it; read it, then write what holds of both")]
     Stale(String),
@@ -212,6 +215,9 @@ impl Workspace {
     pub(crate) fn write(&self, path: &str, bytes: &[u8]) -> Result<(), WriteError> {
         let mut state = self.state();
         let base = self.base(&mut state, path)?;
+        if bytes.contains(&0) {
+            return Err(WriteError::Binary(path.to_owned()));
+        }
         let tree = Folder::open(&self.tree).map_err(|cause| io_error(path, cause))?;
         let before = self.look(&state, path).map_err(|cause| io_error(path, cause))?;
         tree.write(path, bytes, PRIVATE, 0o600).map_err(|cause| io_error(path, cause))?;

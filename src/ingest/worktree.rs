@@ -104,8 +104,8 @@ impl Worktrees {
         Folder::open(&root.join(LEDGER))
             .and_then(|ledger| ledger.write(&name, b"", beneath::PRIVATE, 0o600))
             .map_err(failed(dir.clone()))?;
-        let git = self.repository.git.within(&dir);
-        let worktree = Worktree { trees: Arc::clone(self), name, dir, git, gone: AtomicBool::new(false) };
+        let git = self.repository.git.clone();
+        let mut worktree = Worktree { trees: Arc::clone(self), name, dir, git, gone: AtomicBool::new(false) };
         let filled = worktree.fill(&branch, commit);
         // One that could not be filled is removed right here, which needs a turn of its own.
         drop(turn);
@@ -124,10 +124,12 @@ pub(crate) struct Worktree {
 }
 
 impl Worktree {
-    fn fill(&self, branch: &str, commit: &str) -> Result<(), WorktreeError> {
+    fn fill(&mut self, branch: &str, commit: &str) -> Result<(), WorktreeError> {
         let dir = self.dir.to_string_lossy();
         let args = ["worktree", "add", "--quiet", "--no-checkout", "-b", branch, "--", &dir, commit];
         self.trees.repository.git.run(&args)?;
+        // A configuration may hold for this directory or this branch alone. Nothing is checked out yet.
+        self.git = Git::within(&self.dir)?;
         let cannot = |cause| WorktreeError::Io { path: self.dir.clone(), cause };
         // `<dir>/.git` names the worktree's own place in the repository.
         let link = fs::read_to_string(self.dir.join(".git")).map_err(cannot)?;
@@ -162,6 +164,8 @@ impl Worktree {
     pub(super) fn patch(&self, base: &str) -> Result<Vec<u8>, GitError> {
         self.git.run(&[
             "diff",
+            // Pages are text, whatever attributes say: what holds a NUL is refused when it is written.
+            "--text",
             "--binary",
             "--no-renames",
             "--full-index",

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::{
+    report::PASS,
     spent::Spent,
     state::{RunState, Unit, UnitStatus},
 };
@@ -20,6 +21,10 @@ pub struct Outlook {
     pub forecast: Forecast,
     /// Kinds of units, in order of appearance.
     pub kinds: Vec<Kind>,
+    /// Units that may run at once, also as far as a limit that is near allows.
+    pub slots: u32,
+    /// True while a pass over what the units write may follow, which the forecast leaves out: nothing is known of it.
+    pub pass_follows: bool,
 }
 
 /// Units of one adapter.
@@ -83,8 +88,10 @@ impl Outlook {
             })
             .collect();
         let slots = state.planned.as_ref().map_or(1, |plan| plan.concurrency);
-        let slots = usize::try_from(slots).unwrap_or(usize::MAX).max(1);
-        Self { at: now, forecast: forecast(&finished, &left, slots), kinds: kinds.all }
+        let slots = state.throttled.as_ref().map_or(slots, |throttled| throttled.slots.min(slots)).max(1);
+        let at_once = usize::try_from(slots).unwrap_or(usize::MAX);
+        let forecast = forecast(&finished, &left, at_once);
+        Self { at: now, forecast, kinds: kinds.all, slots, pass_follows: pass_follows(state) }
     }
 
     /// Time until the last unit ends, seen from `now`.
@@ -92,6 +99,12 @@ impl Outlook {
         let passed = now.since(self.at);
         self.forecast.time.map(|time| Range { likely: time.likely.since(passed), high: time.high.since(passed) })
     }
+}
+
+/// Where attempts leave patches, one more unit may look at what they come to together.
+fn pass_follows(state: &RunState) -> bool {
+    let leaves_patch = |unit: &Unit| unit.attempts.iter().any(|attempt| attempt.patch.is_some());
+    state.units.iter().any(leaves_patch) && !state.units.iter().any(|unit| unit.key.as_str() == PASS)
 }
 
 /// A unit that ended by itself. What a person stopped, or a broken record, says nothing about others.
@@ -135,7 +148,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        run::state::{Attempt, Holding, LaneId, Paused},
+        run::state::{Attempt, Holding, LaneId, Paused, Throttled},
         tape::note::{PlannedUnit, RunPlanned},
     };
 
@@ -174,9 +187,25 @@ mod tests {
         state.paused = Some(Paused { until: Some(Millis(40_000)), limit: "5h".into() });
         let paused = Outlook::of_rest(&state, Millis(10_000));
         assert_eq!(paused.forecast.time.map(|time| time.likely), Some(Millis(50_000)));
+        // A limit that is near leaves one slot to both.
+        state.throttled = Some(Throttled { slots: 1, limit: "5h".into() });
+        let throttled = Outlook::of_rest(&state, Millis(10_000));
+        assert_eq!((throttled.slots, outlook.slots), (1, 2));
+        assert!(throttled.forecast.time.map(|time| time.likely) > paused.forecast.time.map(|time| time.likely));
         // Of the other kind, too little is known.
         assert_eq!(Outlook::of_retrying(&state, &[3, 4]).cost, None);
         assert_eq!(Outlook::of_retrying(&state, &[0, 99]).cost, Some(Range { likely: 0.5, high: 0.5 }));
+    }
+
+    #[test]
+    fn the_pass_over_patches_is_no_part_of_a_forecast() {
+        let mut state = state(vec![unit(0, "dbt", UnitStatus::Succeeded, 20), unit(1, "dbt", UnitStatus::Queued, 0)]);
+        let follows = |state: &RunState| Outlook::of_rest(state, Millis(0)).pass_follows;
+        assert!(!follows(&state));
+        state.units[0].attempts[0].patch = Some(Arc::default());
+        assert!(follows(&state));
+        state.units.push(Unit { key: PASS.into(), planned: None, ..unit(2, "", UnitStatus::Running, 0) });
+        assert!(!follows(&state), "it is there");
     }
 
     #[test]

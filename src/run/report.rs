@@ -36,7 +36,7 @@ const TOLD: usize = 40;
 const WORDS: usize = 600;
 
 /// Key of the pass over what the units wrote.
-const PASS: &str = "reconcile";
+pub(super) const PASS: &str = "reconcile";
 
 /// Remarks that are kept.
 const REMARKS: usize = 200;

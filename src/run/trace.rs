@@ -2,11 +2,14 @@
 //!
 //! Reads notes, results and usage windows; everything else it passes over without decoding it.
 
+mod pace;
+
 use std::{collections::HashMap, sync::Arc};
 
-use jiff::{Timestamp, tz::TimeZone};
+use jiff::tz::TimeZone;
 use serde_json::{Map, Value, json};
 
+use self::pace::Pace;
 use super::state::Tokens;
 use crate::{
     decode::{self, Kind, Usage},
@@ -55,6 +58,7 @@ pub struct Trace {
     /// Positions in the plan.
     units: HashMap<UnitKey, usize>,
     going: HashMap<(UnitKey, u32), Going>,
+    pace: Pace,
 }
 
 /// What is known of an attempt that has not ended.
@@ -84,7 +88,8 @@ impl<'a> Event<'a> {
 impl Trace {
     /// The trace of the run that `header` begins.
     pub fn new(header: Header, level: TraceLevel) -> Self {
-        Self { header, level, plan: Arc::default(), units: HashMap::new(), going: HashMap::new() }
+        let (plan, units, going) = Default::default();
+        Self { header, level, plan, units, going, pace: Pace::default() }
     }
 
     /// The job, once the plan was seen. A run without one has no trace.
@@ -136,21 +141,13 @@ impl Trace {
                 self.write(at, &read.connection, &read.adapter, &event, out);
             }
             (Note::RunEnded(ended), _) => self.ended(at, ended, out),
-            (Note::LimitPaused { until, limit, .. }, _) => {
-                let remaining = until.map(|until| until.since(at).0);
-                let data = json!({
-                    "provider": "claude-subscription", "rateLimitType": limit,
-                    "resumeAtMs": until.and_then(|until| until.after(self.header.started_at)).map(Timestamp::as_millisecond),
-                    "remainingMs": remaining,
-                });
-                self.of_run(at, &Event::new(TraceLevel::Info, "rate_limit", "wait_started", data), out);
-            }
-            (Note::LimitLifted, _) => {
-                self.of_run(at, &Event::new(TraceLevel::Info, "rate_limit", "wait_finished", Value::Null), out);
-            }
-            (Note::ConcurrencyChanged { slots }, _) => {
-                let data = json!({"to": slots, "reason": "asked for"});
-                self.of_run(at, &Event::new(TraceLevel::Debug, "rate_limit", "concurrency_adjusted", data), out);
+            (
+                Note::LimitPaused { .. } | Note::LimitLifted | Note::Throttled { .. } | Note::ConcurrencyChanged { .. },
+                _,
+            ) => {
+                for event in self.pace.take(at, note, &self.header) {
+                    self.of_run(at, &event, out);
+                }
             }
             (Note::AttemptStarted(_), Some((unit, attempt))) => {
                 self.going.insert((unit.clone(), *attempt), Going { started: at, ..Going::default() });
@@ -198,6 +195,7 @@ impl Trace {
     fn planned(&mut self, at: Millis, planned: &RunPlanned, out: &mut Vec<u8>) {
         self.units = planned.units.iter().enumerate().map(|(at, unit)| (unit.unit.clone(), at)).collect();
         self.plan = Arc::new(planned.clone());
+        self.pace = Pace::new(planned);
         self.of_run(
             at,
             &Event::new(TraceLevel::Info, "run", "ingest_started", json!({"trigger": "manual_resync"})),
@@ -217,7 +215,8 @@ impl Trace {
             "outcome": outcome, "succeeded": succeeded, "budget": budget, "failed": failed, "stopped": stopped,
             "notRun": not_run, "unsaved": unsaved, "reused": reused,
         });
-        let (level, name) = if outcome == "error" {
+        // Nothing but Claude Code itself in the way is no better.
+        let (level, name) = if matches!(outcome.as_str(), "error" | "unusable") {
             (TraceLevel::Error, "ingest_failed")
         } else {
             (TraceLevel::Info, "ingest_finished")
@@ -380,6 +379,57 @@ mod tests {
         assert_eq!(of("work_unit_failed_before_patch").len(), 1);
         assert!(executed.iter().all(|line| line["data"]["stepCount"].is_u64() && line["durationMs"].is_u64()));
         assert_eq!(of("patch_accepted").len(), 8);
+    }
+
+    #[test]
+    fn limits_are_told_as_the_governor_of_ktx_tells_them() {
+        let header = include_str!("../../tests/fixtures/tapes/demo.jsonl").lines().next().unwrap();
+        let header = Header::parse(header.as_bytes()).unwrap();
+        let began = header.started_at.as_millisecond();
+        let mut trace = Trace::new(header, TraceLevel::Trace);
+        let unit = crate::tape::note::PlannedUnit { connection: "docs".into(), ..Default::default() };
+        let planned = RunPlanned { job: "j".into(), units: vec![unit], concurrency: 4, ..RunPlanned::default() };
+        let throttled = |slots| Note::Throttled { slots, limit: "five_hour".into() };
+        let paused = |until, wait_ms| Note::LimitPaused { until, limit: "five_hour".into(), wait_ms };
+        let notes = [
+            Note::RunPlanned(Box::new(planned)),
+            throttled(Some(1)),
+            Note::ConcurrencyChanged { slots: 3 },
+            throttled(None),
+            Note::ConcurrencyChanged { slots: 2 },
+            throttled(Some(1)),
+            paused(None, Some(5_000)),
+            Note::LimitLifted,
+            paused(None, None),
+            Note::RunEnded(RunEnded { outcome: "unusable".into(), ..RunEnded::default() }),
+        ];
+        let mut out = Vec::new();
+        for (at, note) in (0..).zip(&notes) {
+            let json = note.to_json();
+            let (seq, at) = (crate::tape::Seq(at), Millis(at * 1_000));
+            trace.take(&Entry { seq, at, lane: None, body: Body::Note(&json) }, &mut out);
+        }
+        let lines: Vec<Value> =
+            String::from_utf8(out).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let of = |event: &str| -> Vec<Value> {
+            lines.iter().filter(|line| line["event"] == event).map(|line| line["data"].clone()).collect()
+        };
+        let adjusted = |from, to, reason: &str| json!({"from": from, "to": to, "reason": reason});
+        assert_eq!(
+            of("concurrency_adjusted"),
+            [
+                adjusted(4, 1, "five_hour"),
+                adjusted(1, 3, "five_hour"),
+                adjusted(3, 2, "asked for"),
+                adjusted(2, 1, "five_hour"),
+                adjusted(1, 2, "the wait for a limit is over"),
+            ]
+        );
+        let wait = |resume: Option<i64>, remaining: Option<u64>| json!({"provider": "claude-subscription", "rateLimitType": "five_hour", "resumeAtMs": resume, "remainingMs": remaining});
+        assert_eq!(of("wait_started"), [wait(Some(began + 11_000), Some(5_000)), wait(None, None)]);
+        assert_eq!(of("wait_finished"), [wait(Some(began + 11_000), Some(4_000))], "somebody did not wait");
+        let last = lines.last().unwrap();
+        assert_eq!((&last["event"], &last["level"]), (&json!("ingest_failed"), &json!("error")));
     }
 
     #[test]

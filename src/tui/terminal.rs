@@ -27,7 +27,7 @@ use ratatui::{Terminal as Screen, TerminalOptions, Viewport, backend::CrosstermB
 use tokio::{
     signal::unix::{Signal, SignalKind, signal as listen},
     sync::{mpsc, oneshot},
-    task::JoinHandle,
+    task::{JoinHandle, block_in_place},
     time::Instant,
 };
 
@@ -152,8 +152,11 @@ impl Write for OneWrite {
             return Ok(());
         }
         self.frame.extend_from_slice(Self::END);
-        let mut out = io::stdout().lock();
-        let written = out.write_all(&self.frame).and_then(|()| out.flush());
+        // A terminal that takes nothing, behind a line that broke, must not hold up the agents beside it.
+        let written = block_in_place(|| {
+            let mut out = io::stdout().lock();
+            out.write_all(&self.frame).and_then(|()| out.flush())
+        });
         self.frame.clear();
         self.lost = written.is_err();
         written

@@ -59,6 +59,8 @@ pub struct Facts {
     pub dangling: Vec<String>,
     /// What it wrote and does not hold, each with its subject (`wiki page orders: no summary`).
     pub invalid: Vec<String>,
+    /// Others changed the same files of the project meanwhile.
+    pub conflict: Option<String>,
     /// What it wrote could not be moved into the project.
     pub publish_error: Option<String>,
 }
@@ -191,6 +193,9 @@ fn of_work(unit: &UnitKey, facts: &Facts, rule: FailureRule, stop: StopReason) -
     if !facts.invalid.is_empty() {
         let reason = format!("validation failed for: {}", quote(&facts.invalid.join(", ")));
         return Some(failure(stop, Cause::Validation, reason));
+    }
+    if let Some(conflict) = &facts.conflict {
+        return Some(failure(stop, Cause::Conflict, quote(conflict)));
     }
     let error = facts.publish_error.as_deref()?;
     let reason = format!("what it wrote could not be moved into the project: {}", quote(error));

@@ -12,6 +12,7 @@ mod hostile;
 mod huge;
 mod inspect;
 mod keys;
+mod leaving;
 mod manners;
 mod outside;
 mod patches;

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
-use super::{Attempts, Ground, pass::Left};
+use super::{super::summary::counted, Attempts, Ground, pass::Left};
 use crate::{
     claude::contained,
     ingest::{
@@ -18,7 +18,7 @@ use crate::{
     run::{Item, Recorder},
     tape::{
         Body, Note, UnitKey,
-        note::{self, Cause, Integrating, PatchIntegrated, SaveFailed, Verdict},
+        note::{self, Cause, Integrating, Level, PatchIntegrated, SaveFailed, Verdict},
     },
     units::{
         schedule::{Taken, Together},
@@ -119,6 +119,11 @@ impl Attempts {
                     return None;
                 }
             };
+            if !saved.refused.is_empty() {
+                let count = counted(saved.refused.len(), "raw file");
+                let text = format!("the commit is without {count} that git does not take: {}", some(&saved.refused));
+                record(recorder.as_ref(), None, &Note::Said { level: Level::Warning, text });
+            }
             let passed = taken.iter().any(|unit| unit.as_str() == RECONCILE);
             let settled = if reconciles { round.left.saved(accepted, passed) } else { Vec::new() };
             let note = note::Saved {

@@ -2,11 +2,13 @@
 //!
 //! Times are those of the record. What KTX tells of stages that this program does not have is left out.
 
+use std::collections::HashMap;
+
 use serde_json::{Value, json};
 
 use crate::{
     run::{
-        Emitted, Report, RunOutcome,
+        Emitted, Report, RunChange, RunOutcome,
         event::{Detail, Event, Phase},
         report::UnitReport,
         state::UnitStatus,
@@ -14,36 +16,50 @@ use crate::{
     tape::{
         Millis, UnitKey,
         note::{
-            DiffCounts,
+            DiffCounts, Outcome,
             work::{MemoryAction, Target},
         },
     },
 };
 
-/// Steps of units, in the order in which they happened.
+/// What happened while units ran, in order.
 #[derive(Debug, Default)]
-pub(super) struct Steps(Vec<(Millis, UnitKey, Step)>);
+pub(super) struct Steps(Vec<(Millis, Step)>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    /// Of a unit.
+    Unit(UnitKey, UnitStep),
+    /// All units wait for a limit until then.
+    Wait { until: Millis, limit: String },
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum UnitStep {
     Started,
     Call,
-    Finished,
+    /// This attempt is over.
+    Finished(u32),
 }
 
 impl Steps {
     /// Takes in what an entry led to.
     pub(super) fn take(&mut self, emitted: &Emitted<'_>) {
+        let of_unit = |unit: &str, step| Step::Unit(UnitKey::from(unit), step);
         let step = match emitted {
-            Emitted::Unit { at, unit, attempt: 1.., status, .. } => match status {
-                UnitStatus::Running => (*at, UnitKey::from(*unit), Step::Started),
-                status if status.is_over() => (*at, UnitKey::from(*unit), Step::Finished),
+            Emitted::Unit { at, unit, attempt: attempt @ 1.., status, .. } => match status {
+                UnitStatus::Running => (*at, of_unit(unit, UnitStep::Started)),
+                status if status.is_over() => (*at, of_unit(unit, UnitStep::Finished(*attempt))),
                 _ => return,
             },
             Emitted::Event { at, unit, event: Event::Action(event), .. }
                 if event.phase == Phase::Started && matches!(event.action.detail, Detail::Tool(_)) =>
             {
-                (*at, UnitKey::from(*unit), Step::Call)
+                (*at, of_unit(unit, UnitStep::Call))
+            }
+            // KTX knows no wait without an end.
+            Emitted::Run { at, change: RunChange::Paused { until: Some(until), limit } } => {
+                (*at, Step::Wait { until: *until, limit: (*limit).to_owned() })
             }
             Emitted::Unit { .. } | Emitted::Event { .. } | Emitted::Patch { .. } | Emitted::Run { .. } => return,
         };
@@ -152,28 +168,42 @@ fn events(
             json!({"type": "chunks_planned", "chunkCount": count, "workUnitCount": count, "evictionCount": evictions}),
         );
     }
+    let places: HashMap<&UnitKey, usize> = units.iter().enumerate().map(|(place, unit)| (&unit.key, place)).collect();
     let mut calls = vec![0_u64; units.len()];
     let mut running = vec![false; units.len()];
-    for (at, key, step) in &steps.0 {
-        let Some((place, unit)) = units.iter().enumerate().find(|(_, unit)| unit.key == *key) else { continue };
+    // What becomes of a unit later does not finish its attempt once more.
+    let mut ended = vec![0; units.len()];
+    for (at, step) in &steps.0 {
+        let (key, step) = match step {
+            Step::Unit(key, step) => (key, step),
+            Step::Wait { until, limit } => {
+                push_wait(report, *at, *until, limit, &mut push);
+                continue;
+            }
+        };
+        let Some(place) = places.get(key).copied() else {
+            reconciled(report, *at, key, *step, units, &mut push);
+            continue;
+        };
         match step {
-            Step::Started if running[place] => {}
-            Step::Started => {
+            UnitStep::Started if running[place] => {}
+            UnitStep::Started => {
                 (running[place], calls[place]) = (true, 0);
                 push(*at, json!({"type": "work_unit_started", "unitKey": key, "skills": []}));
             }
-            Step::Call => {
+            UnitStep::Call => {
                 calls[place] += 1;
                 push(*at, json!({"type": "work_unit_step", "unitKey": key, "toolCalls": calls[place]}));
             }
-            Step::Finished => {
-                running[place] = false;
-                finished(*at, unit, &mut push);
+            UnitStep::Finished(attempt) if ended[place] >= *attempt => {}
+            UnitStep::Finished(attempt) => {
+                (running[place], ended[place]) = (false, *attempt);
+                finished(*at, units[place], *attempt, &mut push);
             }
         }
     }
-    if report.outcome != RunOutcome::Running {
-        let saved: Vec<MemoryAction> = units.iter().flat_map(|unit| unit.actions()).collect();
+    let saved: Vec<MemoryAction> = units.iter().flat_map(|unit| unit.actions()).collect();
+    if report.outcome != RunOutcome::Running && (report.saved.is_some() || !saved.is_empty()) {
         let count = |target| saved.iter().filter(|action| action.target == target).count();
         let commit = report.saved.as_ref().and_then(|saved| saved.commit.as_deref());
         let (wiki, sl) = (count(Target::Wiki), count(Target::Sl));
@@ -182,10 +212,43 @@ fn events(
     events
 }
 
-/// An attempt at the unit is over: the last one tells what became of the unit, those before it failed.
-fn finished(at: Millis, unit: &UnitReport, push: &mut impl FnMut(Millis, Value)) {
-    let attempt = unit.attempts.iter().rev().find(|attempt| attempt.started.0 <= at.0);
-    let is_last = attempt.map(|attempt| attempt.number) == unit.latest().map(|attempt| attempt.number);
+/// The wait of the whole run, where the record has times that KTX could count down to.
+fn push_wait(report: &Report, at: Millis, until: Millis, limit: &str, push: &mut impl FnMut(Millis, Value)) {
+    let Some(resume) = report.time(until) else { return };
+    let wait = json!({
+        "type": "rate_limit_wait", "provider": "claude-subscription", "rateLimitType": limit,
+        "resumeAtMs": resume.as_millisecond(), "remainingMs": until.since(at).0,
+    });
+    push(at, wait);
+}
+
+/// The last attempt at the pass over what the units wrote is over: what it settled between these units.
+fn reconciled(
+    report: &Report,
+    at: Millis,
+    key: &UnitKey,
+    step: UnitStep,
+    units: &[&UnitReport],
+    push: &mut impl FnMut(Millis, Value),
+) {
+    let Some(pass) = report.pass().filter(|pass| pass.key == *key) else { return };
+    let Some(last) = pass.latest().filter(|last| step == UnitStep::Finished(last.number)) else { return };
+    let is_of = |conflict: &&Value| match conflict["unitKey"].as_str() {
+        Some(unit) => units.iter().any(|known| known.key.as_str() == unit),
+        None => true,
+    };
+    let work = last.work.as_deref().filter(|_| pass.is_good());
+    let conflicts = work.map_or(0, |work| work.conflicts.iter().filter(is_of).count());
+    let fallbacks = work.map_or(0, |work| work.unmapped.len());
+    push(at, json!({"type": "reconciliation_finished", "conflictCount": conflicts, "fallbackCount": fallbacks}));
+}
+
+/// An attempt at the unit is over. What the unit gave is told with the last one.
+fn finished(at: Millis, unit: &UnitReport, attempt: u32, push: &mut impl FnMut(Millis, Value)) {
+    let is_last = unit.latest().is_some_and(|latest| latest.number == attempt);
+    let attempt = unit.attempts.iter().find(|known| known.number == attempt);
+    let verdict = attempt.and_then(|attempt| attempt.verdict.as_ref());
+    let counted = verdict.is_some_and(|verdict| verdict.outcome == Outcome::Succeeded);
     if is_last && unit.is_good() {
         for action in unit.actions() {
             let action = json!({
@@ -194,9 +257,10 @@ fn finished(at: Millis, unit: &UnitReport, push: &mut impl FnMut(Millis, Value))
             });
             push(at, action);
         }
+    }
+    if counted || (is_last && unit.is_good()) {
         return push(at, json!({"type": "work_unit_finished", "unitKey": unit.key, "status": "success"}));
     }
-    let verdict = attempt.and_then(|attempt| attempt.verdict.as_ref());
     let reason = verdict.map(|verdict| verdict.reason.as_str()).or(unit.reason.as_deref()).unwrap_or("?");
     push(at, json!({"type": "work_unit_finished", "unitKey": unit.key, "status": "failed", "reason": reason}));
 }

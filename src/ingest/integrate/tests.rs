@@ -1,6 +1,6 @@
 //! Patches by example: made in worktrees as attempts make them, put together, saved.
 
-use std::fs;
+use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt as _};
 
 use super::*;
 use crate::ingest::{
@@ -24,12 +24,16 @@ fn page(body: &str, refs: &[&str]) -> String {
 
 impl Run {
     fn new() -> Self {
+        Self::with(&[])
+    }
+
+    /// One that holds more files.
+    fn with(more: &[(&str, &str)]) -> Self {
         let old = page("old\n\nsecond\n\nthird\n\nfourth", &[]);
-        let (dir, root) = project(&[
-            ("wiki/global/old.md", &old),
-            ("wiki/global/fan.md", &page("fan", &["old"])),
-            ("raw-sources/x/big.txt", "raw\n"),
-        ]);
+        let fan = page("fan", &["old"]);
+        let pages: [(&str, &str); 3] =
+            [("wiki/global/old.md", &old), ("wiki/global/fan.md", &fan), ("raw-sources/x/big.txt", "raw\n")];
+        let (dir, root) = project(&[&pages, more].concat());
         let repository = Repository::find(&root).unwrap().unwrap();
         repository.hide_ours().unwrap();
         let head = repository.ready().unwrap();
@@ -119,6 +123,103 @@ fn what_units_wrote_becomes_one_commit() {
 }
 
 #[test]
+fn raw_files_that_git_refuses_cost_no_commit() {
+    let run = Run::new();
+    let (mut integration, _) = run.integrate(&[run.patch("a", &[("wiki/global/new.md", Some(&page("new", &[])))])]);
+    let elsewhere = tempfile::tempdir().unwrap();
+    // git is told names as text, so it does not find the second one.
+    let raw = [&b"raw"[..], b"r\xffw"].map(|name| elsewhere.path().join(OsStr::from_bytes(name)));
+    raw.iter().for_each(|raw| fs::write(raw, "raw\n").unwrap());
+    let copy = |raw: &PathBuf, to: &str| RawCopy { from: raw.clone(), to: format!("raw-sources/{to}") };
+    // The last one is on the branch already.
+    let names = ["m/.git/config", "m/a.md", "m/git~1/x", "m/b/c.md", "m/b/.GIT/x", "m/d.md", "x/big.txt"];
+    let mut copies: Vec<RawCopy> = names.iter().map(|name| copy(&raw[0], name)).collect();
+    copies.insert(3, copy(&raw[1], "m/odd.md"));
+    let saved = integration.save("one", &copies).unwrap();
+    drop(integration);
+    let refused = ["m/.git/config", "m/git~1/x", "m/odd.md", "m/b/.GIT/x"].map(|name| format!("raw-sources/{name}"));
+    assert_eq!(saved.refused, refused);
+    let files = run.git(&["show", "--format=", "--name-only", "HEAD"]);
+    assert_eq!(files, "raw-sources/m/a.md\nraw-sources/m/b/c.md\nraw-sources/m/d.md\nwiki/global/new.md\n");
+    run.assert_tidy();
+    // Nothing but such files: looking for them ends.
+    let (mut integration, _) = run.integrate(&[run.patch("b", &[("wiki/global/two.md", Some(&page("two", &[])))])]);
+    let many: Vec<RawCopy> = (0..1000).map(|n| copy(&raw[1], &format!("m/{n}"))).collect();
+    assert_eq!(integration.save("two", &many).unwrap().refused.len(), 1000);
+    drop(integration);
+    run.assert_tidy();
+}
+
+#[test]
+fn pages_are_text_whatever_the_attributes_say() {
+    let all = ["wiki/** -diff\n", "*.md binary\n", "* -text -diff\n", "*.md diff=odd\n"];
+    let places = [".gitattributes", "wiki/.gitattributes"];
+    for (place, attributes) in places.iter().flat_map(|place| all.map(|attributes| (*place, attributes))) {
+        let run = Run::with(&[(place, attributes)]);
+        run.git(&["config", "diff.odd.binary", "true"]);
+        let old = run.read("wiki/global/old.md").unwrap();
+        let patches = [
+            run.patch("a", &[("wiki/global/new.md", Some(&page("new", &[])))]),
+            run.patch("b", &[("wiki/global/old.md", Some(&old.replace("second", "changed")))]),
+            run.patch("c", &[("wiki/global/fan.md", None)]),
+        ];
+        let (mut integration, results) = run.integrate(&patches);
+        assert!(
+            results.iter().all(|result| matches!(result, Integrated::Accepted { .. })),
+            "{attributes}: {results:?}"
+        );
+        assert_eq!(integration.save("all", &[]).unwrap().paths.len(), 3);
+        drop(integration);
+        assert!(run.read("wiki/global/old.md").unwrap().contains("changed"));
+        run.assert_tidy();
+    }
+}
+
+#[test]
+fn what_is_no_text_is_refused_when_it_is_written() {
+    let run = Run::new();
+    let base = run.trees.base();
+    let space = Workspace::tree(run.trees.open(Some("a"), &base).unwrap(), base);
+    let error = space.write("wiki/global/new.md", b"a\0b").unwrap_err();
+    assert!(error.to_string().contains("NUL"), "{error}");
+    assert!(space.changes().is_empty());
+}
+
+#[test]
+fn a_configuration_that_holds_for_worktrees_alone_runs_nothing_either() {
+    use std::os::unix::fs::PermissionsExt as _;
+    for condition in ["onbranch:session/**", "gitdir:**/worktrees/**", "onbranch:main"] {
+        let run = Run::with(&[(".gitattributes", "*.md filter=evil diff=evil merge=evil\n")]);
+        let (proof, trap, more) = (run.root.join("../proof"), run.root.join("../trap"), run.root.join("../more"));
+        fs::write(&trap, format!("#!/bin/sh\necho \"$0 $@\" >> '{}'\ncat\n", proof.display())).unwrap();
+        fs::set_permissions(&trap, fs::Permissions::from_mode(0o755)).unwrap();
+        let trap = trap.display();
+        fs::write(
+            &more,
+            format!(
+                "[filter \"evil\"]\nclean = {trap}\nsmudge = {trap}\nrequired = true\n\
+                 [diff \"evil\"]\ntextconv = {trap}\ncommand = {trap}\n[merge \"evil\"]\ndriver = {trap} %A\n"
+            ),
+        )
+        .unwrap();
+        run.git(&["config", &format!("includeIf.{condition}.path"), &more.to_string_lossy()]);
+        let old = run.read("wiki/global/old.md").unwrap();
+        let patches = [
+            run.patch("a", &[("wiki/global/new.md", Some(&page("new", &[])))]),
+            run.patch("b", &[("wiki/global/old.md", Some(&old.replace("second", "changed")))]),
+            // It is to be merged, and who would do that may not.
+            run.patch("c", &[("wiki/global/old.md", Some(&old.replace("fourth", "other")))]),
+        ];
+        let (mut integration, results) = run.integrate(&patches);
+        let fit = results.iter().take(2).all(|result| matches!(result, Integrated::Accepted { .. }));
+        assert!(fit, "{condition}: {results:?}");
+        integration.save("all", &[]).unwrap();
+        drop(integration);
+        assert!(!proof.exists(), "{condition}: {}", fs::read_to_string(&proof).unwrap());
+    }
+}
+
+#[test]
 fn only_what_units_write_to_is_checked_out() {
     let run = Run::new();
     let tree = run.trees.open(Some("a"), &run.trees.base()).unwrap();
@@ -189,6 +290,7 @@ fn a_patch_may_only_be_what_a_unit_can_write() {
         ("link", new("wiki/global/x.md", "120000")),
         ("mode", chmod.to_owned()),
         ("binary", binary.to_owned()),
+        ("binary by its bytes", new("wiki/global/x.md", "100644").replace("+x", "+x\0")),
         ("garbage", "not a patch".to_owned()),
     ] {
         let (integration, results) = run.integrate(&[run.raw_patch(name, patch.as_bytes())]);

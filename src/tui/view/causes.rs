@@ -86,11 +86,11 @@ fn outlook(scene: &Scene<'_>) -> Vec<(Role, String)> {
         return vec![(Role::Dim, "nothing is left to do".to_owned())];
     }
     let time = time_words(outlook.time_left(scene.model.time));
-    let slots = scene.story.state.planned.as_ref().map_or(1, |plan| plan.concurrency);
     let first = format!(
-        "{} left: cost {}, done in {time}, {slots} at once",
+        "{} left: cost {}, done in {time}, {} at once",
         counted(forecast.units, "unit"),
-        cost_words(forecast.cost)
+        cost_words(forecast.cost),
+        outlook.slots,
     );
     let kinds: Vec<_> = outlook
         .kinds
@@ -103,7 +103,8 @@ fn outlook(scene: &Scene<'_>) -> Vec<(Role, String)> {
         .collect();
     let known = outlook.kinds.iter().filter(|kind| kind.left > 0).all(|kind| kind.finished >= ENOUGH);
     let why = if known { "by what finished so far" } else { "not known before three of each kind have finished" };
-    let mut lines = vec![(Role::Strong, first), (Role::Dim, format!("{} ({why})", kinds.join(" · ")))];
+    let without = if outlook.pass_follows { "; without reconcile" } else { "" };
+    let mut lines = vec![(Role::Strong, first), (Role::Dim, format!("{} ({why}{without})", kinds.join(" · ")))];
     if let Some(purse) = Purse::of(scene) {
         let (role, sign) = match purse.verdict(scene) {
             Some((role, sign)) => (role, format!("  {sign}")),

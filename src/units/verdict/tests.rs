@@ -119,6 +119,10 @@ fn checks_hit_in_order() {
     step(&facts);
     facts.invalid.clear();
     step(&facts);
+    facts.conflict = Some("wiki/global/a.md changed in the project while this attempt was at work".into());
+    let verdict = strict(&facts);
+    assert_eq!((verdict.cause, verdict.remedy.as_deref()), (Cause::Conflict, remedy::of(&Cause::Conflict).as_deref()));
+    facts.conflict = None;
     facts.publish_error = None;
     step(&facts);
     insta::assert_snapshot!(seen.join("\n"), @r"

@@ -314,3 +314,36 @@ fn a_terminal_that_is_gone_ends_the_program_without_a_signal() {
     };
     assert!(!status.success(), "{status}");
 }
+
+#[test]
+fn a_terminal_that_takes_nothing_holds_up_no_agent() {
+    let kept = tempfile::tempdir().unwrap();
+    let project = kept.path().join("demo");
+    // Nobody reads what is drawn, which soon is more than a terminal keeps.
+    let size = nix::pty::Winsize { ws_row: 60, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
+    let pty = nix::pty::openpty(Some(&size), None).unwrap();
+    let slave = File::from(pty.slave);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ingestdeck"))
+        .args(["demo", "--ui", "tui", "--speed", "4", "--keep"])
+        .arg(&project)
+        .env("TERM", "xterm-256color")
+        .stdin(slave.try_clone().unwrap())
+        .stderr(slave.try_clone().unwrap())
+        .stdout(slave)
+        .spawn()
+        .unwrap();
+    let runs = project.join(".ktx/ingestdeck/runs");
+    let ended = || {
+        let tapes =
+            runs.read_dir().ok()?.filter_map(|run| std::fs::read_to_string(run.ok()?.path().join("tape.jsonl")).ok());
+        tapes.last().filter(|tape| tape.contains(r#""kind":"run_ended""#))
+    };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while ended().is_none() {
+        assert!(Instant::now() < deadline, "the run stands still");
+        std::thread::yield_now();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    drop(pty.master);
+}
