@@ -87,7 +87,8 @@ pub fn planned(global: &Global, project: &Project, select: &SelectArgs, model: O
     let chain = Chain::of(&runs, recorded(global, &runs, what)?)?;
     // Units must be chosen and cut as they were then, or nothing of them could be compared.
     let past = past::read(project, Some(chain.first()))?;
-    let then = chain.state().planned.as_ref().and_then(|plan| plan.selection.clone()).unwrap_or_default();
+    let then = chain.state().planned.as_ref().and_then(|plan| plan.selection.clone());
+    let then = then.unwrap_or_else(|| asked.clone());
     let selection = Selection { full: then.full || asked.full, ..then };
     let mut planned = plan_against(project, &selection, &past.baseline).map_err(|error| match error {
         PlanError::NoSuchUnit { .. } => none_left(chain.id()),
@@ -203,8 +204,9 @@ impl<'a> Footing<'a> {
             let Some(past) = self.chain.past(unit.planned.unit.as_str()) else { return false };
             matches!(self.choice(unit, &past), Choice::Reuse(reused) if reused.patch.is_none())
         };
-        let left: Vec<WorkUnit> = units.into_iter().filter(|unit| !stands(unit)).collect();
-        left.iter().for_each(|unit| planned.leave_out(unit));
+        let (done, left): (Vec<_>, Vec<_>) = units.into_iter().partition(stands);
+        done.iter().for_each(|unit| planned.leave_out(unit, true));
+        left.iter().for_each(|unit| planned.leave_out(unit, false));
         left
     }
 

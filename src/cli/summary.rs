@@ -195,7 +195,7 @@ impl Summary {
             let _ = writeln!(text, "    what the units wrote is kept in .ktx/ingest-patches/");
         }
         let failed = self.failed.iter().map(|unit| ('✗', unit));
-        let budget = self.budget.iter().map(|unit| ('▲', unit));
+        let budget = self.budget.iter().map(|unit| ('◆', unit));
         for (glyph, (unit, reason, remedy)) in failed.chain(budget) {
             let _ = writeln!(text, "  {glyph} {}", text::safe(&format!("{unit}: {reason}"), SENTENCE));
             if let Some(remedy) = remedy {
