@@ -144,6 +144,7 @@ impl<W: Write> Lines<W> {
                 ('●', format!("{units} planned, {} at once{scripted}{continues}", planned.concurrency))
             }
             RunChange::Paused { limit, .. } => ('▲', format!("paused: {limit}")),
+            RunChange::Integrating(0) => ('●', "nothing to integrate but what the pass makes".to_owned()),
             RunChange::Integrating(units) => ('●', format!("integrating {}", counted(*units, "unit"))),
             RunChange::Saved(saved) => match saved.short() {
                 Some(commit) => ('●', format!("saved as commit {commit}: {}", saved.subject)),

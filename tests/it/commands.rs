@@ -9,6 +9,7 @@ pub(crate) mod place;
 mod agents;
 mod broken;
 mod prune;
+mod reconcile;
 mod records;
 mod reports;
 mod resume;
