@@ -27,7 +27,7 @@ use super::{
     trace::Tracing,
 };
 use crate::{
-    claude::{lock::Locks, process},
+    claude::process,
     config::Config,
     ingest::{
         attempt::Job,
@@ -185,7 +185,7 @@ pub fn launch(global: &Global, mut launch: Launch) -> Result<Outcome, Failure> {
     let diff = launch.planned.diff().to_string();
     let (units, agent, terms, continues) = (launch.planned.units, launch.agent, launch.terms, launch.continues);
     let reconcile = launch.reconcile;
-    let locks = Locks::new(stage.runs.root().join("locks"));
+    let locks = runs::locks(&stage.runs, stage.scripted);
     stage.perform(now, schedule, &plan, |recorder, holds, directory| {
         let ground = match branch {
             Some((repository, head)) => Ground::Worktrees(Worktrees::new(repository, &job.id, &head.commit)),
