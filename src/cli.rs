@@ -16,6 +16,7 @@ pub mod init;
 pub mod json;
 pub mod launch;
 pub mod lines;
+mod link;
 pub mod manual;
 pub mod mcp;
 mod meter;

@@ -18,6 +18,7 @@ use super::{
     fuse::{self, Fuse},
     gate::Holds,
     ground::Prepared,
+    link,
     meter::Meter,
     replay, resume, runs, screen, show,
     show::Plain,
@@ -350,7 +351,7 @@ impl Stage<'_> {
             Fate::Path => Next::Replay(tape),
             Fate::Project { flag } => Next::Project { tape, flag: flag.as_deref(), run, retry: !self.scripted },
         };
-        let text = summary.next_steps(next);
+        let text = link::linked(summary.next_steps(next), tape);
         let _ = std::io::stdout().write_all(text.as_bytes());
     }
 }

@@ -230,7 +230,7 @@ impl<'a> Footing<'a> {
                 }
                 Choice::Reuse(reused) => {
                     if let Some(earlier) = &mut earlier {
-                        (earlier.run, earlier.reused) = (past.run, Some(reused));
+                        (earlier.run, earlier.reused) = (past.run, Some(*reused));
                     }
                     format!("succeeded in run {} with the same content", past.run.short())
                 }

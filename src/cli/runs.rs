@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{
     args::{Global, RunsCommand, Ui},
     exit::{Exit, Failure},
-    project, replay, show,
+    link, project, replay, show,
     summary::{Next, Summary, counted},
 };
 use crate::{
@@ -191,7 +191,7 @@ fn show_one(global: &Global, runs: &Runs, what: &str) -> Result<Exit, Failure> {
                 run: &found.id.short().to_string(),
                 retry: !is_scripted && standing != Standing::Running,
             };
-            out.write_all(summary.next_steps(next).as_bytes())
+            out.write_all(link::linked(summary.next_steps(next), &found.tape).as_bytes())
         })()
     };
     printed.map_err(|error| show::stdout_failed(&error))?;

@@ -10,7 +10,7 @@ use tokio::sync::{oneshot, watch};
 use super::{
     args::{Global, Ui, WatchArgs},
     exit::{Exit, Failure},
-    replay, runs, screen, settings, show,
+    link, replay, runs, screen, settings, show,
     show::Plain,
     summary::{Next, Summary},
 };
@@ -147,5 +147,5 @@ fn say_next(global: &Global, writer: &Writer, state: &RunState, summary: &Summar
         run: &writer.found.id.short(),
         retry: super::resume::unfit(state).is_none(),
     };
-    let _ = std::io::stdout().write_all(summary.next_steps(next).as_bytes());
+    let _ = std::io::stdout().write_all(link::linked(summary.next_steps(next), &writer.found.tape).as_bytes());
 }

@@ -42,7 +42,8 @@ pub(super) fn unescape(plain: Cow<'_, str>) -> Cow<'_, str> {
 
 /// The least length, of at least `most` bytes or a few less, at which `inside` can be cut without tearing an escape.
 pub(super) fn whole_escapes(inside: &str, most: usize) -> usize {
-    let (mut at, end) = (0, inside.floor_char_boundary(most));
+    let end = (0..=most.min(inside.len())).rev().find(|end| inside.is_char_boundary(*end)).unwrap_or(0);
+    let mut at = 0;
     while let Some(offset) = inside.as_bytes().get(at..end).and_then(|rest| memchr(b'\\', rest)) {
         let (_, used) = escape(&inside[at + offset + 1..]);
         at += offset + 1 + used;

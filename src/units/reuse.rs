@@ -44,7 +44,7 @@ pub struct Past<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// Its success stands.
-    Reuse(Reused),
+    Reuse(Box<Reused>),
     /// It runs, because of this.
     Run(String),
 }
@@ -66,7 +66,7 @@ pub fn choose(past: &Past<'_>, now: Option<&Content>) -> Choice {
             let patch = past.patch.map(str::to_owned);
             // What is on the branch already stands in the report of then.
             let work = past.work.filter(|_| patch.is_some()).cloned().unwrap_or_default();
-            Choice::Reuse(Reused { attempt: past.attempt, budget, content: now.clone(), patch, work })
+            Choice::Reuse(Box::new(Reused { attempt: past.attempt, budget, content: now.clone(), patch, work }))
         }
         (Some(then), Some(now)) => Choice::Run(format!("succeeded in run {run}, but {}", difference(then, now))),
     }
@@ -130,7 +130,7 @@ mod tests {
         let past = Past { work: Some(&work), ..past(Standing::Succeeded { budget: true }, Some(&same)) };
         let reused = |patch: Option<&str>, work| {
             let patch = patch.map(str::to_owned);
-            Choice::Reuse(Reused { attempt: 2, budget: true, content: same.clone(), patch, work })
+            Choice::Reuse(Box::new(Reused { attempt: 2, budget: true, content: same.clone(), patch, work }))
         };
         assert_eq!(choose(&past, Some(&same)), reused(Some("0001-a.patch"), work.clone()));
         let saved = Past { patch: None, ..past };

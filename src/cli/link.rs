@@ -1,0 +1,57 @@
+//! Paths in plain output that a terminal opens with a click (OSC 8), where it can. It must not know what they lead to.
+
+use std::{os::unix::ffi::OsStrExt as _, path::Path};
+
+/// `text` with every mention of `path` made a link, if stdout is a terminal that knows links.
+pub(super) fn linked(text: String, path: &Path) -> String {
+    if !supports_hyperlinks::on(supports_hyperlinks::Stream::Stdout) {
+        return text;
+    }
+    let host = nix::unistd::gethostname().ok().and_then(|host| host.into_string().ok()).unwrap_or_default();
+    with_links(&text, path, &host)
+}
+
+/// Only whole mentions of an absolute path that can be read as it stands: a name with control characters is not obeyed.
+fn with_links(text: &str, path: &Path, host: &str) -> String {
+    match path.to_str() {
+        Some(shown) if path.is_absolute() && !shown.chars().any(char::is_control) => {
+            let address = format!("file://{}{}", escaped(host.as_bytes()), escaped(path.as_os_str().as_bytes()));
+            text.replace(shown, &format!("\u{1b}]8;;{address}\u{1b}\\{shown}\u{1b}]8;;\u{1b}\\"))
+        }
+        _ => text.to_owned(),
+    }
+}
+
+/// Bytes as they stand in an address.
+fn escaped(bytes: &[u8]) -> String {
+    let mut address = String::with_capacity(bytes.len());
+    for byte in bytes {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
+                address.push(char::from(*byte))
+            }
+            _ => address.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    address
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_leads_to_its_file_on_this_machine() {
+        let text = "recorded in /my runs/tape.jsonl\n";
+        let expected =
+            "recorded in \u{1b}]8;;file://host/my%20runs/tape.jsonl\u{1b}\\/my runs/tape.jsonl\u{1b}]8;;\u{1b}\\\n";
+        assert_eq!(with_links(text, Path::new("/my runs/tape.jsonl"), "host"), expected);
+    }
+
+    #[test]
+    fn what_is_no_plain_path_stays_as_it_is() {
+        for path in ["relative/tape.jsonl", "/evil\u{1b}]8;;x\u{7}/tape", "/line\nbreak"] {
+            assert_eq!(with_links(&format!("in {path}"), Path::new(path), "host"), format!("in {path}"));
+        }
+    }
+}
