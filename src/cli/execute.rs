@@ -34,6 +34,7 @@ use crate::{
         plan::WorkUnit,
         project::Project,
         prompt::Amended,
+        reconcile::RECONCILE,
         transcript::RejectedCall,
         workspace::PublishError,
         worktree::Worktrees,
@@ -44,7 +45,7 @@ use crate::{
         note::{Amendment, AttemptEnded, Content, Outcome, PatchWritten, StopHow, Verdict, Work},
     },
     units::{
-        schedule::Taken,
+        schedule::Together,
         tally::FailureRule,
         verdict::{self, Facts},
     },
@@ -197,6 +198,9 @@ impl Attempts {
             Some(Delivered::Published(_)) | None => {}
         }
         let work = work_of(&opened, &verdict, &facts);
+        if verdict.outcome == Outcome::Succeeded && unit.as_str() == RECONCILE {
+            self.round().left.passed(verdict.stop, &work);
+        }
         (verdict, facts, work)
     }
 
@@ -334,7 +338,7 @@ impl Executor for Attempts {
         verdict
     }
 
-    async fn integrate(&self, units: Vec<(UnitKey, u32)>) -> Vec<Taken> {
+    async fn integrate(&self, units: Vec<(UnitKey, u32)>) -> Together {
         self.put_together(units).await
     }
 

@@ -2,6 +2,8 @@
 //!
 //! Reads the record of the earlier run and holds it against the plan of now. It must not start anything.
 
+mod unreconciled;
+
 use std::collections::HashMap;
 
 use super::{
@@ -50,7 +52,7 @@ impl Taken {
         reused(self.continues.as_ref())
     }
 
-    /// True when no unit is left to be run, and nothing to be put on the branch.
+    /// True when no unit is left to be run, and nothing to be put on the branch. There may be something for the pass.
     pub fn is_done(&self) -> bool {
         self.reused().count() == self.planned.units.len() && patches(self.continues.as_ref()).next().is_none()
     }
@@ -85,12 +87,14 @@ pub fn planned(global: &Global, project: &Project, select: &SelectArgs, model: O
     let chain = Chain::of(&runs, recorded(global, &runs, what)?)?;
     // Units must be chosen and cut as they were then, or nothing of them could be compared.
     let past = past::read(project, Some(chain.first()))?;
-    let then = chain.state().planned.as_ref().and_then(|plan| plan.selection.clone()).unwrap_or_default();
+    let then = chain.state().planned.as_ref().and_then(|plan| plan.selection.clone());
+    let then = then.unwrap_or_else(|| asked.clone());
     let selection = Selection { full: then.full || asked.full, ..then };
     let mut planned = plan_against(project, &selection, &past.baseline).map_err(|error| match error {
         PlanError::NoSuchUnit { .. } => none_left(chain.id()),
         error => project::unplanned(&error),
     })?;
+    unreconciled::forget_evicted(project, &mut planned)?;
     let others = planned.narrow(project, &asked).map_err(|error| project::unplanned(&error))?;
     past.tell(&mut planned.units);
     let ground = Footing { project, chain: &chain, model };
@@ -200,8 +204,9 @@ impl<'a> Footing<'a> {
             let Some(past) = self.chain.past(unit.planned.unit.as_str()) else { return false };
             matches!(self.choice(unit, &past), Choice::Reuse(reused) if reused.patch.is_none())
         };
-        let left: Vec<WorkUnit> = units.into_iter().filter(|unit| !stands(unit)).collect();
-        left.iter().for_each(|unit| planned.leave_out(unit));
+        let (done, left): (Vec<_>, Vec<_>) = units.into_iter().partition(stands);
+        done.iter().for_each(|unit| planned.leave_out(unit, true));
+        left.iter().for_each(|unit| planned.leave_out(unit, false));
         left
     }
 
@@ -214,7 +219,8 @@ impl<'a> Footing<'a> {
         let (units, new): (Vec<_>, Vec<_>) = std::mem::take(&mut planned.units)
             .into_iter()
             .partition(|unit| known.contains_key(unit.planned.unit.as_str()));
-        if units.is_empty() {
+        // A run for nothing but files that are gone had no units to begin with.
+        if units.is_empty() && !known.is_empty() {
             return Err(none_left(continues.run));
         }
         planned.units = units;
@@ -239,6 +245,7 @@ impl<'a> Footing<'a> {
         }
         self.leave_out(&mut planned, others);
         let new = self.leave_out(&mut planned, new);
+        unreconciled::keep(self.project, &mut continues);
         warn_of_others(&continues, &known, &planned.units, &new);
         Ok(Taken { planned, continues: Some(continues), efforts: Vec::new() })
     }
@@ -272,6 +279,7 @@ impl<'a> Footing<'a> {
             continues.units.extend(before.earlier(then).map(|earlier| (unit.planned.unit.clone(), earlier)));
         }
         self.leave_out(&mut planned, others.into_iter().chain(rest).collect());
+        unreconciled::keep_failed(self.project, &mut continues, self.chain.state());
         warn_of_others(&continues, &known, &planned.units, &[]);
         Ok(Taken { planned, continues: Some(continues), efforts: Vec::new() })
     }
@@ -340,6 +348,7 @@ pub fn unfit(state: &RunState) -> Option<&'static str> {
     match &state.planned {
         Some(plan) if plan.scripted => Some("was played by a script; there is nothing to go on with"),
         Some(plan) if plan.units.iter().any(|unit| !unit.connection.is_empty()) => None,
+        Some(_) if !state.sources.is_empty() => None,
         _ => Some("is no run of work units; `ingestdeck runs list` shows the recorded runs"),
     }
 }

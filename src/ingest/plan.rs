@@ -40,18 +40,6 @@ pub struct Planned {
     pub selection: Selection,
 }
 
-impl Planned {
-    /// What changed in all sources together.
-    pub fn diff(&self) -> DiffCounts {
-        self.sources.iter().map(SourcePlan::counts).fold(DiffCounts::default(), |sum, of| DiffCounts {
-            added: sum.added + of.added,
-            modified: sum.modified + of.modified,
-            deleted: sum.deleted + of.deleted,
-            unchanged: sum.unchanged + of.unchanged,
-        })
-    }
-}
-
 /// A unit with all that an attempt at it needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkUnit {
@@ -97,8 +85,10 @@ pub struct SourcePlan {
     pub files: BTreeMap<String, (Fingerprint, u64)>,
     /// Units that were asked for and are not planned, as nothing of them changed.
     pub unchanged_units: usize,
-    /// Every unit that the changes call for is planned.
+    /// Every unit that the changes call for is planned, or was done before.
     pub complete: bool,
+    /// Some unit that the changes call for is not planned.
+    pub partial: bool,
     /// Files that are new or changed and call for a unit that is not planned.
     pub open: BTreeSet<String>,
     /// Where the copies are that the units read, relative to the project.

@@ -2,11 +2,33 @@
 //!
 //! Files are what later plans go by. One that two units are made of must not count as done when only one of them ran.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
-use super::{DiffSet, PlanError, Planned, Project, Selection, SourcePlan, Wanted, WorkUnit, exist, listed};
+use super::{DiffCounts, DiffSet, PlanError, Planned, Project, Selection, SourcePlan, Wanted, WorkUnit, exist, listed};
 
 impl Planned {
+    /// What changed in all sources together, as far as units of this plan are made of it.
+    pub fn diff(&self) -> DiffCounts {
+        self.sources.iter().map(|source| self.share(source)).fold(DiffCounts::default(), |sum, of| DiffCounts {
+            added: sum.added + of.added,
+            modified: sum.modified + of.modified,
+            deleted: sum.deleted + of.deleted,
+            unchanged: sum.unchanged + of.unchanged,
+        })
+    }
+
+    fn share(&self, source: &SourcePlan) -> DiffCounts {
+        let counts = source.counts();
+        if !source.partial {
+            return counts;
+        }
+        let is_its = |unit: &&WorkUnit| unit.planned.connection == source.connection;
+        let own: BTreeSet<&String> =
+            self.units.iter().filter(is_its).flat_map(|unit| &unit.planned.raw_files).collect();
+        let shared = |list: &[String]| list.iter().filter(|path| own.contains(path)).count() as u64;
+        DiffCounts { added: shared(&source.diff.added), modified: shared(&source.diff.modified), ..counts }
+    }
+
     /// Leaves only what `selection` asks for as well; the rest stays called for.
     ///
     /// # Errors
@@ -28,12 +50,16 @@ impl Planned {
         Ok(rest)
     }
 
-    /// Notes that `unit`, which was planned, is no part of the run although nothing is done about it.
-    pub fn leave_out(&mut self, unit: &WorkUnit) {
+    /// Notes that `unit`, which was planned, is no part of the run. Unless it is `done`, the next plan is to have it.
+    pub fn leave_out(&mut self, unit: &WorkUnit, done: bool) {
         let planned = &unit.planned;
         let is_its =
             |source: &&mut SourcePlan| source.connection == planned.connection && source.adapter == planned.adapter;
         if let Some(source) = self.sources.iter_mut().find(is_its) {
+            source.partial = true;
+            if done {
+                return;
+            }
             let diff = std::mem::take(&mut source.diff);
             source.leave_out(&diff, &planned.raw_files, &planned.dependency_paths, &unit.peer_file_index);
             source.diff = diff;
@@ -51,7 +77,7 @@ impl SourcePlan {
         dependency_paths: &[String],
         peers: &[Arc<str>],
     ) {
-        self.complete = false;
+        (self.complete, self.partial) = (false, true);
         let touched = |path: &&str| diff.is_touched(path);
         let mut open: Vec<&str> = raw_files.iter().map(String::as_str).filter(touched).collect();
         if open.is_empty() {

@@ -24,7 +24,7 @@ pub struct SourceRead {
     /// Files that call for a unit which is no part of the run: whatever becomes of the run, they call for it again.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub open: Vec<String>,
-    /// Every unit that the changes call for is part of the run.
+    /// Every unit that the changes call for is part of the run, or was done by one that it continues.
     pub complete: bool,
 }
 
