@@ -21,6 +21,7 @@ pub mod manual;
 pub mod mcp;
 mod meter;
 pub mod model;
+pub mod pass;
 pub mod past;
 pub mod plan;
 pub mod project;

@@ -24,7 +24,7 @@ use crate::{
     },
     units::{
         limits::{LimitStatus, Observed, resets_in_ms},
-        schedule::{Input, Order, Schedule, Taken, TimerId},
+        schedule::{Input, Order, Schedule, Taken, TimerId, Together},
     },
 };
 
@@ -46,9 +46,9 @@ pub trait Executor: Send + Sync + 'static {
 
     /// Puts the patches of these attempts together, in this order, and what became of each on the tape. Only ordered
     /// where attempts leave patches.
-    fn integrate(&self, units: Vec<(UnitKey, u32)>) -> impl Future<Output = Vec<Taken>> + Send {
+    fn integrate(&self, units: Vec<(UnitKey, u32)>) -> impl Future<Output = Together> + Send {
         let taken = |(unit, attempt)| Taken { unit, attempt, verdict: None, changed: true };
-        std::future::ready(units.into_iter().map(taken).collect())
+        std::future::ready(Together { results: units.into_iter().map(taken).collect(), ok: true })
     }
 
     /// Puts what was taken on the project's branch, and on the tape how that went. True if it is there.
@@ -175,7 +175,7 @@ impl<E: Executor> Drive<E> {
             }
             Order::Integrate { units } => {
                 let executor = Arc::clone(&self.executor);
-                self.attempts.spawn(async move { Input::Integrated { results: executor.integrate(units).await } });
+                self.attempts.spawn(async move { Input::Integrated(executor.integrate(units).await) });
             }
             Order::Save { failed } => {
                 let executor = Arc::clone(&self.executor);

@@ -33,6 +33,7 @@ use crate::{
         plan::WorkUnit,
         project::Project,
         prompt::Amended,
+        reconcile::RECONCILE,
         transcript::RejectedCall,
         workspace::PublishError,
         worktree::Worktrees,
@@ -43,7 +44,7 @@ use crate::{
         note::{Amendment, AttemptEnded, Content, Outcome, PatchWritten, StopHow, Verdict, Work},
     },
     units::{
-        schedule::Taken,
+        schedule::Together,
         tally::FailureRule,
         verdict::{self, Facts},
     },
@@ -194,6 +195,9 @@ impl Attempts {
             Some(Delivered::Published(_)) | None => {}
         }
         let work = work_of(&opened, &verdict, &facts);
+        if verdict.outcome == Outcome::Succeeded && unit.as_str() == RECONCILE {
+            self.round().left.passed(verdict.stop, &work);
+        }
         (verdict, facts, work)
     }
 
@@ -323,7 +327,7 @@ impl Executor for Attempts {
         verdict
     }
 
-    async fn integrate(&self, units: Vec<(UnitKey, u32)>) -> Vec<Taken> {
+    async fn integrate(&self, units: Vec<(UnitKey, u32)>) -> Together {
         self.put_together(units).await
     }
 

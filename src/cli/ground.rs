@@ -26,6 +26,11 @@ pub fn sentence(root: &Path) -> Result<String, RepositoryError> {
     Ok(format!("git repository: what the units of a run write becomes one commit on {branch}"))
 }
 
+/// True for a project that is a repository: only there what units write is put together, and looked at by the pass.
+pub fn has_history(root: &Path) -> bool {
+    matches!(Repository::find(root), Ok(Some(_)))
+}
+
 /// A project that is ours for a run, with everything settled that an earlier run left half done.
 #[derive(Debug)]
 pub struct Prepared {

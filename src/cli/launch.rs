@@ -121,7 +121,7 @@ impl Launch {
                 .reusing(resume::reused(self.continues.as_ref()))
                 .with_patches_of(resume::patches(self.continues.as_ref()).map(|(unit, _)| unit));
         match self.reconcile.as_ref().filter(|_| integrates) {
-            Some(pass) => schedule.reconciling(RECONCILE.into(), !pass.evictions.is_empty()),
+            Some(pass) => schedule.reconciling(RECONCILE.into(), pass.is_due()),
             None => schedule,
         }
     }

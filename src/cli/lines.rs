@@ -144,6 +144,7 @@ impl<W: Write> Lines<W> {
                 ('●', format!("{units} planned, {} at once{scripted}{continues}", planned.concurrency))
             }
             RunChange::Paused { limit, .. } => ('▲', format!("paused: {limit}")),
+            RunChange::Integrating(0) => ('●', "nothing to integrate but what the pass makes".to_owned()),
             RunChange::Integrating(units) => ('●', format!("integrating {}", counted(*units, "unit"))),
             RunChange::Saved(saved) => match saved.short() {
                 Some(commit) => ('●', format!("saved as commit {commit}: {}", saved.subject)),
@@ -168,7 +169,7 @@ impl<W: Write> Lines<W> {
         let paint = match glyph {
             '✓' => "\u{1b}[32m",
             '✗' => "\u{1b}[31m",
-            '▲' => "\u{1b}[33m",
+            '▲' | '◆' | '■' | '◌' => "\u{1b}[33m",
             _ => "\u{1b}[36m",
         };
         let (on, off) = if self.color { (paint, "\u{1b}[0m") } else { ("", "") };
@@ -188,7 +189,7 @@ fn seconds(millis: Millis) -> f64 {
     millis.0 as f64 / 1000.0
 }
 
-/// Glyph of a status; its word stands beside it.
+/// Glyph of a status, as on the screen; its word stands beside it.
 pub(super) fn status_glyph(status: UnitStatus) -> char {
     match status {
         UnitStatus::Queued | UnitStatus::Untried => '○',
@@ -196,7 +197,9 @@ pub(super) fn status_glyph(status: UnitStatus) -> char {
         UnitStatus::Held => '‖',
         UnitStatus::Waiting => '◐',
         UnitStatus::Succeeded => '✓',
-        UnitStatus::Budget | UnitStatus::Stopped | UnitStatus::Interrupted => '▲',
+        UnitStatus::Budget => '◆',
+        UnitStatus::Stopped => '■',
+        UnitStatus::Interrupted => '◌',
         UnitStatus::Failed => '✗',
         UnitStatus::Reused => '≡',
     }

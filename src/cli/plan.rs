@@ -12,8 +12,10 @@ use super::{
     exit::{Exit, Failure},
     ground,
     model::Choice,
+    pass::Pass,
     project,
     resume::{self, Taken},
+    settings,
     summary::counted,
 };
 use crate::{
@@ -46,10 +48,12 @@ pub fn plan(global: &Global, select: &SelectArgs) -> Result<Exit, Failure> {
     project::warn(ground.as_ref().err().map(std::slice::from_ref).unwrap_or_default());
     let slots = usize::try_from(project.settings.work_units.max_concurrency).unwrap_or(usize::MAX);
     let outlook = Outlook::new(&taken.efforts, slots);
+    let pass = Pass::of(*settings::load(global)?.ingest.reconcile, ground::has_history(&project.root));
+    let after = After { sentences: pass.sentences(&taken), is_all: pass.is_enough(&taken, select) };
     let printed = match global.ui {
         Ui::Json => objects(&taken, &choice, &outlook),
         Ui::None => Ok(()),
-        Ui::Auto | Ui::Tui | Ui::Lines => table(&taken, &choice, &outlook, ground.ok().as_deref()),
+        Ui::Auto | Ui::Tui | Ui::Lines => table(&taken, &choice, &outlook, &after, ground.ok().as_deref()),
     };
     printed.map_err(|error| super::show::stdout_failed(&error))?;
     Ok(Exit::Ok)
@@ -57,13 +61,17 @@ pub fn plan(global: &Global, select: &SelectArgs) -> Result<Exit, Failure> {
 
 /// What to say when nothing is planned.
 pub fn nothing(planned: &Planned) -> String {
-    let unchanged: usize = planned.sources.iter().map(|source| source.unchanged_units).sum();
-    match unchanged {
-        0 => "there is nothing to run".into(),
-        1 => "nothing to do: its one unit is unchanged since it last succeeded; --full plans it all the same".into(),
-        count => format!(
-            "nothing to do: all {count} units are unchanged since they last succeeded; --full plans them all the same"
-        ),
+    unchanged(planned).map_or_else(|| "there is nothing to run".into(), |why| format!("nothing to do: {why}"))
+}
+
+/// Why no unit is planned, unless there is none.
+fn unchanged(planned: &Planned) -> Option<String> {
+    match planned.sources.iter().map(|source| source.unchanged_units).sum() {
+        0 => None,
+        1 => Some("its one unit is unchanged since it last succeeded; --full plans it all the same".into()),
+        count => {
+            Some(format!("all {count} units are unchanged since they last succeeded; --full plans them all the same"))
+        }
     }
 }
 
@@ -159,7 +167,14 @@ fn in_json(forecast: &Forecast) -> Value {
     })
 }
 
-fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, ground: Option<&str>) -> io::Result<()> {
+/// What comes after the units.
+struct After {
+    sentences: Vec<String>,
+    /// It is run even if no unit is.
+    is_all: bool,
+}
+
+fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, after: &After, ground: Option<&str>) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let planned = &taken.planned;
     let forecasts = outlook.by_adapter(&planned.units);
@@ -184,6 +199,9 @@ fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, ground: Option<&str>
     for source in &planned.sources {
         about(&mut out, source)?;
     }
+    for sentence in &after.sentences {
+        writeln!(out, "{sentence}")?;
+    }
     if !planned.units.is_empty() {
         for line in choice.lines() {
             writeln!(out, "{}", text::safe(&line, 200))?;
@@ -192,8 +210,8 @@ fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, ground: Option<&str>
         let unknown = forecast.cost.is_none() && forecast.time.is_none();
         let why = if unknown { ", until three units of each kind have finished" } else { "" };
         writeln!(out, "forecast: {}{why}", in_words(&forecast))?;
-    } else if planned.sources.iter().any(|source| source.unchanged_units > 0) {
-        writeln!(out, "{}", nothing(planned))?;
+    } else if let Some(why) = unchanged(planned) {
+        writeln!(out, "{}{why}", if after.is_all { "" } else { "nothing to do: " })?;
     }
     if let Some(ground) = ground.filter(|_| !planned.units.is_empty()) {
         writeln!(out, "{}", text::safe(ground, 200))?;

@@ -2,6 +2,8 @@
 //!
 //! Reads the record of the earlier run and holds it against the plan of now. It must not start anything.
 
+mod unreconciled;
+
 use std::collections::HashMap;
 
 use super::{
@@ -50,7 +52,7 @@ impl Taken {
         reused(self.continues.as_ref())
     }
 
-    /// True when no unit is left to be run, and nothing to be put on the branch.
+    /// True when no unit is left to be run, and nothing to be put on the branch. There may be something for the pass.
     pub fn is_done(&self) -> bool {
         self.reused().count() == self.planned.units.len() && patches(self.continues.as_ref()).next().is_none()
     }
@@ -92,6 +94,7 @@ pub fn planned(global: &Global, project: &Project, select: &SelectArgs, model: O
         PlanError::NoSuchUnit { .. } => none_left(chain.id()),
         error => project::unplanned(&error),
     })?;
+    unreconciled::forget_evicted(project, &mut planned)?;
     let others = planned.narrow(project, &asked).map_err(|error| project::unplanned(&error))?;
     past.tell(&mut planned.units);
     let ground = Footing { project, chain: &chain, model };
@@ -216,7 +219,8 @@ impl<'a> Footing<'a> {
         let (units, new): (Vec<_>, Vec<_>) = std::mem::take(&mut planned.units)
             .into_iter()
             .partition(|unit| known.contains_key(unit.planned.unit.as_str()));
-        if units.is_empty() {
+        // A run for nothing but files that are gone had no units to begin with.
+        if units.is_empty() && !known.is_empty() {
             return Err(none_left(continues.run));
         }
         planned.units = units;
@@ -241,6 +245,7 @@ impl<'a> Footing<'a> {
         }
         self.leave_out(&mut planned, others);
         let new = self.leave_out(&mut planned, new);
+        unreconciled::keep(self.project, &mut continues);
         warn_of_others(&continues, &known, &planned.units, &new);
         Ok(Taken { planned, continues: Some(continues), efforts: Vec::new() })
     }
@@ -274,6 +279,7 @@ impl<'a> Footing<'a> {
             continues.units.extend(before.earlier(then).map(|earlier| (unit.planned.unit.clone(), earlier)));
         }
         self.leave_out(&mut planned, others.into_iter().chain(rest).collect());
+        unreconciled::keep_failed(self.project, &mut continues, self.chain.state());
         warn_of_others(&continues, &known, &planned.units, &[]);
         Ok(Taken { planned, continues: Some(continues), efforts: Vec::new() })
     }
@@ -342,6 +348,7 @@ pub fn unfit(state: &RunState) -> Option<&'static str> {
     match &state.planned {
         Some(plan) if plan.scripted => Some("was played by a script; there is nothing to go on with"),
         Some(plan) if plan.units.iter().any(|unit| !unit.connection.is_empty()) => None,
+        Some(_) if !state.sources.is_empty() => None,
         _ => Some("is no run of work units; `ingestdeck runs list` shows the recorded runs"),
     }
 }

@@ -8,6 +8,7 @@ use super::{
     ground::{self, Prepared},
     launch::{self, Fate, Launch},
     model::Choice,
+    pass::Pass,
     plan, project,
     resume::{self, Taken},
     settings, show,
@@ -15,10 +16,7 @@ use super::{
 };
 use crate::{
     config::schema::ToolFailures,
-    ingest::{
-        plan::{Planned, SourcePlan},
-        project::Role,
-    },
+    ingest::{plan::Planned, project::Role},
     tape::{UnitKey, note::Continues},
     units::tally::FailureRule,
 };
@@ -72,8 +70,12 @@ pub fn start(
         },
     };
     let slots = positive("--concurrency", concurrency)?.unwrap_or(project.settings.work_units.max_concurrency);
-    let is_done = taken.is_done();
-    let evictions = evictions(&taken.planned);
+    let pass = Pass::of(reconcile && *config.ingest.reconcile, ground::has_history(&project.root));
+    pass.sentences(&taken).iter().for_each(|sentence| show::tell(&format!("ingestdeck: {sentence}")));
+    let is_done = taken.is_done() && !pass.is_enough(&taken, select);
+    let pass = pass.terms(&taken);
+    let pass = pass
+        .map(|pass| PassTerms { model: Choice::of(&project, Role::Reconcile, args.model.as_deref()).model, ..pass });
     let Taken { planned, continues, .. } = taken;
     if is_done {
         project::warn(&planned.skipped.iter().map(|skipped| skipped.why.clone()).collect::<Vec<_>>());
@@ -81,8 +83,6 @@ pub fn start(
         return Ok(Exit::Ok);
     }
     let ground = Prepared::new(&project.root)?;
-    let reconcile = (reconcile && *config.ingest.reconcile)
-        .then(|| PassTerms { model: Choice::of(&project, Role::Reconcile, args.model.as_deref()).model, evictions });
     let claude = launch::find_claude(global)?;
     doctor::preflight(&claude, &terms.pass_env, args.probe || *config.ingest.probe, terms.model.as_deref())?;
     if ground.branch.is_none() {
@@ -92,17 +92,9 @@ pub fn start(
     let fate = Fate::Project { flag: global.project_dir.clone() };
     let outcome = launch::launch(
         global,
-        Launch { project, planned, continues, agent, terms, slots, config, fate, held, ground, reconcile },
+        Launch { project, planned, continues, agent, terms, slots, config, fate, held, ground, reconcile: pass },
     )?;
     Ok(outcome.exit)
-}
-
-/// Raw files that earlier runs knew and that are gone, by connection.
-fn evictions(planned: &Planned) -> Vec<(String, String)> {
-    let of = |source: &SourcePlan| {
-        source.diff.deleted.iter().map(|path| (source.connection.clone(), path.clone())).collect::<Vec<_>>()
-    };
-    planned.sources.iter().flat_map(of).collect()
 }
 
 fn nothing_to_run(select: &SelectArgs, planned: &Planned, continues: Option<&Continues>) -> String {

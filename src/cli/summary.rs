@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cli::{exit::Exit, resume::is_left, signals},
+    ingest::reconcile::RECONCILE,
     run::{
         Origin, RunOutcome, RunState,
         state::{Unit, UnitStatus},
@@ -99,6 +100,7 @@ impl Summary {
                 .iter()
                 .filter(|unit| is_left(unit.status) || state.is_unsaved(unit))
                 .map(|unit| unit.key.to_string())
+                .chain(without_pass(state))
                 .collect(),
             open: false,
             outcome: state.ended.as_ref().map(|ended| ended.outcome.clone()),
@@ -193,7 +195,7 @@ impl Summary {
             let _ = writeln!(text, "    what the units wrote is kept in .ktx/ingest-patches/");
         }
         let failed = self.failed.iter().map(|unit| ('✗', unit));
-        let budget = self.budget.iter().map(|unit| ('▲', unit));
+        let budget = self.budget.iter().map(|unit| ('◆', unit));
         for (glyph, (unit, reason, remedy)) in failed.chain(budget) {
             let _ = writeln!(text, "  {glyph} {}", text::safe(&format!("{unit}: {reason}"), SENTENCE));
             if let Some(remedy) = remedy {
@@ -270,6 +272,12 @@ fn in_the_way(state: &RunState) -> Option<Cause> {
     let mut causes =
         causes.filter(|cause| matches!(cause, Cause::Auth | Cause::Credit | Cause::Model | Cause::Network));
     causes.next().cloned()
+}
+
+/// The pass, where what is saved waits for it although it never ran.
+fn without_pass(state: &RunState) -> Option<String> {
+    let is_shown = state.units.iter().any(|unit| unit.key.as_str() == RECONCILE && is_left(unit.status));
+    (state.ended.is_some() && !is_shown && !state.unreconciled.is_empty()).then(|| RECONCILE.to_owned())
 }
 
 /// What there is to say about the units of a status.

@@ -52,6 +52,12 @@ impl Baseline {
         self.sources.get(&(connection.to_owned(), adapter.to_owned()))
     }
 
+    /// True for a file that a unit succeeded with, unless it was gone since and that was dealt with.
+    pub fn is_processed(&self, connection: &str, adapter: &str, path: &str) -> bool {
+        let known = self.source(connection, adapter).and_then(|source| source.get(path));
+        known.is_some_and(|prior| prior.processed.is_some())
+    }
+
     /// How a unit stood.
     pub(super) fn unit(&self, connection: &str, unit: &str) -> Option<Standing> {
         self.units.get(&(connection.to_owned(), unit.to_owned())).copied()

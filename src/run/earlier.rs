@@ -1,9 +1,11 @@
 //! A run as the past of another one: how each of its units stood, and what it had taken over itself. Pure.
 
+use std::collections::{BTreeMap, HashMap};
+
 use super::state::{RunState, Unit, UnitStatus};
 use crate::{
     tape::{
-        RunId,
+        RunId, UnitKey,
         note::{Continues, Earlier},
     },
     units::reuse::{self, Past, Standing},
@@ -26,7 +28,30 @@ impl<'a> Before<'a> {
     pub fn continues(&self) -> Continues {
         let costs = self.state.units.iter().flat_map(|unit| &unit.attempts).filter_map(|attempt| attempt.cost_usd);
         let outcome = self.state.ended.as_ref().map(|ended| ended.outcome.clone());
-        Continues { run: self.run, outcome, cost_usd: costs.reduce(|sum, cost| sum + cost), units: Default::default() }
+        Continues {
+            run: self.run,
+            outcome,
+            cost_usd: costs.reduce(|sum, cost| sum + cost),
+            units: Default::default(),
+            unreconciled: self.unreconciled(),
+        }
+    }
+
+    /// Patches that are saved without a pass over them.
+    fn unreconciled(&self) -> BTreeMap<UnitKey, String> {
+        if self.state.unreconciled.is_empty() {
+            return BTreeMap::new();
+        }
+        let units: HashMap<&UnitKey, &Unit> = self.state.units.iter().map(|unit| (&unit.key, unit)).collect();
+        let before = self.state.planned.as_ref().and_then(|planned| planned.continues.as_ref());
+        let patch = |key: &UnitKey| {
+            let saved = units.get(key)?.attempts.iter().rfind(|attempt| attempt.saved);
+            let own = || saved?.patch.as_ref()?.path.clone();
+            let taken_over = || before?.units.get(key)?.reused.as_ref()?.patch.clone();
+            own().or_else(taken_over).or_else(|| before?.unreconciled.get(key).cloned())
+        };
+        let keys = self.state.unreconciled.iter();
+        keys.filter_map(|key| Some((key.clone(), patch(key)?))).collect()
     }
 
     /// What this run and those before it did about `unit`. Nothing is reused yet. `None` if it was never tried.
@@ -130,7 +155,7 @@ mod tests {
         let reused = Reused { attempt: 3, budget: false, content: content(), patch: None, work: Work::default() };
         let earlier = |reused| Earlier { run: id(1), attempts: 2, cost_usd: Some(0.5), reused };
         let units = BTreeMap::from([("old".into(), earlier(Some(reused))), ("again".into(), earlier(None))]);
-        let continues = Continues { run: id(1), outcome: None, cost_usd: None, units };
+        let continues = Continues { run: id(1), outcome: None, cost_usd: None, units, unreconciled: BTreeMap::new() };
         let planned = RunPlanned { continues: Some(continues), ..RunPlanned::default() };
         RunState {
             planned: Some(Arc::new(planned)),

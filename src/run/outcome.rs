@@ -156,7 +156,8 @@ mod tests {
                 work: Default::default(),
             });
             let units = BTreeMap::from([("u".into(), Earlier { run, attempts: 1, cost_usd: None, reused })]);
-            let continues = Some(Continues { run, outcome: None, cost_usd: None, units });
+            let continues =
+                Some(Continues { run, outcome: None, cost_usd: None, units, unreconciled: BTreeMap::new() });
             let planned = Some(Arc::new(RunPlanned { continues, ..RunPlanned::default() }));
             RunState { planned, ..state(&[UnitStatus::Reused], None) }
         };

@@ -48,6 +48,8 @@ pub struct RunState {
     pub saved: Option<Arc<Saved>>,
     /// Why what was taken last is not on the branch.
     pub unsaved: Option<Arc<str>>,
+    /// Units whose changes are on the branch although the pass that was to look at them has not.
+    pub unreconciled: Arc<[UnitKey]>,
     /// What became of patches that an earlier run left.
     pub taken_over: BTreeMap<UnitKey, TakenOver>,
     /// The end, if it is on the tape.

@@ -119,11 +119,8 @@ pub enum Input {
         /// How.
         verdict: Verdict,
     },
-    /// The patches that [`Order::Integrate`] named have been put together, as far as they go together.
-    Integrated {
-        /// What became of each unit.
-        results: Vec<Taken>,
-    },
+    /// What came of [`Order::Integrate`].
+    Integrated(Together),
     /// What [`Order::Save`] asked for has been done.
     Saved {
         /// False if what was taken is not on the project's branch; the patches are still there.
@@ -168,6 +165,15 @@ pub enum Input {
     },
 }
 
+/// Patches that have been put together, as far as they go together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Together {
+    /// What became of each unit, as far as it went.
+    pub results: Vec<Taken>,
+    /// False if it broke off: there is nothing to save then, and the patches are all that there is.
+    pub ok: bool,
+}
+
 /// What became of the patch of a unit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Taken {
@@ -202,9 +208,10 @@ pub enum Order {
         /// How firmly.
         how: StopHow,
     },
-    /// Put the patches of these attempts together, in this order, and say [`Input::Integrated`].
+    /// Put the patches of these attempts together, in this order, and say [`Input::Integrated`]. The pass alone goes on
+    /// top of what the order before it put together, unless that was saved meanwhile.
     Integrate {
-        /// Units and attempts, in plan order.
+        /// Units and attempts, in plan order; none where only the pass is to look at what there is.
         units: Vec<(UnitKey, u32)>,
     },
     /// Put what was taken on the project's branch as one commit, and say [`Input::Saved`].
@@ -269,6 +276,8 @@ pub struct Schedule {
     killed: bool,
     /// The pass over what the units wrote, where one is wanted.
     pass: Option<Pass>,
+    /// Attempts whose patches are put together and not saved yet.
+    round: Vec<(UnitKey, u32)>,
     /// Some attempt succeeded.
     got_through: bool,
 }
@@ -288,6 +297,7 @@ impl Schedule {
             halt: None,
             killed: false,
             pass: None,
+            round: Vec::new(),
             got_through: false,
         }
     }
@@ -324,7 +334,7 @@ impl Schedule {
             }
             Input::Ready { unit, attempt } => self.board.ready(&unit, attempt),
             Input::Ended { unit, attempt, verdict } => self.ended(&unit, attempt, &verdict, &mut orders),
-            Input::Integrated { results } => self.integrated(&results, &mut orders),
+            Input::Integrated(together) => self.integrated(together, &mut orders),
             Input::Saved { ok } => self.saved(ok, &mut orders),
             Input::TimerFired(id) => self.timer_fired(id, &mut orders),
             Input::RetryRequested { unit, amendment } => self.retry_requested(&unit, amendment, &mut orders),
@@ -383,7 +393,10 @@ impl Schedule {
             Next::Stand => {
                 self.board.set(at, Phase::Over);
                 self.give_up_if_unusable(at, verdict, orders);
-                self.abort_after(key, verdict.outcome, orders);
+                // The pass is no unit of the ingest: what the others wrote stands without it.
+                if !self.is_pass(key) {
+                    self.abort_after(key, verdict.outcome, orders);
+                }
             }
             Next::Retry { delay_ms } => {
                 let timer = self.board.new_timer(Timer::Retry(at));
@@ -418,7 +431,8 @@ impl Schedule {
     /// Told once, instead of by every unit. What runs may end by itself: it may have got through before.
     fn give_up_if_unusable(&mut self, at: usize, verdict: &Verdict, orders: &mut Vec<Order>) {
         let unit = &self.board.units()[at];
-        let own_model = unit.amendment.as_ref().is_some_and(|amendment| amendment.model.is_some());
+        let amended = || unit.amendment.as_ref().is_some_and(|amendment| amendment.model.is_some());
+        let own_model = self.is_pass(&unit.key) || amended();
         if verdict.outcome != Outcome::Failed || !retry::is_everybodys(&verdict.cause, own_model, self.got_through) {
             return;
         }
@@ -443,13 +457,13 @@ impl Schedule {
         let unit = &self.board.units()[at];
         match unit.phase {
             // It runs anyway; only what it is told may change.
-            Phase::Queued if amendment.is_none() => {}
+            Phase::Queued | Phase::Due if amendment.is_none() => {}
             Phase::InFlight { .. } => {
                 say(Level::Warning, format!("{key} still runs: stop it before you retry it"), orders);
             }
-            Phase::Queued | Phase::Waiting(_) | Phase::Over if self.is_ending() => say_ending(orders),
-            Phase::Queued | Phase::Waiting(_) | Phase::Over if self.is_broke(orders) => {}
-            Phase::Queued | Phase::Waiting(_) | Phase::Over => self.reopen_for(at, amendment, orders),
+            _ if self.is_ending() => say_ending(orders),
+            _ if self.is_broke(orders) => {}
+            Phase::Queued | Phase::Waiting(_) | Phase::Due | Phase::Over => self.reopen_for(at, amendment, orders),
         }
     }
 
@@ -458,13 +472,16 @@ impl Schedule {
         // Units that had no part in what cut the run short were to be run all the same.
         if failed.is_empty() || matches!(self.halt, Some(Halt::Limited | Halt::Unusable)) {
             failed.extend(self.board.untried());
-            failed.sort_unstable();
         }
+        failed.extend(self.pass_left());
+        failed.sort_unstable();
+        failed.dedup();
         if self.is_ending() && !failed.is_empty() {
             return say_ending(orders);
         }
+        // Saving costs nothing.
         if !failed.is_empty() && self.is_broke(orders) {
-            return;
+            failed.clear();
         }
         if failed.is_empty() {
             self.save_again();
@@ -485,8 +502,9 @@ impl Schedule {
     }
 
     fn reopen_for(&mut self, at: usize, amendment: Option<Amendment>, orders: &mut Vec<Order>) {
+        let phase = self.phase_for(at);
         self.reopen();
-        self.board.request(at, amendment);
+        self.board.request(at, amendment, phase);
         let unit = &self.board.units()[at];
         let amendment = unit.amendment.as_deref().cloned();
         orders.push(unit.note(Note::RetryRequested { next: unit.attempts + 1, amendment }));
@@ -502,7 +520,7 @@ impl Schedule {
         let how = match self.board.units()[at].phase {
             Phase::InFlight { stop: Some(StopHow::Kill), .. } | Phase::Over => return,
             Phase::InFlight { stop: Some(StopHow::Stop), .. } => StopHow::Kill,
-            Phase::InFlight { .. } | Phase::Queued | Phase::Waiting(_) => StopHow::Stop,
+            Phase::InFlight { .. } | Phase::Queued | Phase::Waiting(_) | Phase::Due => StopHow::Stop,
         };
         orders.push(self.board.units()[at].note(Note::StopRequested { how }));
         if let Some(attempt) = self.board.stop(at, how) {
@@ -588,6 +606,7 @@ impl Schedule {
             say(Level::Error, format!("{sentence}; the run can be resumed"), orders);
             self.halt(Halt::Limited, orders);
         }
+        self.keep_pass_within_budget(orders);
         let slots = self.governor.slots(self.settings.slots);
         while matches!(self.stage, Stage::Open | Stage::Reconciling)
             && self.halt.is_none()

@@ -8,6 +8,7 @@ pub(crate) mod place;
 
 mod agents;
 mod broken;
+mod reconcile;
 mod records;
 mod reports;
 mod resume;

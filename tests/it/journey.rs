@@ -35,7 +35,7 @@ fn the_demo_tells_its_story_in_lines() {
         "✗ wiki_write landed-cost",
         "`text` is not a field",
         "✗ failed: 2 tool call(s) failed during WorkUnit docs-bean-contracts",
-        "▲ budget: the turn or cost budget was spent",
+        "◆ budget: the turn or cost budget was spent",
         "8 units: 6 succeeded, 1 failed, 1 budget",
         "(scripted agent: invented numbers)",
         "the record was temporary; `ingestdeck demo --keep DIR` keeps it",

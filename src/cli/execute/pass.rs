@@ -1,14 +1,20 @@
-//! The pass over what the units wrote: what its attempts are made of, and on what terms they run.
+//! The pass over what the units wrote: what its attempts are made of, on what terms they run, and what is left for it.
 
-use std::{collections::BTreeMap, sync::PoisonError};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::PoisonError,
+};
 
 use super::{Attempts, patches::Round};
 use crate::{
     ingest::{
         plan::WorkUnit,
-        reconcile::{self, Eviction, RECONCILE, STEP_BUDGET, Stage, StagedUnit, staged_path},
+        reconcile::{self, Change, Eviction, RECONCILE, STEP_BUDGET, Stage, StagedUnit, staged_path},
     },
-    tape::UnitKey,
+    tape::{
+        UnitKey,
+        note::{Evicted, StopReason, Work},
+    },
 };
 
 /// What holds for the pass alone.
@@ -17,7 +23,64 @@ pub struct PassTerms {
     /// Model, or the agent's default.
     pub model: Option<String>,
     /// Raw files that are gone, by connection.
-    pub evictions: Vec<(String, String)>,
+    pub evictions: Vec<Evicted>,
+    /// Patches that an earlier run saved without a pass over them, relative to the project.
+    pub unreconciled: BTreeMap<UnitKey, String>,
+}
+
+impl PassTerms {
+    /// True when there is something to look at, whatever the units write.
+    pub fn is_due(&self) -> bool {
+        !self.evictions.is_empty() || !self.unreconciled.is_empty()
+    }
+}
+
+/// What the pass has yet to look at, beside what is being put together.
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    /// Units whose changes are on the branch.
+    units: BTreeSet<UnitKey>,
+    /// Raw files that are gone.
+    evictions: Vec<Evicted>,
+    /// Those of them that its last good attempt dealt with.
+    dealt_with: Vec<Evicted>,
+}
+
+impl Left {
+    /// The pass ended well. Where its turns did not suffice, only what it put on record counts.
+    pub(super) fn passed(&mut self, stop: StopReason, work: &Work) {
+        let named: HashSet<&str> = work.evictions.iter().filter_map(|decided| decided["rawPath"].as_str()).collect();
+        let counts = |of: &Evicted, path: &String| {
+            stop == StopReason::Natural || named.contains(staged_path(&of.connection, path).as_str())
+        };
+        let dealt_with = |of: &Evicted| {
+            let paths = of.paths.iter().filter(|path| counts(of, path)).cloned().collect();
+            Evicted { paths, ..of.clone() }
+        };
+        self.dealt_with = self.evictions.iter().map(dealt_with).filter(|of| !of.paths.is_empty()).collect();
+    }
+
+    /// What `accepted` changed is on the branch, and so is what the pass made of it, if it `passed`. What that settled.
+    pub(super) fn saved(&mut self, accepted: Vec<UnitKey>, passed: bool) -> Vec<Evicted> {
+        if !passed {
+            self.units.extend(accepted);
+            return Vec::new();
+        }
+        self.units.clear();
+        let settled = std::mem::take(&mut self.dealt_with);
+        for of in &mut self.evictions {
+            let is_same = |other: &&Evicted| other.connection == of.connection && other.adapter == of.adapter;
+            let gone: HashSet<&String> = settled.iter().filter(is_same).flat_map(|other| &other.paths).collect();
+            of.paths.retain(|path| !gone.contains(path));
+        }
+        self.evictions.retain(|of| !of.paths.is_empty());
+        settled
+    }
+
+    /// Units whose changes are on the branch without having been looked at.
+    pub(super) fn units(&self) -> Vec<UnitKey> {
+        self.units.iter().cloned().collect()
+    }
 }
 
 /// What an attempt is made of.
@@ -32,7 +95,21 @@ pub(super) struct Material {
 impl Attempts {
     /// The same attempts, and those of a pass over what they wrote.
     pub fn reconciling(self, pass: Option<PassTerms>) -> Self {
+        if let Some(pass) = &pass {
+            let mut round = self.round();
+            round.left.evictions.clone_from(&pass.evictions);
+            for (unit, path) in &pass.unreconciled {
+                round.left.units.insert(unit.clone());
+                // No attempt of this run: they are counted from 1.
+                round.written(unit, 0, Some(self.project.root.join(path)));
+            }
+        }
         Self { pass, ..self }
+    }
+
+    /// Adapters of the files that are gone: where they are all there is, the commit is about them.
+    pub(super) fn evicting(&self) -> impl Iterator<Item = &str> {
+        self.pass.iter().flat_map(|pass| &pass.evictions).map(|of| of.adapter.as_str())
     }
 
     /// What an attempt at `unit` is made of; `None` for a unit that nobody planned.
@@ -40,9 +117,9 @@ impl Attempts {
         if let Some((index, work_unit)) = self.units.get(unit) {
             return Some(Material { index: *index, work_unit: work_unit.clone(), base: None });
         }
-        let pass = self.pass.as_ref().filter(|_| unit.as_str() == RECONCILE)?;
+        self.pass.as_ref().filter(|_| unit.as_str() == RECONCILE)?;
         let round = self.round.lock().unwrap_or_else(PoisonError::into_inner);
-        let work_unit = self.staged(&round, pass).into_unit();
+        let work_unit = self.staged(&round).into_unit();
         Some(Material { index: self.units.len(), work_unit, base: round.head.clone() })
     }
 
@@ -55,29 +132,85 @@ impl Attempts {
     }
 
     /// What the units wrote, as far as it is put together.
-    fn staged(&self, round: &Round, pass: &PassTerms) -> Stage {
+    fn staged(&self, round: &Round) -> Stage {
         let mut units: Vec<&(usize, WorkUnit)> = self.units.values().collect();
         units.sort_by_key(|(index, _)| *index);
         let folders: BTreeMap<_, _> =
             units.iter().map(|(_, unit)| (unit.planned.connection.clone(), unit.source_root.clone())).collect();
-        let units = units.into_iter().map(|(_, unit)| self.staged_unit(round, unit)).collect();
-        let evictions = pass.evictions.iter().map(|(of, path)| Eviction { raw_path: staged_path(of, path) }).collect();
+        let staged = units.into_iter().map(|(_, unit)| self.staged_unit(round, unit));
+        // An earlier run may have saved what this one did not plan.
+        let others = round.left.units.iter().filter(|unit| !self.units.contains_key(*unit)).map(|unit| StagedUnit {
+            unit: unit.as_str().to_owned(),
+            status: "success".to_owned(),
+            raw_files: Vec::new(),
+            changes: self.changes(round, unit),
+        });
+        let units = staged.chain(others).collect();
+        let gone = |of: &Evicted| {
+            let paths = of.paths.iter().map(|path| Eviction { raw_path: staged_path(&of.connection, path) });
+            paths.collect::<Vec<_>>()
+        };
+        let evictions = round.left.evictions.iter().flat_map(gone).collect();
         Stage { units, evictions, folders }
     }
 
     fn staged_unit(&self, round: &Round, unit: &WorkUnit) -> StagedUnit {
         let planned = &unit.planned;
-        let patch = round.patches.get(&planned.unit);
         let (status, changes) = match round.lost.get(&planned.unit) {
             Some(reason) => (format!("failed: {reason}"), Vec::new()),
-            None if round.taken.contains(&planned.unit) => {
-                let path = patch.and_then(|(_, file)| file.as_ref()?.strip_prefix(&self.project.root).ok()?.to_str());
-                let changes = path.map(|path| reconcile::changes_of(&self.project.root, path));
-                ("success".to_owned(), changes.unwrap_or_default())
+            None if round.taken.contains(&planned.unit) || round.left.units.contains(&planned.unit) => {
+                ("success".to_owned(), self.changes(round, &planned.unit))
             }
             None => ("no part of this commit".to_owned(), Vec::new()),
         };
         let raw_files = planned.raw_files.iter().map(|path| staged_path(&planned.connection, path)).collect();
         StagedUnit { unit: planned.unit.as_str().to_owned(), status, raw_files, changes }
+    }
+
+    /// What the newest patch of a unit changes.
+    fn changes(&self, round: &Round, unit: &UnitKey) -> Vec<Change> {
+        let root = &self.project.root;
+        let path = || round.patches.get(unit)?.1.as_ref()?.strip_prefix(root).ok()?.to_str();
+        path().map(|path| reconcile::changes_of(root, path)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn gone(paths: &[&str]) -> Evicted {
+        let paths = paths.iter().map(|path| (*path).to_owned()).collect();
+        Evicted { connection: "notes".into(), adapter: "docs".into(), paths }
+    }
+
+    fn units(left: &Left) -> Vec<String> {
+        left.units().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_no_pass_has_seen_adds_up_until_one_has() {
+        let mut left = Left::default();
+        assert_eq!(left.saved(vec!["b".into()], false), []);
+        assert_eq!(left.saved(vec!["a".into(), "b".into()], false), []);
+        assert_eq!(units(&left), ["a", "b"]);
+        assert_eq!(left.saved(vec!["c".into()], true), []);
+        assert_eq!(units(&left), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_pass_that_ran_out_of_turns_settles_what_it_put_on_record() {
+        let mut left = Left { evictions: vec![gone(&["a.md", "b.md", "c.md"])], ..Left::default() };
+        let work = Work { evictions: vec![json!({"rawPath": "notes/b.md"}), json!(7)], ..Work::default() };
+        left.passed(StopReason::Budget, &work);
+        assert_eq!(left.saved(Vec::new(), false), [], "it was not taken");
+        assert_eq!(left.saved(Vec::new(), true), [gone(&["b.md"])]);
+        left.passed(StopReason::Budget, &work);
+        assert_eq!(left.saved(Vec::new(), true), [], "not twice");
+        left.passed(StopReason::Natural, &Work::default());
+        assert_eq!(left.saved(Vec::new(), true), [gone(&["a.md", "c.md"])]);
+        assert!(left.evictions.is_empty());
     }
 }

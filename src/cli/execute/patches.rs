@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
-use super::{super::summary::counted, Attempts, Ground};
+use super::{super::summary::counted, Attempts, Ground, pass::Left};
 use crate::{
     claude::contained,
     ingest::{
@@ -20,7 +20,10 @@ use crate::{
         Body, Note, UnitKey,
         note::{self, Cause, Integrating, Level, PatchIntegrated, SaveFailed, Verdict},
     },
-    units::{schedule::Taken, verdict},
+    units::{
+        schedule::{Taken, Together},
+        verdict,
+    },
 };
 
 /// Most findings and units that a sentence names.
@@ -39,10 +42,14 @@ pub(super) struct Round {
     pub(super) head: Option<String>,
     /// Units whose patches are in it.
     pub(super) taken: Vec<UnitKey>,
-    /// Units whose patches are not, and why.
+    /// Those of them that changed something, but for the pass.
+    accepted: Vec<UnitKey>,
+    /// Units whose patches were not taken when units were last put together, and why.
     pub(super) lost: HashMap<UnitKey, String>,
     /// Why there is nothing to save.
     failed: Option<String>,
+    /// What the pass has yet to look at besides.
+    pub(super) left: Left,
 }
 
 impl Round {
@@ -67,8 +74,8 @@ impl Attempts {
         self
     }
 
-    pub(super) async fn put_together(&self, units: Vec<(UnitKey, u32)>) -> Vec<Taken> {
-        let Ground::Worktrees(trees) = &self.ground else { return Vec::new() };
+    pub(super) async fn put_together(&self, units: Vec<(UnitKey, u32)>) -> Together {
+        let Ground::Worktrees(trees) = &self.ground else { return Together { results: Vec::new(), ok: true } };
         let (trees, round, recorder) = (Arc::clone(trees), Arc::clone(&self.round), Arc::clone(&self.recorder));
         let is_barred =
             |(key, (_, unit)): (&UnitKey, &(usize, WorkUnit))| unit.planned.sl_disallowed.as_ref().map(|_| key.clone());
@@ -77,28 +84,27 @@ impl Attempts {
             let mut round = round.lock().unwrap_or_else(PoisonError::into_inner);
             round.barred = barred;
             let mut results = Vec::new();
-            round.failed = put_together(&trees, &mut round, &units, recorder.as_ref(), &mut results)
-                .err()
-                .map(|error| error.to_string());
-            results
-        });
-        match work.await {
-            Ok(results) => results,
-            Err(error) => {
-                self.round().failed = Some(error.to_string());
-                Vec::new()
+            if !(is_pass(&units) && round.failed.is_some()) {
+                let done = put_together(&trees, &mut round, &units, recorder.as_ref(), &mut results);
+                round.failed = done.err().map(|error| error.to_string());
             }
-        }
+            Together { results, ok: round.failed.is_none() }
+        });
+        work.await.unwrap_or_else(|error| {
+            self.round().failed = Some(error.to_string());
+            Together::default()
+        })
     }
 
     pub(super) async fn put_on_branch(&self, failed: Vec<UnitKey>) -> bool {
         let message = self.message(&failed);
         let (round, recorder) = (Arc::clone(&self.round), Arc::clone(&self.recorder));
-        let (units, sync) = (Arc::clone(&self.units), self.job.sync_id.clone());
+        let (units, sync, reconciles) = (Arc::clone(&self.units), self.job.sync_id.clone(), self.pass.is_some());
         let work = contained::blocking(move || {
             let mut round = round.lock().unwrap_or_else(PoisonError::into_inner);
             let (integration, taken) = (round.integration.take(), std::mem::take(&mut round.taken));
-            (round.head, round.lost) = Default::default();
+            let accepted = std::mem::take(&mut round.accepted);
+            round.head = None;
             let saved = match (round.failed.take(), integration) {
                 (Some(reason), _) => Err(reason),
                 (None, None) => Err("nothing was put together".to_owned()),
@@ -106,10 +112,14 @@ impl Attempts {
                     integration.save(&message, &raw_copies(&units, &taken, &sync)).map_err(|error| error.to_string())
                 }
             };
-            let ok = saved.is_ok();
-            if let Ok(saved) = &saved
-                && !saved.refused.is_empty()
-            {
+            let saved = match saved {
+                Ok(saved) => saved,
+                Err(reason) => {
+                    record(recorder.as_ref(), None, &Note::SaveFailed(SaveFailed { reason }));
+                    return None;
+                }
+            };
+            if !saved.refused.is_empty() {
                 let count = counted(saved.refused.len(), "raw file");
                 let folder = format!("/{sync}/");
                 let name =
@@ -118,17 +128,20 @@ impl Attempts {
                 let text = format!("the commit is without {count} that git does not take: {}", some(&names));
                 record(recorder.as_ref(), None, &Note::Said { level: Level::Warning, text });
             }
-            let note = match saved {
-                Ok(saved) => Note::Saved(note::Saved {
-                    subject: message.lines().next().unwrap_or_default().to_owned(),
-                    commit: saved.commit,
-                    branch: saved.branch,
-                    paths: saved.paths,
-                }),
-                Err(reason) => Note::SaveFailed(SaveFailed { reason }),
+            let passed = taken.iter().any(|unit| unit.as_str() == RECONCILE);
+            let settled = if reconciles { round.left.saved(accepted, passed) } else { Vec::new() };
+            let note = note::Saved {
+                subject: message.lines().next().unwrap_or_default().to_owned(),
+                commit: saved.commit,
+                branch: saved.branch,
+                paths: saved.paths,
+                unreconciled: round.left.units(),
             };
-            record(recorder.as_ref(), None, &note);
-            ok.then_some(taken)
+            record(recorder.as_ref(), None, &Note::Saved(note));
+            for evicted in settled {
+                record(recorder.as_ref(), None, &Note::Evicted(Box::new(evicted)));
+            }
+            Some(taken)
         });
         match work.await {
             Ok(Some(taken)) => {
@@ -147,7 +160,10 @@ impl Attempts {
     /// KTX's message for the commit of an ingest.
     fn message(&self, failed: &[UnitKey]) -> String {
         let units = || self.units.values().map(|(_, unit)| &unit.planned);
-        let sources: BTreeSet<&str> = units().map(|unit| unit.adapter.as_str()).collect();
+        let mut sources: BTreeSet<&str> = units().map(|unit| unit.adapter.as_str()).collect();
+        if sources.is_empty() {
+            sources.extend(self.evicting());
+        }
         let sources: Vec<&str> = sources.into_iter().collect();
         let failed: Vec<&str> = failed.iter().map(UnitKey::as_str).collect();
         let failed = if failed.is_empty() { String::new() } else { format!("; failed WUs: {}", failed.join(", ")) };
@@ -175,19 +191,21 @@ fn put_together(
     results: &mut Vec<Taken>,
 ) -> Result<(), IntegrateError> {
     // The pass looked at what is put together, and its patch is put on top of that.
-    let is_pass = matches!(units, [(unit, _)] if unit.as_str() == RECONCILE);
     let mut integration = match round.integration.take() {
-        Some(begun) if is_pass => begun,
+        Some(begun) if is_pass(units) => begun,
         _ => {
-            (round.head, round.taken, round.lost) = Default::default();
+            (round.head, round.taken, round.accepted) = Default::default();
             Integration::begin(trees)?
         }
     };
+    if !is_pass(units) && !units.is_empty() {
+        round.lost.clear();
+    }
     let keys = units.iter().map(|(unit, _)| unit.clone()).collect();
     record(recorder, None, &Note::Integrating(Integrating { onto: integration.onto().to_owned(), units: keys }));
     let patches: Vec<Patch> = units.iter().map(|(unit, attempt)| round.patch(unit, *attempt)).collect();
     let mut attempts = units.iter();
-    let (mut taken, mut lost) = (Vec::new(), Vec::new());
+    let (mut taken, mut accepted, mut lost) = (Vec::new(), Vec::new(), Vec::new());
     integration.integrate(&patches, |patch, integrated| {
         let attempt = attempts.next().map_or(0, |(_, attempt)| *attempt);
         let note = noted(integrated);
@@ -198,14 +216,22 @@ fn put_together(
             lost.push((patch.unit.clone(), verdict.reason.clone()));
         }
         let changed = note.result == note::Integration::Accepted;
+        if changed && patch.unit.as_str() != RECONCILE {
+            accepted.push(patch.unit.clone());
+        }
         results.push(Taken { unit: patch.unit.clone(), attempt, verdict: note.verdict.clone(), changed });
         record(recorder, Some((&patch.unit, attempt)), &Note::PatchIntegrated(Box::new(note)));
     })?;
     round.taken.extend(taken);
+    round.accepted.extend(accepted);
     round.lost.extend(lost);
     round.head = Some(integration.head()?);
     round.integration = Some(integration);
     Ok(())
+}
+
+fn is_pass(units: &[(UnitKey, u32)]) -> bool {
+    matches!(units, [(unit, _)] if unit.as_str() == RECONCILE)
 }
 
 /// What the tape says of a patch.

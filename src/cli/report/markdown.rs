@@ -100,7 +100,7 @@ fn notable(out: &mut String, report: &Report) {
     for unit in &spent {
         let reason = unit.reason.as_deref().unwrap_or("no reason is on record");
         let remedy = unit.remedy.as_deref().map(|remedy| format!(" – {remedy}")).unwrap_or_default();
-        let _ = writeln!(out, "* ▲ {}: {}", name(unit), plain(&format!("{reason}{remedy}"), SENTENCE));
+        let _ = writeln!(out, "* ◆ {}: {}", name(unit), plain(&format!("{reason}{remedy}"), SENTENCE));
     }
     out.push('\n');
 }

@@ -53,6 +53,9 @@ impl Fold {
                 settle(&mut story.state.units[index], status, arrived.at, emit);
             }
         }
+        if story.state.integrating {
+            Self::taken_apart(story);
+        }
         story.state.ended = Some(ended.clone());
         story.state.integrating = false;
         emit(Emitted::Run { at: arrived.at, change: RunChange::Ended(ended) });

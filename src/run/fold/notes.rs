@@ -29,13 +29,10 @@ impl Fold {
             Note::RunPlanned(planned) => self.planned(story, arrived, planned, emit),
             Note::SourceRead(read) => story.state.sources.push(Arc::new((**read).clone())),
             Note::Evicted(evicted) => {
-                let (count, connection) = (evicted.paths.len(), &evicted.connection);
-                self.remark(
-                    story,
-                    arrived,
-                    Level::Info,
-                    format!("dealt with {count} files of {connection} that are gone"),
-                );
+                let files = if evicted.paths.len() == 1 { "file" } else { "files" };
+                let text =
+                    format!("dealt with {} {files} of {} that are gone", evicted.paths.len(), evicted.connection);
+                self.remark(story, arrived, Level::Info, text);
                 story.state.evicted.push(Arc::new((**evicted).clone()));
             }
             Note::AttemptStarted(started) => self.attempt_started(story, arrived, started, emit),
@@ -199,6 +196,7 @@ impl Fold {
         if let Some(continues) = &planned.continues {
             let reused = continues.units.values().filter(|earlier| earlier.reused.is_some()).count();
             self.remark(story, arrived, Level::Info, taken_over(continues, reused));
+            story.state.unreconciled = continues.unreconciled.keys().cloned().collect();
         }
         story.state.planned = Some(Arc::new(planned.clone()));
     }

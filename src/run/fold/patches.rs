@@ -101,6 +101,7 @@ impl Fold {
         emit: &mut dyn FnMut(Emitted<'_>),
     ) {
         story.state.integrating = false;
+        story.state.unreconciled = saved.unreconciled.as_slice().into();
         for attempt in story.state.units.iter_mut().filter_map(|unit| unit.attempts.last_mut()) {
             attempt.saved |= attempt.integration.is_some_and(Integration::is_taken);
             if let (Some(Integration::Accepted), Some(patch)) = (attempt.integration, &attempt.patch) {
@@ -119,6 +120,15 @@ impl Fold {
         emit(Emitted::Run { at: arrived.at, change: RunChange::Saved(saved) });
     }
 
+    /// What was put together is gone; there are only the patches. A later round says anew what it takes.
+    pub(super) fn taken_apart(story: &mut Story) {
+        let attempts = story.state.units.iter_mut().filter_map(|unit| unit.attempts.last_mut());
+        for attempt in attempts.filter(|attempt| !attempt.saved) {
+            attempt.integration = attempt.integration.filter(|result| !result.is_taken());
+        }
+        story.state.taken_over.retain(|_, taken| taken.saved || !taken.result.is_taken());
+    }
+
     pub(super) fn save_failed(
         &mut self,
         story: &mut Story,
@@ -127,6 +137,7 @@ impl Fold {
         emit: &mut dyn FnMut(Emitted<'_>),
     ) {
         story.state.integrating = false;
+        Self::taken_apart(story);
         story.state.unsaved = Some(failed.reason.as_str().into());
         story.touch.row(RowEnd::Failed);
         self.remark(story, arrived, Level::Error, failed.reason.clone());

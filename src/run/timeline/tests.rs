@@ -15,8 +15,8 @@ use crate::{
     tape::{
         Body, Millis, Note, UnitKey, entry,
         note::{
-            Amendment, AttemptEnded, AttemptStarted, CallDecision, Cause, Outcome, PlannedUnit, RunPlanned, StopReason,
-            Verdict,
+            Amendment, AttemptEnded, AttemptStarted, CallDecision, Cause, Integrating, Integration, Outcome,
+            PatchIntegrated, PatchWritten, PlannedUnit, RunEnded, RunPlanned, SaveFailed, Saved, StopReason, Verdict,
         },
     },
 };
@@ -520,5 +520,32 @@ fn a_held_moment_is_the_same_whichever_way_it_is_reached() {
     for entries in (0..=15).rev() {
         back.seek(entries).unwrap();
         assert_eq!(seen(&back), straight(entries), "after {entries}");
+    }
+}
+
+/// A round broke off, or was killed; the next one is about another unit.
+#[test]
+fn what_was_put_together_in_vain_is_not_saved_by_a_later_round() {
+    let (a, b) = (Some(("a", 1)), Some(("b", 1)));
+    let patch = || Note::PatchWritten(PatchWritten { path: Some("x.patch".into()), ..PatchWritten::default() });
+    let begun = |unit: &str| Note::Integrating(Integrating { units: vec![unit.into()], ..Integrating::default() });
+    let accepted = || {
+        let result = Integration::Accepted;
+        Note::PatchIntegrated(Box::new(PatchIntegrated { result, ..PatchIntegrated::default() }))
+    };
+    let unseen = vec![UnitKey::from("b")];
+    for vain in [Note::SaveFailed(SaveFailed::default()), Note::RunEnded(RunEnded::default())] {
+        let mut entries = vec![note(None, &Note::RunPlanned(Box::default()))];
+        for lane in [a, b] {
+            entries.extend([note(lane, &patch()), note(lane, &ended(Outcome::Succeeded))]);
+        }
+        entries.extend([note(None, &begun("a")), note(a, &accepted()), note(None, &vain)]);
+        entries.extend([note(None, &begun("b")), note(b, &accepted())]);
+        let saved = Saved { commit: Some("c".into()), unreconciled: unseen.clone(), ..Saved::default() };
+        entries.push(note(None, &Note::Saved(saved)));
+        let state = played(timeline(entries, 3, false)).story().state.clone();
+        let unsaved = |at: usize| state.units[at].attempts[0].is_unsaved();
+        assert!(unsaved(0) && !unsaved(1), "after {vain:?}: {:?}", state.units);
+        assert_eq!(*state.unreconciled, unseen);
     }
 }

@@ -72,7 +72,8 @@ mod tests {
             let reused = Some(Reused { attempt: 1, budget: false, content: Default::default(), patch, work });
             let run = RunId(uuid::Uuid::from_u128(1));
             let units = BTreeMap::from([("juice".into(), Earlier { run, attempts: 1, cost_usd: None, reused })]);
-            let continues = Some(Continues { run, outcome: None, cost_usd: None, units });
+            let continues =
+                Some(Continues { run, outcome: None, cost_usd: None, units, unreconciled: BTreeMap::new() });
             let planned = PlannedUnit { raw_files: vec!["juice.md".into()], ..PlannedUnit::default() };
             let mut state = RunState {
                 planned: Some(Arc::new(RunPlanned { continues, ..RunPlanned::default() })),

@@ -41,6 +41,9 @@ pub struct Continues {
     /// Units that were tried before.
     #[serde(default)]
     pub units: BTreeMap<UnitKey, Earlier>,
+    /// Patches that it saved without a pass over them, relative to the project: that of this run looks at them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unreconciled: BTreeMap<UnitKey, String>,
 }
 
 /// What earlier runs did about a unit. Attempts of this run are counted from 1 all the same.
@@ -97,6 +100,7 @@ mod tests {
             outcome: Some("limit".into()),
             cost_usd: Some(0.5),
             units: BTreeMap::from([("docs/a b".into(), earlier)]),
+            unreconciled: BTreeMap::from([("docs/c".into(), "c.patch".into())]),
         };
         let note = Note::RunPlanned(Box::new(RunPlanned { continues: Some(continues), ..RunPlanned::default() }));
         assert_eq!(Note::parse(&note.to_json()), note);

@@ -90,6 +90,9 @@ pub struct Saved {
     pub subject: String,
     /// Changed paths, relative to the project and sorted.
     pub paths: Vec<String>,
+    /// Units whose changes are on the branch by now although the pass that was to look at them has not, sorted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreconciled: Vec<UnitKey>,
 }
 
 impl Saved {

@@ -176,6 +176,8 @@ pub(super) fn stop(model: &mut Model, story: &Story) -> Vec<Effect> {
         model.say("this is a record: there is nothing to stop");
     } else if unit.status.is_over() {
         model.say(format!("{key} is over: {}", unit.word()));
+    } else if unit.status == UnitStatus::Queued && story.state.stopping {
+        model.say(format!("{key} has no turn any more: the run is ending"));
     } else {
         model.question = Some(Question {
             text: format!("Stop {key}?"),

@@ -7,7 +7,7 @@ use crate::run::state::UnitStatus;
 use crate::tui::{
     action::Action,
     command,
-    model::{Model, Pace, Pane, Purpose, View, is_failure},
+    model::{Pace, Pane, Purpose, View, is_failure},
     text,
     theme::Role,
     update::hold,
@@ -41,15 +41,15 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) -> Option<Rect> {
         }
         let complete = (typed.purpose == Purpose::Command).then_some(Action::Complete);
         let hints: Vec<_> = [Action::Accept, Action::Dismiss].into_iter().chain(complete).collect();
-        self::hints(model, &mut pen, &hints);
+        self::hints(scene, &mut pen, &hints);
         return None;
     }
     if model.amending.is_some() {
-        self::hints(model, &mut pen, &[Action::Send, Action::NextField, Action::Discard]);
+        self::hints(scene, &mut pen, &[Action::Send, Action::NextField, Action::Discard]);
         return None;
     }
     if model.editor.is_some() {
-        self::hints(model, &mut pen, &[Action::Send, Action::Discard]);
+        self::hints(scene, &mut pen, &[Action::Send, Action::Discard]);
         return None;
     }
     // The bar says it where it takes two lines.
@@ -66,7 +66,7 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) -> Option<Rect> {
         pen.put(Role::Match, &format!("{state}{}", text::safe(query, 24)));
         pen.skip(2);
     }
-    hints(model, &mut pen, &actions(scene));
+    hints(scene, &mut pen, &actions(scene));
     None
 }
 
@@ -130,6 +130,9 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
         if scene.story.state.paused.is_some() && model.takes_orders() && !model.looks_back() {
             actions.insert(0, Action::LiftLimit);
         }
+        if is_unsaved(scene) && model.takes_orders() && !model.looks_back() {
+            actions.insert(0, Action::RetryFailed);
+        }
         if model.looks_back() {
             actions.insert(0, Action::ToEnd);
         }
@@ -152,11 +155,19 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
     actions
 }
 
-fn hints(model: &Model, pen: &mut Pen<'_>, actions: &[Action]) {
+/// Nothing failed but saving.
+fn is_unsaved(scene: &Scene<'_>) -> bool {
+    let state = &scene.story.state;
+    state.unsaved.is_some() && state.ended.is_some() && !state.units.iter().any(|unit| is_failure(unit.status))
+}
+
+fn hints(scene: &Scene<'_>, pen: &mut Pen<'_>, actions: &[Action]) {
+    let (model, unsaved) = (scene.model, is_unsaved(scene));
     let listed = matches!(model.views.last(), Some(View::Breakpoints(_)));
     let word = |action: Action| match action {
         Action::Open if listed => "on or off",
         Action::Stop if listed => "delete",
+        Action::RetryFailed if unsaved => "save again",
         action => action.hint(),
     };
     let hint = |action: Action| model.keymap.first(action).map(|key| (key, word(action)));

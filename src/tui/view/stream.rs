@@ -159,8 +159,12 @@ pub fn rows(scene: &Scene<'_>, attempt: &Attempt, list: &List, focus: bool, area
 /// Paints what is known of a unit that has not begun.
 pub fn waiting(scene: &Scene<'_>, unit: &Unit, area: Rect, buf: &mut Buffer) {
     let earlier = scene.story.state.earlier(&unit.key);
-    let words =
-        if unit.status == UnitStatus::Reused { "not run here: an earlier run did it" } else { "not started yet" };
+    let words = match unit.status {
+        UnitStatus::Reused => "not run here: an earlier run did it",
+        UnitStatus::Untried => "the run ended before its turn came",
+        UnitStatus::Stopped => "stopped before it began",
+        _ => "not started yet",
+    };
     let mut lines = vec![(Role::Dim, words.to_owned())];
     if let Some(earlier) = earlier {
         let attempts =

@@ -26,6 +26,8 @@ pub(super) enum Phase {
         /// How firmly it was asked to end.
         stop: Option<StopHow>,
     },
+    /// It is the pass, and starts once all others are over and put together.
+    Due,
     /// Nothing happens until a person asks.
     Over,
 }
@@ -139,14 +141,17 @@ impl Board {
         self.units[at].unsaved = true;
     }
 
-    /// Queues a unit that was not planned, or once more. Its place.
-    pub(super) fn add(&mut self, key: &UnitKey) -> usize {
+    /// Puts a unit into `phase` that was not planned, or that is to run once more: what it did before counts no longer.
+    /// Its place.
+    pub(super) fn add(&mut self, key: &UnitKey, phase: Phase) -> usize {
         let at = self.find(key).unwrap_or_else(|| {
             self.units.push(Unit::new(key.clone()));
             self.index.insert(key.clone(), self.units.len() - 1);
             self.units.len() - 1
         });
-        self.set(at, Phase::Queued);
+        let unit = &mut self.units[at];
+        (unit.last, unit.unsaved, unit.out_of_budget) = (None, false, false);
+        self.set(at, phase);
         at
     }
 
@@ -156,6 +161,11 @@ impl Board {
 
     pub(super) fn has_succeeded(&self, at: usize) -> bool {
         self.units[at].last == Some(Outcome::Succeeded)
+    }
+
+    /// Its last success waits to be saved.
+    pub(super) fn is_unsaved(&self, at: usize) -> bool {
+        self.units[at].unsaved
     }
 
     pub(super) fn units(&self) -> &[Unit] {
@@ -189,7 +199,7 @@ impl Board {
                 self.in_flight -= 1;
                 self.starting -= u32::from(!ready);
             }
-            Phase::Over => {}
+            Phase::Due | Phase::Over => {}
         }
         match phase {
             Phase::Queued => _ = self.queue.insert(at),
@@ -198,7 +208,7 @@ impl Board {
                 self.in_flight += 1;
                 self.starting += u32::from(!ready);
             }
-            Phase::Over => {}
+            Phase::Due | Phase::Over => {}
         }
         self.units[at].phase = phase;
     }
@@ -236,9 +246,9 @@ impl Board {
         Some(self.units[at].attempts)
     }
 
-    /// Queues a unit because a person asked: its retries are its own again. Without an amendment it is told what it was
-    /// told before, but not in the session of before: as it was, the session had not begun.
-    pub(super) fn request(&mut self, at: usize, amendment: Option<Amendment>) {
+    /// Puts a unit into `phase` because a person asked: its retries are its own again. Without an amendment it is told
+    /// what it was told before, but not in the session of before: as it was, the session had not begun.
+    pub(super) fn request(&mut self, at: usize, amendment: Option<Amendment>, phase: Phase) {
         let unit = &mut self.units[at];
         unit.retries = 0;
         unit.limited = 0;
@@ -247,7 +257,7 @@ impl Board {
             Some(Amendment { resume: None, ..before.clone() })
         });
         unit.amendment = amendment.filter(|amendment| !amendment.is_empty()).map(Arc::new);
-        self.set(at, Phase::Queued);
+        self.set(at, phase);
     }
 
     /// Takes everything off the board that does not run.
@@ -277,8 +287,13 @@ impl Board {
 
     /// Units that never came to a verdict and that nothing happens to.
     pub(super) fn untried(&self) -> Vec<usize> {
-        let untried = |unit: &Unit| unit.phase == Phase::Over && unit.last.is_none() && !unit.reused;
-        (0..self.units.len()).filter(|at| untried(&self.units[*at])).collect()
+        (0..self.units.len()).filter(|at| self.is_untried(*at)).collect()
+    }
+
+    /// It never came to a verdict, and nothing happens to it.
+    pub(super) fn is_untried(&self, at: usize) -> bool {
+        let unit = &self.units[at];
+        unit.phase == Phase::Over && unit.last.is_none() && !unit.reused
     }
 
     /// Units whose last verdict is a failure and that nothing happens to.
@@ -293,10 +308,12 @@ impl Board {
         unsaved.map(|unit| (unit.key.clone(), unit.attempts)).collect()
     }
 
-    /// Whatever was taken is saved.
-    pub(super) fn saved(&mut self) {
-        for unit in &mut self.units {
-            unit.unsaved = false;
+    /// What these attempts left is saved.
+    pub(super) fn saved(&mut self, taken: &[(UnitKey, u32)]) {
+        for (key, attempt) in taken {
+            if let Some(at) = self.find(key).filter(|at| self.units[*at].attempts == *attempt) {
+                self.units[at].unsaved = false;
+            }
         }
     }
 

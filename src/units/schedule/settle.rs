@@ -6,7 +6,7 @@ use crate::tape::{
     note::{Level, Outcome, RunEnded},
 };
 
-use super::{Halt, Order, Schedule, Stage, Taken, say};
+use super::{Halt, Order, Schedule, Stage, Taken, Together, say};
 
 impl Schedule {
     /// Goes on to the next stage when nothing runs or waits any more.
@@ -18,9 +18,11 @@ impl Schedule {
             return;
         }
         let units = self.unsaved();
+        // With patches to save, the pass is judged once they are put together.
+        let pass = self.pass_is_due() && (!units.is_empty() || self.affords_pass(orders));
         match self.kept_back() {
-            _ if units.is_empty() => self.end(orders),
-            Some(why) => self.keep_back(units.len(), why, orders),
+            _ if units.is_empty() && !pass => self.end(orders),
+            Some(why) => self.keep_back(why, orders),
             None => {
                 self.stage = Stage::Integrating;
                 orders.push(Order::Integrate { units });
@@ -28,10 +30,17 @@ impl Schedule {
         }
     }
 
-    /// Ends with that many patches that stay patches.
-    pub(super) fn keep_back(&mut self, patches: usize, why: &str, orders: &mut Vec<Order>) {
-        let what = if patches == 1 { "1 patch is".to_owned() } else { format!("{patches} patches are") };
-        say(Level::Warning, format!("{what} kept and not put on the branch: {why}"), orders);
+    /// Ends with patches that stay patches.
+    pub(super) fn keep_back(&mut self, why: &str, orders: &mut Vec<Order>) {
+        let what = match self.unsaved().len() {
+            0 => None,
+            1 => Some("1 patch is".to_owned()),
+            patches => Some(format!("{patches} patches are")),
+        };
+        if let Some(what) = what {
+            say(Level::Warning, format!("{what} kept and not put on the branch: {why}"), orders);
+        }
+        self.round.clear();
         self.end(orders);
     }
 
@@ -47,18 +56,26 @@ impl Schedule {
         if self.settings.integrates { self.board.unsaved() } else { Vec::new() }
     }
 
-    pub(super) fn integrated(&mut self, results: &[Taken], orders: &mut Vec<Order>) {
+    pub(super) fn integrated(&mut self, Together { results, ok }: Together, orders: &mut Vec<Order>) {
         if self.stage != Stage::Integrating {
             return;
         }
-        for Taken { unit, attempt, verdict, .. } in results {
-            let Some(verdict) = verdict else { continue };
-            if let Some(at) = self.board.find(unit).filter(|at| self.board.units()[*at].attempts == *attempt) {
-                self.board.judge(at, verdict.outcome, verdict.stop);
+        for Taken { unit, attempt, verdict, .. } in &results {
+            match (verdict, self.board.find(unit).filter(|at| self.board.units()[*at].attempts == *attempt)) {
+                (Some(verdict), Some(at)) => self.board.judge(at, verdict.outcome, verdict.stop),
+                (None, Some(_)) => self.round.push((unit.clone(), *attempt)),
+                (_, None) => {}
             }
         }
-        if self.goes_on_to_pass(results, orders) {
+        if self.killed {
+            return self.keep_back("the run was killed", orders);
+        }
+        if ok && self.goes_on_to_pass(&results, orders) {
             return;
+        }
+        if !ok {
+            // Saving says why. What is not put together cannot be looked at, nor is another try any better by itself.
+            self.withdraw_pass();
         }
         self.stage = Stage::Saving;
         orders.push(Order::Save { failed: self.unsuccessful() });
@@ -68,11 +85,12 @@ impl Schedule {
         if self.stage != Stage::Saving {
             return;
         }
+        let round = std::mem::take(&mut self.round);
         if ok {
-            self.board.saved();
+            self.board.saved(&round);
         }
         // Somebody may have asked for another attempt meanwhile; what it writes is saved in a round of its own.
-        if self.board.is_idle() {
+        if self.board.is_idle() && !self.pass_is_due() {
             self.end(orders);
         } else {
             self.stage = Stage::Open;
@@ -82,7 +100,10 @@ impl Schedule {
     /// Another try to save what is not saved, where that is all there is to try again.
     pub(super) fn save_again(&mut self) {
         if self.stage == Stage::Ended && !self.unsaved().is_empty() {
+            // What cut the run short still did. Only an aborted one may not save.
+            let halt = self.halt.filter(|halt| *halt != Halt::Aborted);
             self.reopen();
+            self.halt = halt;
         }
     }
 

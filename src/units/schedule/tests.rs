@@ -10,6 +10,7 @@ use crate::{
 
 mod limits;
 mod oracle;
+mod pass;
 mod settle;
 
 fn keys(count: usize) -> Vec<UnitKey> {

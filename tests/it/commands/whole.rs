@@ -16,7 +16,7 @@ const UNITS: [(&str, &str); 4] = [
 ];
 
 /// A part that reads its file and writes one page.
-fn writes(unit: &str, file: &str, page: &str, content: &str) -> String {
+pub(super) fn writes(unit: &str, file: &str, page: &str, content: &str) -> String {
     format!(
         r#"
 [[part]]
@@ -32,7 +32,7 @@ steps = [
 }
 
 /// Every unit writes a page of its own; the last two write the same one.
-fn parts() -> Vec<String> {
+pub(super) fn parts() -> Vec<String> {
     let page = |unit: &str| match unit {
         "docs-juice" | "docs-payments" => "terms".to_owned(),
         _ => unit.trim_start_matches("docs-").to_owned(),
@@ -40,7 +40,7 @@ fn parts() -> Vec<String> {
     UNITS.iter().map(|(unit, file)| writes(unit, file, &page(unit), &format!("As {unit} has it."))).collect()
 }
 
-fn git(place: &Place, args: &[&str]) -> String {
+pub(super) fn git(place: &Place, args: &[&str]) -> String {
     let mut command = Command::new("git");
     command.args(args).current_dir(place.path("")).env_clear().env("PATH", "/usr/bin:/bin");
     command.env("HOME", place.path("")).env("GIT_CONFIG_NOSYSTEM", "1");
@@ -53,7 +53,7 @@ fn git(place: &Place, args: &[&str]) -> String {
 }
 
 /// A copy of the orchard with its history begun, where only its handbook is read.
-fn orchard() -> Place {
+pub(super) fn orchard() -> Place {
     let place = Place::new();
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/projects/orchard/sources/handbook");
     for (_, file) in UNITS {
@@ -68,24 +68,24 @@ fn orchard() -> Place {
     place
 }
 
-fn run(place: &Place, claude: &str, more: &[&str]) -> Ran {
+pub(super) fn run(place: &Place, claude: &str, more: &[&str]) -> Ran {
     place.run(&[&["run", "--ui", "json", "--claude-bin", claude], more].concat())
 }
 
-fn states(lines: &[Value], unit: &str) -> Vec<String> {
+pub(super) fn states(lines: &[Value], unit: &str) -> Vec<String> {
     let of_unit = lines.iter().filter(|line| line["unit"] == unit && line["event"]["type"] == "unit");
     of_unit.map(|line| line["event"]["state"].as_str().unwrap().to_owned()).collect()
 }
 
-fn summary(lines: &[Value]) -> &Value {
+pub(super) fn summary(lines: &[Value]) -> &Value {
     &lines.last().unwrap()["event"]
 }
 
-fn subjects(place: &Place) -> Vec<String> {
+pub(super) fn subjects(place: &Place) -> Vec<String> {
     git(place, &["log", "--format=%s"]).lines().map(str::to_owned).collect()
 }
 
-fn wiki(place: &Place) -> Vec<String> {
+pub(super) fn wiki(place: &Place) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(place.path("wiki/global"))
         .into_iter()
         .flatten()
@@ -96,7 +96,7 @@ fn wiki(place: &Place) -> Vec<String> {
 }
 
 /// Nothing of ours stays behind but what is hidden.
-fn is_clean(place: &Place) {
+pub(super) fn is_clean(place: &Place) {
     assert_eq!(git(place, &["status", "--porcelain"]), "");
     assert_eq!(git(place, &["worktree", "list"]).lines().count(), 1);
     assert_eq!(git(place, &["branch", "--list"]).lines().count(), 1);
@@ -202,7 +202,7 @@ fn patches_alone_are_worth_a_run() {
 }
 
 /// The pass as a part of a script. It says what it was given by doing what only that allows.
-fn pass(steps: &str) -> String {
+pub(super) fn pass(steps: &str) -> String {
     format!("[[part]]\nprompt = \"# Stage Index\"\nsteps = [{steps}]\n")
 }
 

@@ -153,7 +153,9 @@ fn a_limit_a_death_and_a_conflict_lose_nothing() {
     is_clean(&deck);
     assert_eq!(deck.play(&["replay", "latest", "--ui", "json"]).stdout, resumed.stdout);
     let report = deck.play(&["report", "latest", "--format", "md"]);
-    assert!(report.stdout.contains("docs-payments"), "{report:#?}");
+    for told in ["wiki/global/terms.md with docs-juice", "wiki `page-docs-crates` created by `docs-crates`"] {
+        assert!(report.stdout.contains(told), "`{told}` is not told: {}", report.stdout);
+    }
 
     let mended = deck.play(&["run", "--ui", "json", "--failed"]);
     assert_eq!(mended.code, Some(0), "{mended:#?}");

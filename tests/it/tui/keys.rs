@@ -126,6 +126,7 @@ fn what_could_not_be_saved_is_saved_by_the_same_key() {
     let reason = "ktx.yaml was changed meanwhile; commit or stash it, then try again".to_owned();
     tape.note(None, &Note::SaveFailed(SaveFailed { reason }));
     tape.note(None, &Note::RunEnded(RunEnded { outcome: "error".into(), unsaved: 1, ..RunEnded::default() }));
+    assert!(orders(&tape, "").0.text().contains("R save again"));
     let text = orders(&tape, "R").0.text();
     assert!(text.contains("Save what 1 unit wrote?") && text.contains("commit or stash it"), "{text}");
     assert_eq!(orders(&tape, "Ry").2, [Command::RetryAll]);

@@ -66,6 +66,7 @@ fn saved() -> Tape {
         branch: Some("main".into()),
         subject: "ingest(dbt,docs): local-1 syncId=x diff=+3/~0/-0/=0; failed WUs: docs-revenue".into(),
         paths: vec!["wiki/global/revenue.md".into()],
+        unreconciled: Vec::new(),
     };
     tape.note(None, &Note::Saved(saved));
     tape.run_ended(1, 1);

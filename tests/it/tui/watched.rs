@@ -103,7 +103,8 @@ fn continued() -> Tape {
         ("notion-b".into(), earlier(None, Some(reused))),
         ("notion-c".into(), earlier(Some(0.25), None)),
     ]);
-    let continues = Continues { run: before, outcome: Some("limit".into()), cost_usd: Some(0.5), units: earlier };
+    let (outcome, unreconciled) = (Some("limit".into()), Default::default());
+    let continues = Continues { run: before, outcome, cost_usd: Some(0.5), units: earlier, unreconciled };
     let plan = RunPlanned {
         job: "job-2".into(),
         units,

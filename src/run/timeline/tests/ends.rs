@@ -17,6 +17,7 @@ fn plan(units: &[&str]) -> Recorded {
         outcome: None,
         cost_usd: None,
         units: reused.into_iter().map(earlier).collect(),
+        unreconciled: Default::default(),
     });
     let units = units.iter().map(unit).collect();
     note(None, &Note::RunPlanned(Box::new(RunPlanned { units, continues, ..RunPlanned::default() })))

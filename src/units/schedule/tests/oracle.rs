@@ -164,7 +164,7 @@ impl Oracle {
             | Input::LimitObserved(_)
             | Input::LiftLimit
             | Input::Spent { .. }
-            | Input::Integrated { .. }
+            | Input::Integrated(_)
             | Input::Saved { .. } => {}
         }
     }

@@ -7,110 +7,32 @@ use super::{
     *,
 };
 
-fn schedule(units: usize, settings: Settings) -> Schedule {
+pub(super) fn schedule(units: usize, settings: Settings) -> Schedule {
     Schedule::new(keys(units), Settings { integrates: true, ..settings })
 }
 
-fn taken(results: &[(usize, u32, bool)]) -> Input {
+pub(super) fn taken(results: &[(usize, u32, bool)]) -> Input {
     let one = |(n, attempt, ok): &(usize, u32, bool)| Taken {
         unit: key(*n),
         attempt: *attempt,
         verdict: (!ok).then(|| verdict(Outcome::Failed, Cause::Conflict)),
         changed: true,
     };
-    Input::Integrated { results: results.iter().map(one).collect() }
+    together(results.iter().map(one).collect())
 }
 
-fn retry(n: usize) -> Input {
+pub(super) fn together(results: Vec<Taken>) -> Input {
+    Input::Integrated(Together { results, ok: true })
+}
+
+/// Putting together broke off after these.
+pub(super) fn broken_off(results: &[(usize, u32, bool)]) -> Input {
+    let Input::Integrated(Together { results, .. }) = taken(results) else { unreachable!() };
+    Input::Integrated(Together { results, ok: false })
+}
+
+pub(super) fn retry(n: usize) -> Input {
     Input::RetryRequested { unit: key(n), amendment: None }
-}
-
-/// A run of two units with a pass, `u9`, over what they wrote.
-fn passing(evictions: bool) -> Schedule {
-    schedule(2, settings(2)).reconciling(key(9), evictions)
-}
-
-#[test]
-fn one_more_unit_looks_at_what_was_put_together() {
-    let units = [Input::Begin, ended(0, 1, ok()), ended(1, 1, ok()), taken(&[(0, 1, true), (1, 1, false)])];
-    let good = [ended(9, 1, ok()), taken(&[(9, 1, true)]), Input::Saved { ok: true }];
-    let told = play(&mut passing(false), units.clone().into_iter().chain(good));
-    insta::assert_snapshot!(told, @r"
-    start u0/1 | start u1/1
-
-    INTEGRATE u0/1 u1/1
-    start u9/1
-    INTEGRATE u9/1
-    SAVE without [u1]
-    END partial succeeded=2 failed=1 stopped=0 not_run=0
-    ");
-    // Its failure costs its own changes only, and a person may ask for it again.
-    let mut schedule = passing(false);
-    let bad = [ended(9, 1, bad()), Input::Saved { ok: true }, retry(9), ended(9, 2, ok())];
-    let again = [taken(&[(9, 2, true)]), Input::Saved { ok: true }];
-    let told = play(&mut schedule, units.clone().into_iter().chain(bad).chain(again));
-    insta::assert_snapshot!(told, @r"
-    start u0/1 | start u1/1
-
-    INTEGRATE u0/1 u1/1
-    start u9/1
-    SAVE without [u1]
-    END partial succeeded=1 failed=2 stopped=0 not_run=0
-    note u9/1: retry-requested 2 | start u9/2
-    INTEGRATE u9/2
-    SAVE without [u1]
-    END partial succeeded=2 failed=1 stopped=0 not_run=0
-    ");
-    // Whoever asks for another try of a unit waits for the end of it, and the whole is looked at once more.
-    let mut schedule = passing(false);
-    let asked = [retry(1), ended(9, 1, ok()), taken(&[(9, 1, true)]), Input::Saved { ok: true }, ended(1, 2, ok())];
-    let told = play(&mut schedule, units.into_iter().chain(asked).chain([taken(&[(1, 2, true)])]));
-    insta::assert_snapshot!(told, @r"
-    start u0/1 | start u1/1
-
-    INTEGRATE u0/1 u1/1
-    start u9/1
-    note u1/1: retry-requested 2
-    INTEGRATE u9/1
-    SAVE without [u1]
-    start u1/2
-    INTEGRATE u1/2
-    start u9/2
-    ");
-}
-
-#[test]
-fn the_pass_is_left_out_where_there_is_nothing_for_it() {
-    let nothing = Taken { unit: key(0), attempt: 1, verdict: None, changed: false };
-    let idle = || [Input::Begin, ended(0, 1, ok()), ended(1, 1, bad())];
-    let integrated = Input::Integrated { results: vec![nothing.clone()] };
-    let told = play(&mut passing(false), idle().into_iter().chain([integrated.clone(), Input::Saved { ok: true }]));
-    insta::assert_snapshot!(told, @r#"
-    start u0/1 | start u1/1
-
-    INTEGRATE u0/1
-    note: said "not reconciled: nothing was written, and no raw file is gone" | SAVE without [u1]
-    END partial succeeded=1 failed=1 stopped=0 not_run=0
-    "#);
-    let told = play(&mut passing(true), idle().into_iter().chain([integrated]));
-    assert!(told.ends_with("start u9/1"), "a raw file that is gone is reason enough: {told}");
-    let drained = [Input::Begin, Input::Drain, ended(0, 1, ok()), ended(1, 1, ok()), taken(&[(0, 1, true)])];
-    let told = play(&mut passing(false), drained);
-    assert!(told.contains("not reconciled: the run is ending") && told.contains("SAVE"), "{told}");
-}
-
-#[test]
-fn stopping_during_the_pass_saves_what_the_units_wrote_and_killing_keeps_it_in_patches() {
-    let begun = || [Input::Begin, ended(0, 1, ok()), ended(1, 1, ok()), taken(&[(0, 1, true), (1, 1, true)])];
-    let stopped = verdict(Outcome::Stopped, Cause::Cancelled);
-    let told = play(&mut passing(false), begun().into_iter().chain([Input::StopAll, ended(9, 1, stopped.clone())]));
-    assert!(told.ends_with("SAVE without []"), "{told}");
-    let told = play(&mut passing(false), begun().into_iter().chain([Input::KillAll, ended(9, 1, stopped)]));
-    assert!(told.contains("2 patches are kept and not put on the branch: the run was killed"), "{told}");
-    // A limit in the pass is waited for like any other.
-    let waits = [ended(9, 1, busy()), Input::TimerFired(TimerId(0))];
-    let told = play(&mut passing(false), begun().into_iter().chain(waits));
-    assert!(told.ends_with("start u9/2"), "{told}");
 }
 
 #[test]
@@ -200,6 +122,26 @@ fn what_is_asked_for_while_patches_are_put_together_waits() {
     SAVE without []
     END done succeeded=2 failed=0 stopped=0 not_run=0
     ");
+}
+
+#[test]
+fn saving_again_needs_no_money() {
+    let mut schedule = schedule(2, Settings { budget_usd: Some(0.5), ..settings(1) });
+    let told = play(
+        &mut schedule,
+        [
+            Input::Begin,
+            Input::Spent { usd: 0.6 },
+            ended(0, 1, ok()),
+            taken(&[(0, 1, true)]),
+            Input::Saved { ok: false },
+            Input::RetryFailed,
+            taken(&[(0, 1, true)]),
+            Input::Saved { ok: true },
+        ],
+    );
+    assert!(told.contains("resume the run with a budget of its own\" | INTEGRATE u0/1\nSAVE"), "{told}");
+    assert!(told.ends_with("END limit succeeded=1 failed=0 stopped=0 not_run=1"), "{told}");
 }
 
 #[test]
@@ -346,6 +288,8 @@ proptest! {
                         prop_assert!(round.is_none(), "{unit} starts while patches are put together");
                     }
                     Order::End(ended) => {
+                        // Somebody killed it while patches were put together.
+                        round = None;
                         let unsaved = last.iter().filter(|(unit, (attempt, outcome))| {
                             *outcome == Outcome::Succeeded && saved.get(*unit) != Some(attempt)
                         });
@@ -367,7 +311,7 @@ proptest! {
                     if ok { taken_now.push((unit.clone(), *attempt)) } else { last.insert(unit.clone(), (*attempt, Outcome::Failed)); }
                     Taken { unit: unit.clone(), attempt: *attempt, verdict: (!ok).then(bad), changed: *attempt > 0 }
                 };
-                next = Some(Input::Integrated { results: units.iter().map(result).collect() });
+                next = Some(together(units.iter().map(result).collect()));
             }
             input = next.or_else(|| steps.find_map(|step| input_for(&schedule, step)));
         }

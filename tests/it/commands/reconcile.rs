@@ -1,0 +1,178 @@
+//! What is left for the pass after the units, in git projects: raw files that are gone, an earlier run without its pass,
+//! and patches that cannot be put together.
+
+use std::fs;
+
+use serde_json::json;
+
+use super::{
+    place::{Place, contract},
+    whole::{git, is_clean, orchard, parts, pass, run, states, subjects, summary, wiki, writes},
+};
+
+/// Reads what is gone, and removes the page that was made of it.
+const EVICTS: &str = r#"
+  { call = { tool = "eviction_list" } },
+  { call = { tool = "wiki_read", with = { key = "growers" } } },
+  { call = { tool = "record_verification_ledger", with = { summary = "Nothing else supports it." } } },
+  { call = { tool = "wiki_remove", with = { key = "growers" } } },
+  { call = { tool = "emit_eviction_decision", with = { rawPath = "orchard/growers.md", artifactKind = "wiki", artifactKey = "growers", action = "removed", reason = "its file is gone" } } },
+  { say = "Removed." },"#;
+
+/// Compares what both units wrote, and changes nothing.
+const LOOKS: &str = r#"
+  { call = { tool = "stage_list" } },
+  { call = { tool = "stage_diff", with = { unitKeyA = "docs-crates", unitKeyB = "docs-growers" } } },
+  { say = "All is well." },"#;
+
+/// An orchard of two units.
+fn small() -> Place {
+    let place = orchard();
+    for file in ["juice.md", "payments.md"] {
+        fs::remove_file(place.path(&format!("handbook/{file}"))).unwrap();
+    }
+    git(&place, &["commit", "--quiet", "--all", "--message=Sell no juice"]);
+    place
+}
+
+/// The two units, and a pass.
+fn player(place: &Place, steps: &str) -> String {
+    place.player(&[parts()[..2].concat(), pass(steps)].concat()).display().to_string()
+}
+
+/// What the pass was told by its tools.
+fn told(place: &Place, job: &str) -> String {
+    fs::read_to_string(place.path(&format!(".ktx/ingest-transcripts/{job}/reconcile.jsonl"))).unwrap()
+}
+
+#[test]
+fn raw_files_that_are_gone_are_dealt_with_once() {
+    let place = small();
+    let text = fs::read(place.path("handbook/growers.md")).unwrap();
+    contract(run(&place, &player(&place, LOOKS), &["--no-reconcile"]).done());
+    fs::remove_file(place.path("handbook/growers.md")).unwrap();
+    git(&place, &["commit", "--quiet", "--all", "--message=Grow no more"]);
+
+    let plan = place.run(&["plan"]);
+    assert!(plan.done().contains("1 file is gone: the pass after the units looks after"), "{plan:?}");
+    assert!(!plan.stdout.contains("nothing to do"), "{plan:?}");
+    let claude = player(&place, EVICTS);
+    // Whoever leaves out the pass, or asks for something else, leaves them for later.
+    for flags in [["--no-reconcile", "--model=haiku"], ["--only", "docs-c*"]] {
+        let ran = run(&place, &claude, &flags);
+        assert!(ran.done().is_empty() && ran.stderr.contains("nothing to do: "), "{ran:?}");
+    }
+    let bad = player(&place, "{ call = { tool = \"stage_diff\", with = { unitKeyA = 1 } } }, { say = \"Done.\" },");
+    let failed = run(&place, &bad, &[]);
+    assert_eq!(failed.code, Some(100), "{failed:?}");
+    assert_eq!(wiki(&place), ["crates.md", "growers.md"]);
+    assert!(place.run(&["plan"]).done().contains("gone: growers.md"));
+
+    let ran = run(&place, &player(&place, EVICTS), &["--resume-run", "latest"]);
+    let lines = contract(ran.done());
+    assert_eq!(summary(&lines)["units"], json!({"succeeded": 1}), "{ran:?}");
+    assert_eq!(states(&lines, "reconcile"), ["running", "succeeded", "integrated"]);
+    assert_eq!(wiki(&place), ["crates.md"]);
+    let subject = subjects(&place).remove(0);
+    assert!(subject.starts_with("ingest(docs): local-") && subject.ends_with("diff=+0/~0/-1/=1"), "{subject}");
+    is_clean(&place);
+    assert_eq!(place.run(&["replay", "latest", "--ui", "json"]).stdout, ran.stdout);
+
+    let plan = place.run(&["plan"]);
+    assert!(plan.done().contains("nothing to do: ") && !plan.stdout.contains("gone"), "{plan:?}");
+    for flags in [&[][..], &["--resume-run", "latest"]] {
+        let ran = run(&place, &claude, flags);
+        assert!(ran.done().is_empty() && ran.stderr.contains("nothing to "), "{ran:?}");
+    }
+    // A file that comes back is new, whatever it held before.
+    fs::write(place.path("handbook/growers.md"), text).unwrap();
+    let plan = place.run(&["plan", "--ui", "json"]);
+    assert!(plan.done().contains("\"unit\":\"docs-growers\"") && plan.stdout.lines().count() == 1, "{plan:?}");
+}
+
+#[test]
+fn without_history_what_was_made_of_files_that_are_gone_stays() {
+    let place = Place::new();
+    place.notes(&["one", "two"]);
+    let claude = place.player("[[part]]\nsteps = [{ say = \"read\" }]").display().to_string();
+    run(&place, &claude, &[]).done();
+    fs::remove_file(place.path("notes/two.md")).unwrap();
+    let sentence = "1 file is gone: what was made of that stays, for only a git project has a pass";
+    assert!(place.run(&["plan"]).done().contains(sentence));
+    let ran = run(&place, &claude, &[]);
+    assert!(ran.done().is_empty() && ran.stderr.contains(sentence) && ran.stderr.contains("nothing to do"), "{ran:?}");
+}
+
+/// The units are saved, but the pass met a limit, failed, or was never begun.
+#[test]
+fn a_run_without_its_pass_is_resumed_with_it() {
+    let limit = "{ rate_limit = { status = \"rejected\", resets_in_s = 7200 } }, { api_error = { status = 429, error = \"rate_limit\", text = \"You've hit your session limit\", api_error = \"usage_limit_reached\" } },";
+    let bad = "{ call = { tool = \"stage_diff\", with = { unitKeyA = 1 } } }, { say = \"Done.\" },";
+    for (steps, code) in [(limit, 102), (bad, 100)] {
+        let place = small();
+        let settings = fs::read_to_string(place.path("ktx.yaml")).unwrap();
+        place.write("ktx.yaml", settings + "ingest:\n  rateLimit:\n    maxWaitMs: 5000\n");
+        git(&place, &["commit", "--quiet", "--all", "--message=Wait less"]);
+        let cut = run(&place, &player(&place, steps), &[]);
+        assert_eq!(cut.code, Some(code), "{cut:?}");
+        let commits = subjects(&place).len();
+        assert_eq!(wiki(&place), ["crates.md", "growers.md"], "what the units wrote is saved");
+        let shown = place.run(&["runs", "show"]);
+        assert!(shown.stdout.trim_end().lines().last().unwrap().contains("run --resume-run "), "{shown:?}");
+        let plan = place.run(&["plan", "--resume-run", "latest"]);
+        assert!(plan.done().contains("2 patches were saved without a pass: it looks at that now"), "{plan:?}");
+
+        let left_out = run(&place, &player(&place, LOOKS), &["--resume-run", "latest", "--no-reconcile"]);
+        assert!(left_out.done().is_empty() && left_out.stderr.contains("there is nothing to run"), "{left_out:?}");
+        let resumed = run(&place, &player(&place, LOOKS), &["--resume-run", "latest"]);
+        let lines = contract(resumed.done());
+        assert_eq!(summary(&lines)["units"], json!({"reused": 2, "succeeded": 1}), "{resumed:?}");
+        let told = told(&place, lines[0]["event"]["job"].as_str().unwrap());
+        assert!(told.contains("## docs-growers (success)") && told.contains("wiki crates created"), "{told}");
+        assert_eq!(subjects(&place).len(), commits, "it changed nothing");
+        is_clean(&place);
+        let again = run(&place, &player(&place, LOOKS), &["--resume-run", "latest"]);
+        assert!(again.done().is_empty() && again.stderr.contains("there is nothing to run"), "{again:?}");
+    }
+}
+
+#[test]
+fn a_pass_that_failed_is_among_what_failed() {
+    let place = small();
+    let bad = "{ call = { tool = \"stage_diff\", with = { unitKeyA = 1 } } }, { say = \"Done.\" },";
+    assert_eq!(run(&place, &player(&place, bad), &[]).code, Some(100));
+    let lines = contract(run(&place, &player(&place, LOOKS), &["--failed"]).done());
+    assert_eq!(summary(&lines)["units"], json!({"succeeded": 1}));
+    assert!(told(&place, lines[0]["event"]["job"].as_str().unwrap()).contains("wiki growers created"));
+    let none = run(&place, &player(&place, LOOKS), &["--failed"]);
+    assert!(none.done().is_empty() && none.stderr.contains("no unit failed in run "), "{none:?}");
+}
+
+/// The patch of the second unit vanishes after the first one was put together with nothing.
+#[test]
+fn patches_that_cannot_be_put_together_are_neither_looked_at_nor_saved() {
+    let place = orchard();
+    let script = [parts()[..3].concat(), writes("docs-payments", "payments.md", "payments", "Pay."), pass(LOOKS)];
+    place.write("script.toml", script.concat());
+    let exe = env!("CARGO_BIN_EXE_ingestdeck");
+    let root = place.path("").display().to_string();
+    let play = format!("exec '{exe}' scripted-agent --script '{root}/script.toml' -- \"$@\"");
+    let thief = place.claude(&format!("rm -f '{root}'/.ktx/ingest-patches/*/0001-docs-growers.patch\n{play}"));
+    let broken = run(&place, &thief.display().to_string(), &[]);
+    assert_eq!(broken.code, Some(100), "{broken:?}");
+    let lines = contract(&broken.stdout);
+    assert_eq!(summary(&lines)["units"], json!({"succeeded": 4}), "no pass over what is not there: {broken:?}");
+    assert!(summary(&lines)["not_saved"].as_str().unwrap().contains("0001-docs-growers.patch"), "{broken:?}");
+    assert_eq!(states(&lines, "docs-crates").last().unwrap(), "integrated", "it had gone that far");
+    assert_eq!((subjects(&place).len(), wiki(&place).len()), (1, 0), "nothing is half applied");
+    is_clean(&place);
+    let plan = place.run(&["plan", "--ui", "json"]);
+    assert_eq!(plan.done().matches("what it wrote last time was not saved").count(), 4, "{plan:?}");
+
+    let claude = place.claude(&play).display().to_string();
+    let resumed = run(&place, &claude, &["--resume-run", "latest"]);
+    let lines = contract(resumed.done());
+    assert_eq!(summary(&lines)["units"], json!({"reused": 3, "succeeded": 2}), "{resumed:?}");
+    assert_eq!(wiki(&place), ["crates.md", "growers.md", "payments.md", "terms.md"]);
+    is_clean(&place);
+}
