@@ -25,6 +25,7 @@ pub mod pass;
 pub mod past;
 pub mod plan;
 pub mod project;
+mod prune;
 pub mod replay;
 pub mod report;
 pub mod resume;

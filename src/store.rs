@@ -5,6 +5,7 @@
 
 pub mod db;
 pub mod refresh;
+pub mod retention;
 pub mod rows;
 pub mod runs;
 pub mod tape_file;

@@ -411,8 +411,24 @@ pub enum RunsCommand {
     },
     /// Write one for others to look at, its secrets masked
     Export(ExportArgs),
+    /// Remove old records, but none on which rests what is known of the sources
+    Prune(PruneArgs),
     /// Build the index anew from the tapes
     Reindex,
+}
+
+/// `runs prune`.
+#[derive(Clone, Debug, Args)]
+pub struct PruneArgs {
+    /// So many of the newest stay
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub keep: usize,
+    /// Only runs older than this go: 30d, 12h, "2 weeks"
+    #[arg(long, value_name = "AGE")]
+    pub older_than: Option<jiff::Span>,
+    /// Say what would go, and remove nothing
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// `doctor`.

@@ -34,6 +34,7 @@ pub fn runs(global: &Global, command: &RunsCommand) -> Result<Exit, Failure> {
         RunsCommand::List => list(global, &runs),
         RunsCommand::Show { run } => show_one(global, &runs, run),
         RunsCommand::Export(args) => super::export::export(global, args),
+        RunsCommand::Prune(args) => super::prune::prune(global, &runs, args),
         RunsCommand::Reindex => reindex(&runs),
     }
 }
@@ -117,7 +118,7 @@ fn list(global: &Global, runs: &Runs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn say_none() -> Result<(), Failure> {
+pub(super) fn say_none() -> Result<(), Failure> {
     writeln!(io::stdout(), "no runs yet; `ingestdeck run` records one").map_err(|error| show::stdout_failed(&error))
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod place;
 
 mod agents;
 mod broken;
+mod prune;
 mod reconcile;
 mod records;
 mod reports;
@@ -37,6 +38,7 @@ fn help_says_what_can_be_done() {
         "runs export",
         "runs",
         "runs show",
+        "runs prune",
         "doctor",
         "config",
     ] {

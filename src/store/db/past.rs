@@ -1,7 +1,7 @@
 //! What the index answers about the past: which files were processed, how units stood last, and what units of a kind
 //! took. Knows neither plans nor forecasts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Transaction, params};
 
@@ -92,6 +92,26 @@ impl Db {
                 Ok(PastUnit { connection: row.get(0)?, unit: row.get(1)?, status: row.get(2)?, unsaved: row.get(4)? })
             };
             statement.query_map([end(before)], unit)?.collect()
+        };
+        read().map_err(|error| Fault::from(error).told(&self.path))
+    }
+
+    /// Runs on which rests what the other questions are answered with, costs and times apart.
+    pub fn needed(&self) -> Result<BTreeSet<RunId>, DbError> {
+        let read = || -> Result<BTreeSet<RunId>, rusqlite::Error> {
+            let mut statement = self.connection.prepare_cached(
+                "WITH good AS (SELECT connection, adapter, path, max(run) AS run FROM raw_files
+                               WHERE state IN ('processed', 'gone') GROUP BY connection, adapter, path),
+                      bad AS (SELECT connection, adapter, path, max(run) AS run FROM raw_files
+                              WHERE state = 'failed' GROUP BY connection, adapter, path)
+                 SELECT run FROM good
+                 UNION SELECT bad.run FROM bad LEFT JOIN good USING (connection, adapter, path)
+                       WHERE good.run IS NULL OR bad.run > good.run
+                 UNION SELECT max(run) FROM units WHERE connection IS NOT NULL GROUP BY connection, unit
+                 UNION SELECT max(run) FROM artifacts GROUP BY connection, path, target, target_connection, key",
+            )?;
+            let runs = statement.query_map([], |row| row.get::<_, String>(0))?;
+            runs.filter_map(|run| run.map(|run| RunId::parse(&run)).transpose()).collect()
         };
         read().map_err(|error| Fault::from(error).told(&self.path))
     }

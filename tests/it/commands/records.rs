@@ -77,7 +77,7 @@ fn what_cannot_be_replayed() {
 #[test]
 fn no_runs_are_no_error() {
     let place = Place::new();
-    for command in ["list", "reindex"] {
+    for command in ["list", "reindex", "prune"] {
         assert_eq!(place.run(&["runs", command]).done(), "no runs yet; `ingestdeck run` records one\n");
     }
     assert_eq!(place.run(&["runs", "list", "--ui", "json"]).done(), "");
