@@ -100,8 +100,8 @@ impl Schedule {
     /// Another try to save what is not saved, where that is all there is to try again.
     pub(super) fn save_again(&mut self) {
         if self.stage == Stage::Ended && !self.unsaved().is_empty() {
-            // What cut the run short still did. Only an aborted one may not save.
-            let halt = self.halt.filter(|halt| *halt != Halt::Aborted);
+            // What nobody asked for cut the run short, and still does.
+            let halt = self.halt.filter(|halt| matches!(halt, Halt::Limited | Halt::Unusable));
             self.reopen();
             self.halt = halt;
         }
