@@ -17,6 +17,7 @@ mod lines;
 mod parsed;
 mod spool;
 mod times;
+mod unpack;
 
 pub use detect::Format;
 pub use error::OpenError;

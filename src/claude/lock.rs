@@ -1,12 +1,12 @@
 //! One writer per session: a lock on `claude:<id>`, within this program and across all of its processes.
 //!
 //! Two resumes of one session would split its history without a word. The lock is the kernel's, on a file in the locks
-//! directory, so a crash frees it. It must not know what a session does.
+//! directory, so a crash frees it. The file goes with the lock: sessions are many. It must not know what a session does.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read as _, Seek as _, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -27,7 +27,23 @@ pub struct Locks {
 /// A session that is ours until this value is dropped.
 #[derive(Debug)]
 pub struct SessionLock {
+    session: String,
+    path: PathBuf,
     _file: File,
+}
+
+impl SessionLock {
+    /// Its id.
+    pub fn session(&self) -> &str {
+        &self.session
+    }
+}
+
+impl Drop for SessionLock {
+    fn drop(&mut self) {
+        // While it is still ours. A file that stays behind is in nobody's way.
+        let _ = fs::remove_file(&self.path);
+    }
 }
 
 /// Why a session cannot be locked.
@@ -63,22 +79,26 @@ impl Locks {
             .map_err(|cause| LockError { path: self.dir.clone(), cause })?;
         let path = self.dir.join(file_name(session));
         let failed = |cause| LockError { path: path.clone(), cause };
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(failed)?;
-        match file.try_lock() {
-            Ok(()) => {
-                // For people and for the message of whoever has to wait; the lock holds without it.
-                let _ = sign(&mut file);
-                Ok(Tried::Ours(SessionLock { _file: file }))
+        loop {
+            let mut file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .open(&path)
+                .map_err(failed)?;
+            match file.try_lock() {
+                // The holder before us took the file away after we had opened it: nobody else would find our lock.
+                Ok(()) if !is_at(&file, &path) => {}
+                Ok(()) => {
+                    // For people and for the message of whoever has to wait; the lock holds without it.
+                    let _ = sign(&mut file);
+                    return Ok(Tried::Ours(SessionLock { session: session.to_owned(), path, _file: file }));
+                }
+                Err(TryLockError::WouldBlock) => return Ok(Tried::Taken(holder(&path))),
+                Err(TryLockError::Error(cause)) => return Err(failed(cause)),
             }
-            Err(TryLockError::WouldBlock) => Ok(Tried::Taken(holder(&path))),
-            Err(TryLockError::Error(cause)) => Err(failed(cause)),
         }
     }
 
@@ -97,6 +117,11 @@ impl Locks {
             tokio::time::sleep(PAUSE).await;
         }
     }
+}
+
+fn is_at(file: &File, path: &Path) -> bool {
+    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    file.metadata().is_ok_and(|ours| fs::metadata(path).is_ok_and(|there| identity(ours) == identity(there)))
 }
 
 fn sign(file: &mut File) -> io::Result<()> {
@@ -152,6 +177,32 @@ mod tests {
         assert!(first.is_some() && ours(&locks, "a").is_none() && ours(&locks, "b").is_some());
         drop(first);
         assert!(ours(&locks, "a").is_some());
+    }
+
+    #[test]
+    fn nothing_is_left_behind() {
+        let (_dir, locks) = locks();
+        drop(ours(&locks, "a"));
+        assert_eq!(fs::read_dir(&locks.dir).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn of_many_who_take_and_free_it_one_has_it() {
+        let (_dir, locks) = locks();
+        let holders = std::sync::atomic::AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        let Tried::Ours(lock) = locks.try_lock("a").unwrap() else { continue };
+                        assert_eq!(holders.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0, "two have it");
+                        std::thread::yield_now();
+                        holders.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                        drop(lock);
+                    }
+                });
+            }
+        });
     }
 
     #[tokio::test]

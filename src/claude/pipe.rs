@@ -17,8 +17,9 @@ use tokio::{
     process::ChildStdout,
 };
 
-/// Asked of a pipe that was left alone before it is watched again: many times what a model says in that time.
-const LEFT: usize = 16 * 1024;
+/// Asked of a pipe that was left alone before it is watched again: all that it holds. What stayed in it would have come
+/// unnoticed, however much it is.
+const LEFT: usize = 64 * 1024;
 
 /// A pipe to read from.
 #[derive(Debug)]
@@ -112,6 +113,14 @@ mod tests {
         drop(writer);
         assert_eq!(pipe.read_buf(&mut text).await.unwrap(), 0);
         assert_eq!(text, b"fox fox fox fox ");
+    }
+
+    #[tokio::test]
+    async fn whatever_a_pipe_holds_is_taken_at_once() {
+        let (mut pipe, mut writer) = pipe();
+        pipe.leave_alone();
+        writer.write_all(&[b'x'; LEFT]).unwrap();
+        assert_eq!(pipe.read_buf(&mut Vec::with_capacity(LEFT)).await.unwrap(), LEFT);
     }
 
     #[tokio::test]

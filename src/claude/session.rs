@@ -172,6 +172,7 @@ pub async fn run_session_from(
                 gather: Gather::new(end.facts),
                 locks: launch.locks,
                 lock,
+                lockable: true,
                 ladder: None,
                 linger: None,
                 closing: None,
@@ -264,6 +265,8 @@ struct Talk {
     gather: Gather,
     locks: Locks,
     lock: Option<SessionLock>,
+    /// False once that has failed: it would fail again.
+    lockable: bool,
     /// The step that was taken last, and when the next one is due.
     ladder: Option<(Rung, Instant)>,
     /// When a process that has nothing more to say is ended.
@@ -293,7 +296,7 @@ impl Talk {
         let (mut running, mut commanded) = (true, true);
         while !self.over && (running || !stdout.is_over() || !stderr.is_over()) {
             let alarm = self.alarm();
-            let wanted = self.watch.session().filter(|_| self.lock.is_none() && running).map(str::to_owned);
+            let wanted = self.wanted().filter(|_| running).map(str::to_owned);
             let locks = self.locks.clone();
             let event = tokio::select! {
                 // An error ends the pipe; what came before it is taken all the same.
@@ -326,12 +329,18 @@ impl Talk {
                         Command::Interrupt => (StopHow::Stop, Rung::Interrupt),
                         Command::Kill => (StopHow::Kill, Rung::Kill),
                     };
-                    self.gather.facts.stopped = Some(how);
-                    self.climb(rung);
+                    if self.watch.is_complete() && self.gather.facts.stopped.is_none() {
+                        // After its result it only ends faster; the result stands.
+                        self.climb(rung.max(Rung::Terminate));
+                    } else {
+                        self.gather.facts.stopped = Some(how);
+                        self.climb(rung);
+                    }
                 }
                 Event::Command(None) => commanded = false,
                 Event::Locked(Ok(lock)) => self.lock = Some(lock),
                 Event::Locked(Err(error)) => {
+                    self.lockable = false;
                     let said = Note::Said { level: Level::Error, text: error.to_string() };
                     let recorded = self.tape.note(&said);
                     self.keep(recorded);
@@ -347,6 +356,12 @@ impl Talk {
             }
         }
         self
+    }
+
+    /// The session that has to be locked: the one that is on, also where it is not the one that was asked for.
+    fn wanted(&self) -> Option<&str> {
+        let session = self.watch.session().filter(|_| self.lockable)?;
+        self.lock.as_ref().is_none_or(|lock| lock.session() != session).then_some(session)
     }
 
     fn alarm(&self) -> Option<Instant> {
@@ -400,7 +415,8 @@ impl Talk {
                 self.gather.line(&line.body);
             }
         }
-        // It is complete with its result; whoever lingers after that is ended.
-        self.linger = self.watch.is_complete().then(|| Instant::now() + self.patience.linger);
+        // It is complete with its result, or has closed its mouth; whoever lingers after that is ended.
+        let is_done = self.watch.is_complete() || stdout.is_over();
+        self.linger = is_done.then(|| Instant::now() + self.patience.linger);
     }
 }

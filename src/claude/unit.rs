@@ -80,6 +80,8 @@ pub struct UnitLaunch {
     pub system_prompt: String,
     /// Prompt.
     pub prompt: String,
+    /// Id of its session unless one is gone on with: a UUID.
+    pub new_session: String,
     /// Model, or the agent's default.
     pub model: Option<String>,
     /// API round trips allowed.

@@ -16,6 +16,7 @@ use tokio::{
     task::JoinSet,
 };
 
+use super::fuse;
 use crate::{
     run::{Item, Recorder, source::RecordError},
     tape::{
@@ -57,6 +58,19 @@ pub trait Executor: Send + Sync + 'static {
     }
 }
 
+/// Why a run broke off, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BrokenOff {
+    /// The tape cannot be written.
+    #[error("{}", fuse::remedy(.0))]
+    Unrecorded(#[from] RecordError),
+    /// A task of ours died, which none does by itself.
+    #[error(
+        "the run broke down ({0}), which is a defect of ingestdeck; what ran was ended, and what it did is recorded. Run what is left again, with --debug to learn more"
+    )]
+    Task(String),
+}
+
 /// A run on its way.
 #[derive(Debug)]
 pub struct Drive<E> {
@@ -91,13 +105,27 @@ impl<E: Executor> Drive<E> {
     /// `inputs` is closed as well. `blown` tells when the tape can be written no more.
     ///
     /// # Errors
-    /// When the tape cannot be written: everything that runs has been ended by then.
+    /// When the tape cannot be written, or an attempt broke down: everything that runs has been ended by then.
     pub async fn run(
         mut self,
+        inputs: mpsc::Receiver<Input>,
+        stay: bool,
+        blown: watch::Receiver<Option<RecordError>>,
+    ) -> Result<RunEnded, BrokenOff> {
+        let ended = self.to_its_end(inputs, stay, blown).await;
+        if ended.is_err() {
+            // Nothing that goes on would be kept, or told to anybody. Dropping an attempt kills its process group.
+            self.attempts.shutdown().await;
+        }
+        ended
+    }
+
+    async fn to_its_end(
+        &mut self,
         mut inputs: mpsc::Receiver<Input>,
         stay: bool,
         mut blown: watch::Receiver<Option<RecordError>>,
-    ) -> Result<RunEnded, RecordError> {
+    ) -> Result<RunEnded, BrokenOff> {
         let mut open = true;
         let mut next = Some(Input::Begin);
         loop {
@@ -113,28 +141,20 @@ impl<E: Executor> Drive<E> {
                 // A tape that is full comes first, then a person: under a flood of ends a stop must not wait.
                 biased;
                 error = first(&mut blown), if open || !self.attempts.is_empty() || !self.timers.is_empty() => {
-                    // Nothing that goes on would be kept. Dropping an attempt kills its process group.
-                    self.attempts.shutdown().await;
-                    return Err(error);
+                    return Err(error.into());
                 }
                 input = inputs.recv(), if open => {
                     open = input.is_some();
                     input
                 }
                 Some(ready) = self.ready.join_next() => ready.ok().flatten(),
-                Some(done) = self.attempts.join_next() => match done {
-                    Ok(input) => Some(input),
-                    Err(error) => return Err(self.broken(&error)),
-                },
+                Some(done) = self.attempts.join_next() => {
+                    Some(done.map_err(|error| BrokenOff::Task(error.to_string()))?)
+                }
                 Some(fired) = self.timers.join_next() => fired.ok().map(Input::TimerFired),
-                else => return Ok(self.ended.unwrap_or_default()),
+                else => return Ok(self.ended.take().unwrap_or_default()),
             };
         }
-    }
-
-    /// An attempt's task died, which none does by itself. Ending the run is all that is honest.
-    fn broken(&self, error: &tokio::task::JoinError) -> RecordError {
-        RecordError { path: "the verdict of an attempt".into(), cause: error.to_string() }
     }
 
     fn handle(&mut self, input: Input) -> Result<(), RecordError> {
@@ -252,7 +272,10 @@ pub fn unprepared(reason: impl Into<String>) -> Verdict {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    };
 
     use super::*;
     use crate::units::schedule::Settings;
@@ -272,8 +295,19 @@ mod tests {
     }
 
     /// Attempts of `name-fails` fail, those of `name-waits` end when they are stopped.
-    #[derive(Debug)]
-    struct Script;
+    #[derive(Debug, Default)]
+    struct Script {
+        /// Attempts that are over, however that came.
+        dropped: Arc<AtomicUsize>,
+    }
+
+    struct Dropped(Arc<AtomicUsize>);
+
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
 
     impl Executor for Script {
         async fn run(
@@ -285,6 +319,8 @@ mod tests {
             ready: oneshot::Sender<()>,
         ) -> Verdict {
             let _ = ready.send(());
+            let _dropped = Dropped(Arc::clone(&self.dropped));
+            assert!(!unit.ends_with("panics"), "on purpose");
             let outcome = if unit.ends_with("waits") {
                 stop.recv().await;
                 Outcome::Stopped
@@ -301,7 +337,7 @@ mod tests {
         let notes = Arc::new(Notes::default());
         let units = units.iter().map(|unit| UnitKey::from(*unit)).collect();
         let schedule = Schedule::new(units, Settings::new(2, 2));
-        (Drive::new(schedule, Arc::new(Script), Arc::clone(&notes) as Arc<dyn Recorder>), notes)
+        (Drive::new(schedule, Arc::default(), Arc::clone(&notes) as Arc<dyn Recorder>), notes)
     }
 
     #[tokio::test(start_paused = true)]
@@ -355,6 +391,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn an_attempt_that_breaks_down_ends_the_run_and_is_no_full_disk() {
+        let (drive, _) = drive(&["a-waits", "b-panics"]);
+        let dropped = Arc::clone(&drive.executor.dropped);
+        let (_person, inputs) = mpsc::channel(1);
+        let error = drive.run(inputs, true, watch::channel(None).1).await.unwrap_err();
+        assert_eq!(dropped.load(Ordering::SeqCst), 2, "nothing runs on when this returns");
+        let said = error.to_string();
+        assert!(said.contains("on purpose") && said.contains("--debug") && !said.contains("Free some space"), "{said}");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_tape_that_is_full_ends_what_runs_at_once() {
         let (drive, notes) = drive(&["a-waits", "b-waits", "c"]);
         let (blown, is_blown) = watch::channel(None);
@@ -362,7 +409,7 @@ mod tests {
         let run = tokio::spawn(drive.run(inputs, true, is_blown));
         let error = RecordError { path: "tape.jsonl".into(), cause: "no space left on device".into() };
         blown.send_replace(Some(error.clone()));
-        assert_eq!(run.await.unwrap(), Err(error));
+        assert_eq!(run.await.unwrap(), Err(error.into()));
         assert!(notes.0.lock().unwrap().is_empty(), "nobody tries to write about it");
     }
 

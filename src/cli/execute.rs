@@ -15,6 +15,7 @@ use tokio::{
     sync::{mpsc, oneshot},
     task,
 };
+use uuid::Uuid;
 
 pub use self::pass::PassTerms;
 use self::{pass::Material, patches::Round};
@@ -164,11 +165,13 @@ impl Attempts {
         stop: mpsc::Receiver<StopHow>,
         ready: oneshot::Sender<()>,
     ) -> (Verdict, Facts, Work) {
-        let (_session, opened, content) = match self.prepare(unit, attempt, amendment).await {
+        // Known before anything starts, so that it is ours from its first word on.
+        let session = amendment.resume.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
+        let (_lock, opened, content) = match self.prepare(unit, attempt, amendment, &session).await {
             Ok((lock, (opened, content))) => (lock, Arc::new(opened), content),
             Err(reason) => return (unprepared(reason), Facts::default(), Work::default()),
         };
-        let launch = UnitLaunch { content, ..self.launch(unit, attempt, amendment, &opened) };
+        let launch = UnitLaunch { content, ..self.launch(unit, attempt, amendment, &opened, session) };
         let (forward, commands) = mpsc::channel(4);
         let forwarding = task::spawn(pass_on(stop, forward));
         let mut facts = unit::run_unit(launch, commands, ready).await;
@@ -206,16 +209,16 @@ impl Attempts {
         unit: &UnitKey,
         attempt: u32,
         amendment: &Amendment,
-    ) -> Result<(Option<SessionLock>, (Attempt, Option<Content>)), String> {
-        let lock = self.lock(amendment)?;
+        session: &str,
+    ) -> Result<(SessionLock, (Attempt, Option<Content>)), String> {
+        let lock = self.lock(session)?;
         Ok((lock, self.open(unit, attempt, amendment).await?))
     }
 
-    /// A session that goes on is ours alone: two writers would split its history.
-    fn lock(&self, amendment: &Amendment) -> Result<Option<SessionLock>, String> {
-        let Some(session) = &amendment.resume else { return Ok(None) };
+    /// A session is ours alone: two writers would split its history.
+    fn lock(&self, session: &str) -> Result<SessionLock, String> {
         match self.locks.try_lock(session).map_err(|error| error.to_string())? {
-            Tried::Ours(lock) => Ok(Some(lock)),
+            Tried::Ours(lock) => Ok(lock),
             Tried::Taken(holder) => {
                 let holder = holder.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
                 Err(format!("session {session} is in use by {holder}: end that, or retry in a new session"))
@@ -265,7 +268,14 @@ impl Attempts {
         self.published.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn launch(&self, unit: &UnitKey, attempt: u32, amendment: &Amendment, opened: &Attempt) -> UnitLaunch {
+    fn launch(
+        &self,
+        unit: &UnitKey,
+        attempt: u32,
+        amendment: &Amendment,
+        opened: &Attempt,
+        new_session: String,
+    ) -> UnitLaunch {
         let (model, step_budget) = self.terms_of(unit);
         UnitLaunch {
             program: self.agent.program(unit, attempt),
@@ -274,6 +284,7 @@ impl Attempts {
             attempt,
             system_prompt: opened.prompt().system.clone(),
             prompt: opened.prompt().user.clone(),
+            new_session,
             model: amendment.model.clone().or(model),
             step_budget: amendment.step_budget.unwrap_or(step_budget),
             max_budget_usd: self.terms.max_budget_usd,

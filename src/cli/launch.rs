@@ -12,10 +12,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
     args::{Global, Ui},
-    drive::{Drive, Executor},
+    drive::{BrokenOff, Drive, Executor},
     execute::{Agent, Attempts, Ground, PassTerms, Terms},
     exit::{Exit, Failure},
-    fuse::{self, Fuse},
+    fuse::Fuse,
     gate::Holds,
     ground::Prepared,
     link,
@@ -28,7 +28,7 @@ use super::{
     trace::Tracing,
 };
 use crate::{
-    claude::{lock::Locks, process},
+    claude::process,
     config::Config,
     ingest::{
         attempt::Job,
@@ -186,7 +186,7 @@ pub fn launch(global: &Global, mut launch: Launch) -> Result<Outcome, Failure> {
     let diff = launch.planned.diff().to_string();
     let (units, agent, terms, continues) = (launch.planned.units, launch.agent, launch.terms, launch.continues);
     let reconcile = launch.reconcile;
-    let locks = Locks::new(stage.runs.root().join("locks"));
+    let locks = runs::locks(&stage.runs, stage.scripted);
     stage.perform(now, schedule, &plan, |recorder, holds, directory| {
         let ground = match branch {
             Some((repository, head)) => Ground::Worktrees(Worktrees::new(repository, &job.id, &head.commit)),
@@ -362,7 +362,7 @@ struct View {
     finish: Finish,
 }
 
-type Ended = Result<RunEnded, RecordError>;
+type Ended = Result<RunEnded, BrokenOff>;
 
 /// The run and the screen side by side. Leaving the screen ends the run.
 async fn on_screen(
@@ -379,7 +379,7 @@ async fn on_screen(
         if let Err(error) = &ended {
             // What is on the tape is all there will be. The screen may be gone, and knows then.
             finish.finish();
-            let _ = tell.send(fuse::remedy(error));
+            let _ = tell.send(error.to_string());
         }
         (ended, finish)
     });
@@ -406,7 +406,7 @@ async fn on_screen(
     finish.finish();
     let left = left?;
     let (summary, _) = screen::leave_summary(left.timeline)?;
-    ended.map_err(|error| Failure::internal(fuse::remedy(&error)))?;
+    ended.map_err(Failure::internal)?;
     let exit = |again| screen::after(&left.how, summary.exit_after(left.interrupted || again));
     Ok(Outcome { exit: signals::exit_of(heard, exit), summary })
 }
@@ -458,7 +458,7 @@ async fn plainly(
     let summary = Summary::of(state);
     shown?;
     sink.end(&origin, state)?;
-    ended.map_err(|error| Failure::internal(fuse::remedy(&error)))?;
+    ended.map_err(Failure::internal)?;
     Ok(Outcome { exit: signals::exit_of(heard, |interrupted| summary.exit_after(interrupted)), summary })
 }
 

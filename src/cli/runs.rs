@@ -14,6 +14,7 @@ use super::{
     summary::{Next, Summary, counted},
 };
 use crate::{
+    claude::lock::Locks,
     config::{Vars, paths::UserDirs},
     replay::FileSource,
     run::{Progress, Source, Timeline},
@@ -53,11 +54,22 @@ pub fn place(global: &Global) -> Result<Runs, Failure> {
     if global.project_dir.is_some() || directory.join("ktx.yaml").is_file() || here.root().is_dir() {
         return Ok(here);
     }
-    let vars: Vars = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value))).collect();
-    let state: Option<PathBuf> = UserDirs::from_vars(&vars).state;
-    state
+    user_dirs()
+        .state
         .map(|state| Runs::of_project(&state))
         .ok_or_else(|| Failure::usage("there is no place for records; set HOME, or go to a project"))
+}
+
+/// Where sessions are locked: they belong to the user, in whatever project they go on. Those of a script are nobody's but
+/// the project's.
+pub fn locks(runs: &Runs, scripted: bool) -> Locks {
+    let of_user = user_dirs().locks().filter(|_| !scripted);
+    Locks::new(of_user.unwrap_or_else(|| runs.root().join("locks")))
+}
+
+fn user_dirs() -> UserDirs {
+    let vars: Vars = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value))).collect();
+    UserDirs::from_vars(&vars)
 }
 
 /// The tape of the run that `what` means.

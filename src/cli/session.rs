@@ -15,7 +15,6 @@ use super::{
 };
 use crate::{
     claude::{
-        lock::Locks,
         session::{self, SessionLaunch, order, resume_line},
         unit::Program,
     },
@@ -65,7 +64,7 @@ pub fn session(global: &Global, args: &SessionArgs) -> Result<Exit, Failure> {
         args: flags,
         use_api_billing: *config.claude.use_api_billing,
         mismatch: *config.claude.session_mismatch,
-        locks: Locks::new(stage.runs.root().join("locks")),
+        locks: runs::locks(&stage.runs, false),
         recorder: Arc::new(Nowhere),
         amendment: None,
     };
@@ -197,7 +196,7 @@ mod tests {
                 args,
                 use_api_billing: false,
                 mismatch: Mismatch::Error,
-                locks: Locks::new("/locks"),
+                locks: crate::claude::lock::Locks::new("/locks"),
                 recorder: Arc::new(Nowhere),
                 amendment: None,
             },

@@ -34,6 +34,11 @@ impl UserDirs {
         }
     }
 
+    /// Locks over sessions, which belong to the user and not to a project.
+    pub fn locks(&self) -> Option<PathBuf> {
+        self.state.as_ref().map(|dir| dir.join("locks"))
+    }
+
     /// The settings file.
     pub fn config_file(&self) -> Option<PathBuf> {
         self.config.as_ref().map(|dir| dir.join("config.toml"))
@@ -108,6 +113,7 @@ mod tests {
         }
         let dirs = UserDirs::from_vars(&vars(&[("HOME", "/h"), ("XDG_CACHE_HOME", "/c")]));
         assert_eq!(dirs.state, Some("/h/.local/state/ingestdeck".into()));
+        assert_eq!(dirs.locks(), Some("/h/.local/state/ingestdeck/locks".into()));
         assert_eq!(dirs.cache, Some("/c/ingestdeck".into()));
     }
 

@@ -22,7 +22,7 @@ use super::{
     ktx::{self, Times},
     lines::{Lines, Next, Split, read_range},
     parsed::{Parsed, Reading},
-    spool,
+    spool, unpack,
 };
 use crate::{
     run::source::{Arrived, Origin, Progress, Source, SourceError},
@@ -118,6 +118,9 @@ impl FileSource {
         let kind = metadata.file_type();
         if kind.is_fifo() || kind.is_char_device() || kind.is_socket() {
             return spool::stream(name, stem(path), file);
+        }
+        if read_range(&file, 0, unpack::MAGIC.len()).map_err(failed)? == unpack::MAGIC {
+            return spool::stream(name, stem(Path::new(&stem(path))), file);
         }
         let length = metadata.len();
         let detected = judge(&file, length).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! A stream as a file: stdin and pipes are spooled to a file without a name, so that they can be read again.
+//! A stream as a file: stdin, pipes and packed files are spooled to a file without a name, so that they can be read again.
 //!
 //! The file vanishes with the process, however it ends. It must not know what the bytes mean.
 
@@ -19,6 +19,7 @@ use super::{
     file::FileSource,
     index::Growth,
     ktx,
+    unpack::{self, Unpacked},
 };
 
 /// A pipe holds 64 KiB; more per read gains nothing.
@@ -44,12 +45,9 @@ pub fn stdin() -> Result<FileSource, OpenError> {
 }
 
 /// Opens any stream as a growing source.
-pub(super) fn stream(
-    name: String,
-    stem: String,
-    mut input: impl Read + Send + 'static,
-) -> Result<FileSource, OpenError> {
+pub(super) fn stream(name: String, stem: String, input: impl Read + Send + 'static) -> Result<FileSource, OpenError> {
     let failed = |error: io::Error| OpenError::from_io(&name, &error);
+    let mut input = unpacked(input).map_err(failed)?;
     let mut spooled = tempfile::tempfile().map_err(failed)?;
     let finished = Arc::new(AtomicBool::new(false));
     let broken = Broken::default();
@@ -92,6 +90,15 @@ pub(super) fn stream(
         thread::Builder::new().name("spool".into()).spawn(copy).map_err(failed)?;
     }
     Ok(source)
+}
+
+/// What the stream says, whether it is packed or not.
+fn unpacked(mut input: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
+    let mut head = Vec::with_capacity(unpack::MAGIC.len());
+    input.by_ref().take(unpack::MAGIC.len() as u64).read_to_end(&mut head)?;
+    let is_packed = head == unpack::MAGIC;
+    let all = io::Cursor::new(head).chain(input);
+    Ok(if is_packed { Box::new(Unpacked::new(all)?) } else { Box::new(all) })
 }
 
 fn copy_all(input: &mut impl Read, file: &File, mut offset: u64, chunk: &mut [u8]) -> io::Result<()> {

@@ -164,10 +164,34 @@ fn what_cannot_be_replayed_is_refused_by_kind() {
     assert!(newer.to_string().ends_with("tape format 9 is newer than this program reads (1); use a newer ingestdeck"));
     let binary = open(&scratch.file("image", b"\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR\x00\xff\xfe"));
     assert!(matches!(binary, OpenError::Refused { refusal: Refusal::Binary, .. }), "{binary}");
-    let packed = open(&scratch.file("t.zst", b"\x28\xb5\x2f\xfd\x04\x00"));
-    assert!(packed.to_string().contains("zstdcat"), "{packed}");
+    let packed = open(&scratch.file("t.gz", b"\x1f\x8b\x08\x00"));
+    assert!(packed.to_string().contains("zcat"), "{packed}");
+    let torn = open(&scratch.file("t.zst", b"\x28\xb5\x2f\xfd\x04\x00"));
+    assert!(torn.to_string().contains("t.zst"), "{torn}");
     let text = open(&scratch.file("notes", "just text\n"));
     assert!(text.to_string().contains("\"just text\""), "{text}");
+}
+
+/// Whatever its name is: the content tells.
+#[test]
+fn a_packed_record_reads_as_if_it_were_not() {
+    let scratch = Scratch::new();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    for name in ["tapes/demo.jsonl", "captures/success_tools.jsonl"] {
+        let bytes = std::fs::read(fixtures.join(name)).unwrap();
+        let packed = scratch.file("record", zstd::encode_all(bytes.as_slice(), 3).unwrap());
+        let (mut plain, mut unpacked) =
+            (FileSource::open(&fixtures.join(name)).unwrap(), FileSource::open(&packed).unwrap());
+        assert_eq!(unpacked.format(), plain.format());
+        let (expected, _) = drain(&mut plain, 1 << 20);
+        let mut found = Vec::new();
+        while found.len() < expected.len() {
+            let (more, progress) = drain(&mut unpacked, 1 << 20);
+            found.extend(more);
+            assert!(progress != Progress::End || found.len() == expected.len());
+        }
+        assert_eq!(found, expected, "{name}");
+    }
 }
 
 #[test]

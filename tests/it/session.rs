@@ -285,6 +285,64 @@ async fn a_new_session_is_locked_as_soon_as_it_has_an_id() {
 }
 
 #[tokio::test]
+async fn the_session_that_is_on_is_locked_and_not_the_one_that_was_asked_for() {
+    let mut desk = Desk::scripted("[[part]]\nsession_id = \"other\"\nsteps = [\"hang\"]\n", "hi");
+    desk.launch.args.resume = Some("abc".into());
+    desk.launch.mismatch = Mismatch::Warn;
+    let (commands, listens) = mpsc::channel(1);
+    let look = async {
+        let deadline = tokio::time::Instant::now() + LIMIT;
+        while (desk.is_free("other") || !desk.is_free("abc")) && tokio::time::Instant::now() < deadline {
+            tokio::task::yield_now().await;
+        }
+        let locked = !desk.is_free("other") && desk.is_free("abc");
+        commands.send(Command::Interrupt).await.unwrap();
+        locked
+    };
+    let (end, locked) = tokio::join!(desk.run_with(listens), look);
+    assert!(locked && desk.is_free("other"));
+    assert_eq!(end.session.as_deref(), Some("other"));
+}
+
+#[tokio::test]
+async fn a_session_that_cannot_be_locked_is_told_once() {
+    let mut desk = Desk::scripted("[[part]]\nsteps = [{ ignore = [\"sigterm\", \"sigint\"] }, \"hang\"]\n", "hi");
+    let file = desk.home.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    desk.launch.locks = Locks::new(&file);
+    let end = desk.run().await;
+    assert_eq!(end.facts.signal, Some(9), "it is ended, if it has to be by force");
+    assert!(end.facts.spawn_error.is_some_and(|why| why.starts_with("cannot lock a session: ")));
+    let entries = desk.tape.entries.lock().unwrap();
+    assert_eq!(entries.iter().filter(|(_, text)| text.contains("cannot lock a session")).count(), 1, "{entries:?}");
+}
+
+#[tokio::test]
+async fn who_leaves_a_session_that_has_its_result_does_not_stop_it() {
+    let lingers = "[[part]]\nsteps = [{ result = { text = \"done\" } }, { ignore = [\"sigint\"] }, \"hang\"]\n";
+    let mut desk = Desk::scripted(lingers, "hi");
+    desk.patience.linger = LIMIT;
+    let (commands, listens) = mpsc::channel(1);
+    let leave = async {
+        desk.tape.wait_for('o', "\"result\":\"done\"").await;
+        commands.send(Command::Interrupt).await.unwrap();
+    };
+    let (end, ()) = tokio::join!(desk.run_with(listens), leave);
+    assert_eq!(outcome(&end), (Outcome::Succeeded, Cause::Completed));
+    assert_eq!(end.facts.stopped, None);
+}
+
+#[tokio::test]
+async fn a_session_that_closes_its_mouth_and_stays_is_ended() {
+    let mut desk = Desk::scripted(HELLO, "hi");
+    let program =
+        Program { exe: "/bin/sh".into(), prefix: vec!["-c".into(), "exec >&-; sleep 600".into()], scripted: false };
+    desk.launch.program = program;
+    let end = desk.run().await;
+    assert_eq!((end.facts.signal, outcome(&end)), (Some(15), (Outcome::Failed, Cause::Crashed)));
+}
+
+#[tokio::test]
 async fn what_lingers_or_resists_is_ended() {
     let lingers =
         "[[part]]\nsteps = [{ result = { text = \"done\" } }, { ignore = [\"sigterm\", \"sigint\"] }, \"hang\"]\n";

@@ -172,6 +172,7 @@ impl Scene {
             attempt: 1,
             system_prompt: "You keep the wiki.".into(),
             prompt: "## WorkUnit: docs-a\nGo.".into(),
+            new_session: uuid::Uuid::new_v4().to_string(),
             model: Some("sonnet".into()),
             step_budget: 10,
             max_budget_usd: None,

@@ -2,8 +2,8 @@
 //! word or two, and waking up for each costs more than all that is done with it.
 //!
 //! Only a model that has been speaking for a while makes a lull, and only until the next beat, which all agents share.
-//! Before anybody can be asked or told anything its text has to end, so requests are waited for as always; what ends a
-//! text may come a beat late. It must not know pipes.
+//! What ends its text may come a beat late, and so may a request that is made while it speaks: a tool that it called may
+//! begin before its message ends. What follows a request or a result is waited for as always. It must not know pipes.
 
 use std::{
     sync::{PoisonError, RwLock},
@@ -21,7 +21,8 @@ const BEAT: Duration = Duration::from_millis(128);
 /// Whoever has spoken so long will go on for longer than a beat. A short text is never held up.
 const SPEAKING: Duration = Duration::from_millis(100);
 
-/// Bytes at once from which on nothing is left in the pipe: it holds four times as much, and must never be full.
+/// Bytes of a beat from which on nothing is left in the pipe: it holds four times as much, and must never be full, or
+/// whoever writes to it waits for us.
 const FLOOD: usize = 16 * 1024;
 
 /// The first beat.
@@ -46,6 +47,32 @@ pub(super) struct Lull {
     /// Since when nothing came but pieces of a text.
     speaking: Option<Instant>,
     until: Option<Instant>,
+    poured: Option<Poured>,
+}
+
+/// How much came of late.
+#[derive(Clone, Copy, Debug)]
+struct Poured {
+    /// For a beat from here on it is added up.
+    begun: Instant,
+    bytes: usize,
+    /// In the beat before.
+    before: usize,
+}
+
+impl Poured {
+    fn add(self, now: Instant, size: usize) -> Self {
+        match now.duration_since(self.begun) {
+            age if age < BEAT => Self { bytes: self.bytes.saturating_add(size), ..self },
+            age if age < 2 * BEAT => Self { begun: self.begun + BEAT, bytes: size, before: self.bytes },
+            _ => Self { begun: now, bytes: size, before: 0 },
+        }
+    }
+
+    /// Also when little of it has come yet in this beat.
+    fn is_flood(self) -> bool {
+        self.bytes.max(self.before) >= FLOOD
+    }
 }
 
 impl Lull {
@@ -57,8 +84,9 @@ impl Lull {
         }
         let now = Instant::now();
         let since = self.speaking.unwrap_or(now);
-        let rests = size < FLOOD && now.duration_since(since) >= SPEAKING;
-        Self { speaking: Some(since), until: rests.then(|| next_beat(now)) }
+        let poured = self.poured.unwrap_or(Poured { begun: now, bytes: 0, before: 0 }).add(now, size);
+        let rests = !poured.is_flood() && now.duration_since(since) >= SPEAKING;
+        Self { speaking: Some(since), until: rests.then(|| next_beat(now)), poured: Some(poured) }
     }
 
     /// Something else happened, after which it may be answered at once.
@@ -119,10 +147,35 @@ mod tests {
         }
     }
 
+    /// The most that a pipe holds of a model that pours out `rate` bytes a millisecond for two seconds, and how often
+    /// something is taken from it.
+    async fn flood(rate: usize) -> (usize, usize) {
+        let (mut lull, mut held, mut most, mut taken) = (Lull::default(), 0, 0, 0);
+        for _ in 0..2_000 {
+            advance(Duration::from_millis(1)).await;
+            held += rate;
+            most = most.max(held);
+            if lull.until.is_none_or(|end| end <= Instant::now()) {
+                lull = after(lull.over(), PIECE, std::mem::take(&mut held));
+                taken += 1;
+            }
+        }
+        (most, taken)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_flood_fills_the_pipe() {
+        for rate in [1, 60, 120, 160, 250, 500, 1_000, 10_000] {
+            let (most, taken) = flood(rate).await;
+            assert!(most < 64 * 1024, "{rate} KB/s: {most} bytes in the pipe");
+            assert_eq!(taken < 200, rate < 128, "{rate} KB/s are taken {taken} times");
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn it_lasts_until_the_next_beat() {
         let begun = Instant::now();
-        let lull = Lull { speaking: Some(begun), until: Some(next_beat(begun)) };
+        let lull = Lull { speaking: Some(begun), until: Some(next_beat(begun)), ..Lull::default() };
         lull.then(async {}).await;
         assert!(begun.elapsed() <= BEAT + Duration::from_millis(1), "{:?}", begun.elapsed());
         let (beat, now) = (next_beat(Instant::now()), Instant::now());

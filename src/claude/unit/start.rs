@@ -65,7 +65,6 @@ pub(super) async fn begin(
     write_private(&system_prompt, &launch.system_prompt)
         .map_err(|error| NotBegun::Failed(format!("cannot write {}: {error}", system_prompt.display())))?;
 
-    let new_session = uuid::Uuid::new_v4().to_string();
     let mut args = launch.program.prefix.clone();
     args.extend(argv::unit(&UnitArgs {
         tool_ids: &tool_ids,
@@ -74,7 +73,7 @@ pub(super) async fn begin(
         max_turns: launch.step_budget,
         max_budget_usd: launch.max_budget_usd,
         partial_messages: launch.partial_messages,
-        session: launch.resume().map_or(Session::New(&new_session), Session::Resume),
+        session: launch.resume().map_or(Session::New(&launch.new_session), Session::Resume),
     }));
     let exe = launch.program.exe.as_os_str();
     started.argv = argv::shown(std::iter::once(exe).chain(args.iter().map(OsString::as_os_str)));

@@ -121,7 +121,11 @@ impl Attempts {
             };
             if !saved.refused.is_empty() {
                 let count = counted(saved.refused.len(), "raw file");
-                let text = format!("the commit is without {count} that git does not take: {}", some(&saved.refused));
+                let folder = format!("/{sync}/");
+                let name =
+                    |place: &String| place.split_once(&folder).map_or(place.clone(), |(_, name)| name.to_owned());
+                let names: Vec<String> = saved.refused.iter().map(name).collect();
+                let text = format!("the commit is without {count} that git does not take: {}", some(&names));
                 record(recorder.as_ref(), None, &Note::Said { level: Level::Warning, text });
             }
             let passed = taken.iter().any(|unit| unit.as_str() == RECONCILE);

@@ -100,8 +100,9 @@ impl Schedule {
     /// Another try to save what is not saved, where that is all there is to try again.
     pub(super) fn save_again(&mut self) {
         if self.stage == Stage::Ended && !self.unsaved().is_empty() {
-            // What nobody asked for cut the run short, and still does.
-            let halt = self.halt.filter(|halt| matches!(halt, Halt::Limited | Halt::Unusable));
+            // A limit that cut the run short still did. An aborted one may not save, and whoever asked for an end asks
+            // for more now.
+            let halt = self.halt.filter(|halt| !matches!(halt, Halt::Aborted | Halt::Asked));
             self.reopen();
             self.halt = halt;
         }

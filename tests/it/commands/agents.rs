@@ -200,3 +200,19 @@ steps = [
     assert!(tapes[0].contains("### priorProvenance\\n(none)"), "the first run knows of nothing");
     assert!(tapes[1].contains("### priorProvenance\\n- one.md: wiki one-page (created in run "), "the second one does");
 }
+
+#[test]
+fn the_session_of_a_unit_is_the_users_and_ours_alone_while_it_runs() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    let claude = place.player("[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]");
+    let mut running = place.start(place.command(&["run", "--claude-bin", claude.to_str().unwrap()]));
+    running.wait_for("stdout", "session ");
+    let locks = place.path("../home/.local/state/ingestdeck/locks");
+    let held: Vec<_> = std::fs::read_dir(&locks).unwrap().map(|lock| lock.unwrap().path()).collect();
+    assert_eq!(held.len(), 1, "{held:?}");
+    assert_eq!(std::fs::read_to_string(&held[0]).unwrap(), running.id().to_string());
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end().code, Some(143));
+    assert_eq!(std::fs::read_dir(&locks).unwrap().count(), 0, "nothing is left behind");
+}

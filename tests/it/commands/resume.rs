@@ -240,6 +240,21 @@ fn a_run_of_units_that_had_not_changed_can_be_gone_on_with() {
     assert_eq!(summary(&lines)["units"], json!({"succeeded": 1}));
 }
 
+#[test]
+fn a_record_that_does_not_say_what_it_was_asked_for_is_gone_on_with_by_what_is_asked_now() {
+    let place = place();
+    let bad = claude(&place, &[writes("docs-one"), BAD.to_owned()]);
+    assert_eq!(run(&place, &bad, &[]).code, Some(100));
+    let tape = &tapes(&place)[0];
+    let text = fs::read_to_string(tape).unwrap();
+    let older = text.replace(r#","selection":{}"#, "");
+    assert_ne!(older, text);
+    fs::write(tape, older).unwrap();
+    let keys = |more: &[&str]| whys(&place, more).into_iter().map(|(key, _)| key).collect::<Vec<_>>();
+    assert_eq!(keys(&["--failed", "--only", "docs-two"]), ["docs-two"]);
+    assert_eq!(keys(&["--resume-run", "latest"]).len(), 3);
+}
+
 const BAD: &str = r#"
 [[part]]
 unit = "docs-t*"

@@ -1,0 +1,104 @@
+//! Records that were packed with zstd, read as if they were not.
+//!
+//! A few bytes can unpack to more than any disk holds: there is a bound. It must not know what the bytes mean.
+
+use std::{
+    io::{self, BufReader, Read},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use zstd::stream::read::Decoder;
+
+/// How a packed record begins.
+pub(super) const MAGIC: &[u8] = b"\x28\xb5\x2f\xfd";
+
+/// Bytes that any record may unpack to, and how many times its own size a larger one may.
+const ALWAYS: u64 = 1 << 30;
+const TIMES: u64 = 1000;
+
+/// Largest window of a frame, as a power of two: what `zstd` itself takes unless it is told to take more.
+const WINDOW: u32 = 27;
+
+/// The bytes of a packed stream.
+pub(super) struct Unpacked<R: Read> {
+    decoder: Decoder<'static, BufReader<Counted<R>>>,
+    packed: Arc<AtomicU64>,
+    unpacked: u64,
+    /// Bytes that it may have unpacked to, however small it is.
+    always: u64,
+}
+
+impl<R: Read> Unpacked<R> {
+    pub(super) fn new(packed: R) -> io::Result<Self> {
+        Self::bounded(packed, ALWAYS)
+    }
+
+    fn bounded(packed: R, always: u64) -> io::Result<Self> {
+        let count = Arc::new(AtomicU64::new(0));
+        let mut decoder = Decoder::new(Counted { from: packed, count: Arc::clone(&count) })?;
+        decoder.window_log_max(WINDOW)?;
+        Ok(Self { decoder, packed: count, unpacked: 0, always })
+    }
+}
+
+impl<R: Read> Read for Unpacked<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.decoder.read(buffer)?;
+        self.unpacked += count as u64;
+        let bound = self.packed.load(Ordering::Relaxed).saturating_mul(TIMES).max(self.always);
+        if self.unpacked > bound {
+            return Err(io::Error::other(format!(
+                "it unpacks to more than {TIMES} times its size; unpack it with zstd, if you trust it"
+            )));
+        }
+        Ok(count)
+    }
+}
+
+/// Counts what was read.
+struct Counted<R> {
+    from: R,
+    count: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.from.read(buffer)?;
+        self.count.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_frames_are_one_record() {
+        let packed = [&b"one\n"[..], b"two\n"].map(|text| zstd::encode_all(text, 3).unwrap()).concat();
+        assert!(packed.starts_with(MAGIC));
+        let mut text = String::new();
+        Unpacked::new(packed.as_slice()).unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!(text, "one\ntwo\n");
+    }
+
+    #[test]
+    fn a_cut_record_gives_what_it_has_and_says_so() {
+        let text = (0..100_000).map(|number| format!("{number}\n")).collect::<String>();
+        let packed = zstd::encode_all(text.as_bytes(), 3).unwrap();
+        let mut found = Vec::new();
+        let error = Unpacked::new(&packed[..packed.len() / 2]).unwrap().read_to_end(&mut found).unwrap_err();
+        assert!(!found.is_empty() && text.as_bytes().starts_with(&found), "{error}");
+    }
+
+    #[test]
+    fn what_unpacks_for_ever_is_refused() {
+        let packed = zstd::encode_all(io::repeat(0).take(32 << 20), 3).unwrap();
+        let mut unpacked = Unpacked::bounded(packed.as_slice(), 1 << 20).unwrap();
+        let error = io::copy(&mut unpacked, &mut io::sink()).unwrap_err();
+        assert!(error.to_string().contains("more than 1000 times its size"), "{error}");
+    }
+}
