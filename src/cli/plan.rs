@@ -218,7 +218,8 @@ fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, after: &After, groun
     }
     let reused = taken.reused().count();
     let reused = if reused > 0 { format!(", {reused} of them reused") } else { String::new() };
-    writeln!(out, "{} planned{reused}", counted(planned.units.len(), "unit"))?;
+    let pass = if after.is_all { ", and the pass" } else { "" };
+    writeln!(out, "{} planned{reused}{pass}", counted(planned.units.len(), "unit"))?;
     for skipped in &planned.skipped {
         writeln!(out, "{}", text::safe(&skipped.why, 200))?;
     }

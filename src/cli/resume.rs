@@ -98,10 +98,11 @@ pub fn planned(global: &Global, project: &Project, select: &SelectArgs, model: O
     let others = planned.narrow(project, &asked).map_err(|error| project::unplanned(&error))?;
     past.tell(&mut planned.units);
     let ground = Footing { project, chain: &chain, model };
-    let taken = match of_failed {
+    let mut taken = match of_failed {
         None => ground.resume(planned, others)?,
         Some(_) => ground.failed(planned, others)?,
     };
+    unreconciled::forget_seen(&runs, &mut taken)?;
     not_saved_since(&runs, chain.id(), taken.continues.as_ref())?;
     Ok(Taken { efforts: past.efforts, ..taken })
 }

@@ -1,10 +1,12 @@
 //! What of an earlier run is left for the pass. It must not judge units, nor start anything.
 
+use super::Taken;
 use crate::{
     cli::{exit::Failure, past},
     ingest::{plan::Planned, project::Project, reconcile::RECONCILE},
     run::{RunState, state::UnitStatus},
-    tape::note::Continues,
+    store::Runs,
+    tape::{UnitKey, note::Continues},
 };
 
 /// Takes files off the plan that are gone since before the earlier run, where a pass has dealt with that meanwhile.
@@ -16,6 +18,22 @@ pub(super) fn forget_evicted(project: &Project, planned: &mut Planned) -> Result
     for source in &mut planned.sources {
         let (connection, adapter) = (&source.connection, &source.adapter);
         source.diff.deleted.retain(|path| now.is_processed(connection, adapter, path));
+    }
+    Ok(())
+}
+
+/// Takes off what a later run made up for: a pass over the same patches a second time would only cost.
+pub(super) fn forget_seen(runs: &Runs, taken: &mut Taken) -> Result<(), Failure> {
+    let Some(continues) = taken.continues.as_mut().filter(|continues| !continues.unreconciled.is_empty()) else {
+        return Ok(());
+    };
+    let run = continues.run;
+    for found in runs.list().map_err(Failure::internal)?.into_iter().take_while(|found| found.id != run) {
+        // A record that nobody can read made up for nothing that anybody knows of.
+        let Ok(state) = super::fold(&found) else { continue };
+        let plan = state.planned.as_ref().and_then(|plan| plan.continues.as_ref()).filter(|then| then.run == run);
+        let saw = |unit: &UnitKey| plan.is_some_and(|then| then.unreconciled.contains_key(unit));
+        continues.unreconciled.retain(|unit, _| !saw(unit) || state.unreconciled.contains(unit));
     }
     Ok(())
 }
