@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     beneath::{Folder, PRIVATE},
-    git::GitError,
+    git::{Answer, GitError},
     repository::Repository,
 };
 
@@ -84,9 +84,11 @@ pub(super) fn land(repository: &Repository, old: &str, new: &str, subject: &str)
     let journal = Journal { version: 1, old: old.to_owned(), new: new.to_owned() };
     let repository = &repository.renewed()?;
     let changes = changes(repository, &journal)?;
+    // What is refused here has not begun: a crash must never find edits of a person beside a journal.
+    look(repository, &journal, &changes)?;
     let before = hashes(repository, &changes)?;
     write(repository.root(), &journal)?;
-    let undone = match bring(repository, &journal, &changes) {
+    let undone = match bring(repository, &journal) {
         Ok(()) => match point(repository, &journal, subject) {
             Ok(()) => return forget(repository.root()),
             Err(error) => (error, settle(repository, changes, &Undo::Everything(before))),
@@ -100,8 +102,8 @@ pub(super) fn land(repository: &Repository, old: &str, new: &str, subject: &str)
     }
 }
 
-/// Brings files and index to the commit `new`. Where it fails, the index is as it was.
-fn bring(repository: &Repository, Journal { old, new, .. }: &Journal, changes: &[Change]) -> Result<(), LandError> {
+/// Whether files and index could be brought to the commit `new`. Changes none of them.
+fn look(repository: &Repository, Journal { old, new, .. }: &Journal, changes: &[Change]) -> Result<(), LandError> {
     let git = &repository.git;
     // Files that were touched but not changed must not look changed. That some are changed is for the next step to say.
     patiently(|| git.ask(&["update-index", "-q", "--refresh"]))?;
@@ -112,11 +114,20 @@ fn bring(repository: &Repository, Journal { old, new, .. }: &Journal, changes: &
     if let Some(path) = deleted.split('\0').find(rewritten) {
         return Err(LandError::InTheWay { why: format!("{} is deleted", path.escape_debug()) });
     }
-    let moved = patiently(|| git.ask(&["read-tree", "-m", "-u", old, new]))?;
-    match moved.ok {
+    moved(&patiently(|| git.ask(&["read-tree", "-n", "-m", "-u", old, new]))?)
+}
+
+/// Brings files and index to the commit `new`. Where it fails, the index is as it was.
+fn bring(repository: &Repository, Journal { old, new, .. }: &Journal) -> Result<(), LandError> {
+    moved(&patiently(|| repository.git.ask(&["read-tree", "-m", "-u", old, new]))?)
+}
+
+fn moved(answer: &Answer) -> Result<(), LandError> {
+    let why = || answer.stderr.clone();
+    match answer.ok {
         true => Ok(()),
-        false if is_refusal(&moved.stderr) => Err(LandError::InTheWay { why: moved.stderr }),
-        false => Err(GitError::Failed { what: "read-tree".into(), stderr: moved.stderr }.into()),
+        false if is_refusal(&answer.stderr) => Err(LandError::InTheWay { why: why() }),
+        false => Err(GitError::Failed { what: "read-tree".into(), stderr: why() }.into()),
     }
 }
 
@@ -138,7 +149,7 @@ fn point(repository: &Repository, Journal { old, new, .. }: &Journal, subject: &
 }
 
 /// Repeats a call while another program holds the index.
-fn patiently(call: impl Fn() -> Result<super::git::Answer, GitError>) -> Result<super::git::Answer, GitError> {
+fn patiently(call: impl Fn() -> Result<Answer, GitError>) -> Result<Answer, GitError> {
     for _ in 1..TRIES {
         let answer = call()?;
         if answer.ok || !answer.stderr.contains("index.lock") {

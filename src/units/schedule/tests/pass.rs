@@ -1,7 +1,10 @@
 //! The pass after the units: when it runs, what its fate means, and what it may cost.
 
+use std::collections::BTreeMap;
+
 use super::{
-    settle::{broken_off, retry, schedule, taken, together},
+    oracle::{input_for, moves},
+    settle::{broken_off, retry, schedule, stopped_in_the_queue, taken, together},
     *,
 };
 
@@ -283,4 +286,81 @@ fn a_budget_that_is_spent_has_no_room_for_the_pass() {
     let told = last(&mut schedule, [Input::Begin, ended(0, 1, bad()), spent(), ended(1, 1, bad())]);
     assert!(told.starts_with("note: said \"not reconciled: the run's budget of $0.50 is spent ($0.61)"), "{told}");
     assert!(told.ends_with("END limit succeeded=0 failed=2 stopped=0 not_run=1"), "{told}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// Whatever happens, to the pass too: units start outside of rounds and the pass inside of one that holds, never on a
+    /// run that ends; nothing counts as saved that was not put together and saved; and no round leads to the next one by
+    /// itself for ever.
+    #[test]
+    fn the_pass_keeps_to_its_round(
+        count in 0..5usize, slots in 1..4u32, due in any::<bool>(), steps in moves(),
+        fates in prop::collection::vec(0..8u8, 1..40),
+    ) {
+        let mut schedule = schedule(count, settings(slots)).reconciling(key(9), due);
+        let mut fates = fates.into_iter().cycle();
+        let mut last: BTreeMap<UnitKey, (u32, Outcome)> = BTreeMap::new();
+        let (mut saved, mut held) = (BTreeMap::new(), Vec::new());
+        let (mut steps, mut replies) = (steps.iter(), 0);
+        let mut input = Some(Input::Begin);
+        while let Some(now) = input.take() {
+            if let Input::Ended { unit, attempt, verdict } = &now
+                && schedule.in_flight().any(|flying| flying == (unit, *attempt)) {
+                last.insert(unit.clone(), (*attempt, verdict.outcome));
+            }
+            let is_begun = |stage: Stage| matches!(stage, Stage::Integrating | Stage::Reconciling | Stage::Saving);
+            let orders = schedule.handle(now);
+            stopped_in_the_queue(&orders, &mut last);
+            for order in orders {
+                match order {
+                    Order::Integrate { units } => {
+                        if !matches!(&units[..], [(unit, _)] if *unit == key(9)) {
+                            held.clear();
+                        }
+                        let broken = fates.next() == Some(0);
+                        let mut results = Vec::new();
+                        for (unit, attempt) in units {
+                            let ok = fates.next() != Some(1);
+                            if ok { held.push((unit.clone(), attempt)) } else { last.insert(unit.clone(), (attempt, Outcome::Failed)); }
+                            results.push(Taken { unit, attempt, verdict: (!ok).then(bad), changed: fates.next() != Some(2) });
+                        }
+                        input = Some(Input::Integrated(Together { results, ok: !broken }));
+                        if broken {
+                            held.clear();
+                        }
+                    }
+                    Order::Save { .. } => {
+                        let ok = fates.next() != Some(3) && !held.is_empty();
+                        if ok {
+                            saved.extend(held.drain(..));
+                        }
+                        input = Some(Input::Saved { ok });
+                    }
+                    Order::Start { unit, .. } => {
+                        let wanted = if unit == key(9) { Stage::Reconciling } else { Stage::Open };
+                        prop_assert_eq!(schedule.stage, wanted, "{} starts", unit);
+                        prop_assert!(schedule.halt.is_none());
+                    }
+                    Order::End(ended) => {
+                        prop_assert!(!is_begun(schedule.stage));
+                        held.clear();
+                        let open = last.iter().filter(|(unit, (attempt, outcome))| {
+                            **unit != key(9) && *outcome == Outcome::Succeeded && saved.get(*unit) != Some(attempt)
+                        });
+                        let open = open.count();
+                        prop_assert!((open..=open + 1).contains(&(ended.unsaved as usize)), "{open}: {ended:?}");
+                    }
+                    Order::Stop { .. } | Order::SetTimer { .. } | Order::Note { .. } => {}
+                }
+            }
+            if input.is_some() {
+                replies += 1;
+                prop_assert!(replies < 1_000, "rounds without end");
+            } else {
+                input = steps.find_map(|step| input_for(&schedule, step));
+            }
+        }
+    }
 }

@@ -233,7 +233,7 @@ fn an_aborted_run_keeps_its_patches_for_the_retry_that_completes_it() {
 }
 
 /// A unit that is stopped before its attempt starts has that as its last word.
-fn stopped_in_the_queue(orders: &[Order], last: &mut BTreeMap<UnitKey, (u32, Outcome)>) {
+pub(super) fn stopped_in_the_queue(orders: &[Order], last: &mut BTreeMap<UnitKey, (u32, Outcome)>) {
     if let [Order::Note { lane: Some((unit, attempt)), note: Note::StopRequested { .. } }, rest @ ..] = orders
         && !rest.iter().any(|order| matches!(order, Order::Stop { .. }))
     {
