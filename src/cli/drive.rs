@@ -112,7 +112,7 @@ impl<E: Executor> Drive<E> {
         stay: bool,
         blown: watch::Receiver<Option<RecordError>>,
     ) -> Result<RunEnded, BrokenOff> {
-        let ended = self.until_its_end(inputs, stay, blown).await;
+        let ended = self.conduct(inputs, stay, blown).await;
         if ended.is_err() {
             // Nothing that goes on would be kept, or told to anybody. Dropping an attempt kills its process group.
             self.attempts.shutdown().await;
@@ -120,7 +120,7 @@ impl<E: Executor> Drive<E> {
         ended
     }
 
-    async fn until_its_end(
+    async fn conduct(
         &mut self,
         mut inputs: mpsc::Receiver<Input>,
         stay: bool,
