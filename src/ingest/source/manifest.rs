@@ -21,6 +21,7 @@ use super::{
 use crate::ingest::{
     beneath::{self, Folder},
     project::nearest,
+    reconcile::RECONCILE,
 };
 
 /// Ready-made units.
@@ -275,6 +276,9 @@ fn sound(unit: &Unit) -> Option<String> {
             shown(key).chars().take(60).collect::<String>()
         ));
     }
+    if key == RECONCILE {
+        return Some(format!("unitKey `{RECONCILE}` is the name of the pass over all units; choose another"));
+    }
     if let Some((name, text)) = one_line.into_iter().find(|(_, text)| text.is_some_and(|text| !presentable(text))) {
         return Some(format!("{name} `{}` holds characters that cannot be shown", shown(text.unwrap_or_default())));
     }
@@ -361,6 +365,7 @@ mod tests {
             format!("{good}\n{{\"unitKey\":\"h\",\"rawFiles\":[\"gone.sql\"]}}"),
             format!("{good}\n{{\"unitKey\":\"h\",\"rawFiles\":[\"bad.bin\"]}}"),
             format!("{good}\n{{\"unitKey\":\"../h\",\"rawFiles\":[\"a.sql\"]}}"),
+            format!("{good}\n{{\"unitKey\":\"reconcile\",\"rawFiles\":[\"a.sql\"]}}"),
             format!("{good}\n{{\"unitKey\":\"a\\nb\",\"rawFiles\":[\"a.sql\"]}}"),
             format!("{good}\n{{\"unitKey\":\"a\\u202eb\",\"rawFiles\":[\"a.sql\"]}}"),
             "{\"workUnits\": 3}".into(),
