@@ -355,7 +355,7 @@ async fn take<W: World>(app: &mut App, world: &mut W, input: Input) -> Result<Op
         match act {
             Act::Quit => return Ok(Some(Left::Quit)),
             Act::Suspend => {
-                world.suspend()?;
+                world.suspend().await?;
                 app.redraw();
             }
             Act::Copy(text) => world.copy(&text),

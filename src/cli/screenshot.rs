@@ -141,7 +141,7 @@ impl World for Picture {
         Ok(None)
     }
 
-    fn suspend(&mut self) -> io::Result<()> {
+    async fn suspend(&mut self) -> io::Result<()> {
         Ok(())
     }
 }

@@ -10,25 +10,27 @@ use std::{
     os::fd::AsFd as _,
     process::Stdio,
     sync::atomic::{AtomicBool, AtomicU8, Ordering},
+    time::Duration,
 };
 
 use crossterm::{
     event::{Event, EventStream, KeyEventKind, MouseButton, MouseEventKind},
     terminal as tty,
 };
-use futures_util::StreamExt as _;
+use futures_util::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::signal::{self, Signal as Unix},
+    unistd::Pid,
 };
 use ratatui::{Terminal as Screen, TerminalOptions, Viewport, backend::CrosstermBackend, buffer::Buffer, layout::Rect};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal as listen},
     sync::{mpsc, oneshot},
     task::{JoinHandle, block_in_place},
-    time::Instant,
+    time::{Instant, timeout},
 };
 
 pub use child::Programs;
@@ -47,8 +49,13 @@ pub const INTERRUPT: i32 = Unix::SIGINT as i32;
 /// Events that may wait while a frame is drawn.
 const EVENTS: usize = 1024;
 
-// Alternate screen, title kept aside, bracketed paste, focus told. The cursor is hidden by the first frame.
-const ENTER: &str = "\x1b[22;2t\x1b[?1049h\x1b[2J\x1b[?2004h\x1b[?1004h";
+/// How soon a process that a signal is to stop has stopped, however busy the machine is.
+const STOPPING: Duration = Duration::from_millis(500);
+
+// The title that was there, kept aside.
+const KEEP_TITLE: &str = "\x1b[22;2t";
+// Alternate screen, bracketed paste, focus told. The cursor is hidden by the first frame.
+const ENTER: &str = "\x1b[?1049h\x1b[2J\x1b[?2004h\x1b[?1004h";
 // Ends a torn synchronised update too.
 const LEAVE: &str =
     "\x1b[?2026l\x1b[?1006l\x1b[?1002l\x1b[?1000l\x1b[?1004l\x1b[?2004l\x1b[0m\x1b[?25h\x1b[?1049l\x1b[23;2t";
@@ -114,6 +121,19 @@ pub fn restore() {
 fn take(mouse: bool) -> io::Result<()> {
     tty::enable_raw_mode()?;
     TAKEN.store(true, Ordering::SeqCst);
+    io::stdout().write_all(KEEP_TITLE.as_bytes())?;
+    set_modes(mouse)
+}
+
+/// Takes a terminal again that is ours already, whatever a shell made of it meanwhile.
+fn retake(mouse: bool) -> io::Result<()> {
+    // What is raw already is not made raw again, and nobody tells when a shell sets a terminal back.
+    tty::disable_raw_mode()?;
+    tty::enable_raw_mode()?;
+    set_modes(mouse)
+}
+
+fn set_modes(mouse: bool) -> io::Result<()> {
     let mut out = io::stdout();
     out.write_all(ENTER.as_bytes())?;
     if mouse {
@@ -190,6 +210,17 @@ impl Signals {
             _ = self.interrupt.recv() => Input::Signal(INTERRUPT),
             _ = self.go_on.recv() => Input::Continued,
         }
+    }
+
+    /// Stops the whole job, or the shell would not get its prompt back. Returns once it goes on.
+    async fn stop_job(&mut self) -> io::Result<()> {
+        // Of what went on before, nothing is to be heard now.
+        let _ = self.go_on.recv().now_or_never();
+        signal::kill(Pid::from_raw(0), Unix::SIGTSTP)?;
+        // Any thread may take the signal, so this one may get this far before all stand still. Where no shell could
+        // bring the job back, it is not stopped at all.
+        let _ = timeout(STOPPING, self.go_on.recv()).await;
+        Ok(())
     }
 }
 
@@ -417,7 +448,7 @@ impl World for Terminal {
     }
 
     fn clear(&mut self) -> io::Result<()> {
-        tty::enable_raw_mode()?;
+        retake(self.manners.mouse)?;
         self.blank()
     }
 
@@ -433,11 +464,10 @@ impl World for Terminal {
         end
     }
 
-    fn suspend(&mut self) -> io::Result<()> {
+    async fn suspend(&mut self) -> io::Result<()> {
         // The reader of keys stays: a stopped program reads nothing, and a new reader could miss the first key.
         restore();
-        // The whole job stops, or the shell would not get its prompt back.
-        signal::kill(nix::unistd::Pid::from_raw(0), Unix::SIGTSTP).map_err(io::Error::from)?;
+        self.signals.stop_job().await?;
         take(self.manners.mouse)?;
         self.blank()
     }

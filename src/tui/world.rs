@@ -81,5 +81,5 @@ pub trait World {
     fn open(&mut self, handout: &Handout) -> impl Future<Output = Result<Option<Input>, String>>;
 
     /// Hands the terminal back, stops the program, and takes the terminal again when it goes on.
-    fn suspend(&mut self) -> io::Result<()>;
+    fn suspend(&mut self) -> impl Future<Output = io::Result<()>>;
 }

@@ -209,7 +209,7 @@ impl World for Counted {
         Ok(None)
     }
 
-    fn suspend(&mut self) -> io::Result<()> {
+    async fn suspend(&mut self) -> io::Result<()> {
         Ok(())
     }
 }

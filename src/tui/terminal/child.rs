@@ -145,7 +145,7 @@ async fn watched(pid: Pid, terminal: &File, signals: &mut Signals) -> io::Result
             WaitStatus::Stopped(..) => {
                 // Ctrl-Z in it: all of us stop, and go on together.
                 give(terminal, unistd::getpgrp());
-                signal::kill(Pid::from_raw(0), Unix::SIGTSTP).map_err(io::Error::from)?;
+                signals.stop_job().await?;
                 go_on(terminal, pid);
             }
             WaitStatus::Exited(_, code) => return Ok(told.map_or(End::Exited(code), End::Told)),

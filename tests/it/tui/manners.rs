@@ -69,6 +69,40 @@ fn a_shell_gets_the_terminal_while_the_program_is_suspended() {
 }
 
 #[test]
+fn a_live_run_answers_keys_every_time_it_was_suspended() {
+    let mut shell = Session::shell(&[]);
+    shell.has_prompt();
+    shell.press(&format!("{PROGRAM} demo --keep demo\r"));
+    shell.shows("▶ dbt-all");
+    for time in 1..=6 {
+        shell.press("\u{1a}");
+        shell.has_prompt();
+        assert!(!shell.screen.lock().unwrap().screen().alternate_screen(), "{time}");
+        shell.press("fg\r");
+        shell.shows("┌ units");
+        // A terminal that waits for whole lines would keep it to itself.
+        shell.press("?");
+        shell.shows("half a page down");
+        shell.press("?");
+        shell.shows("┌ units");
+    }
+    let program = shell.foreground();
+    // Not asked for, so that nobody gave the terminal back before.
+    for _ in 0..2 {
+        killpg(program, Signal::SIGSTOP).unwrap();
+        shell.until("shell in the foreground", |_| shell.foreground() != program);
+        shell.press("fg\r");
+        shell.until("program in the foreground", |_| shell.foreground() == program);
+        shell.press("?");
+        shell.shows("half a page down");
+        shell.press("?");
+        shell.shows("┌ units");
+    }
+    killpg(program, Signal::SIGTERM).unwrap();
+    shell.until("shell", |screen| !screen.alternate_screen());
+}
+
+#[test]
 fn a_killed_program_leaves_the_terminal_as_it_was() {
     for signal in [Signal::SIGTERM, Signal::SIGHUP] {
         let mut shell = Session::shell(&[("INGESTDECK_UI_PROGRESS", "always")]);

@@ -204,7 +204,7 @@ impl World for Script {
         self.opened.clone()
     }
 
-    fn suspend(&mut self) -> io::Result<()> {
+    async fn suspend(&mut self) -> io::Result<()> {
         self.suspended += 1;
         Ok(())
     }
