@@ -40,14 +40,11 @@ pub fn init(global: &Global, args: &InitArgs) -> Result<Exit, Failure> {
         .map_err(|error| Failure::usage(format!("cannot look into {}: {error}; name a directory", root.display())))?;
     let proposals = init::propose(&tree);
     if proposals.is_empty() {
-        return Err(Failure::new(
-            Exit::Setup,
-            format!(
-                "{} holds no dbt project, no LookML, no folder of Markdown files and no SQLite database; go to where they are, \
-                 or write a ktx.yaml yourself: `connections: {{notes: {{driver: docs, source_dir: PATH}}}}`",
-                root.display()
-            ),
-        ));
+        return Err(Failure::usage(format!(
+            "{} holds no dbt project, no LookML, no folder of Markdown files and no SQLite database; go to where they are, \
+             or write a ktx.yaml yourself: `connections: {{notes: {{driver: docs, source_dir: PATH}}}}`",
+            root.display()
+        )));
     }
     write(&file, &init::render(&proposals))?;
     say(&root, &file, &proposals).map_err(|error| show::stdout_failed(&error))?;

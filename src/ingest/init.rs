@@ -19,9 +19,6 @@ const PASSED_OVER: [&str; 9] = [
     "wiki",
 ];
 
-/// Markdown files side by side that look like documentation.
-const PAGES: usize = 2;
-
 /// A connection that the files suggest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
@@ -106,21 +103,14 @@ fn tops<'a>(paths: &[&'a str]) -> BTreeSet<&'a str> {
     paths.iter().map(|path| path.split_once('/').map_or("", |(top, _)| top)).collect()
 }
 
-/// Folders with pages side by side, without those below another one. The root is none: every project has a README.
+/// Folders with pages, without those below another one. The root is none, nor is a folder for its README alone: code has
+/// those, too.
 fn folders_of_pages<'a>(files: &[&'a RawFile]) -> Vec<&'a str> {
-    let folders = files.iter().filter(|file| has_extension(&file.path, &["md"])).map(|file| split(&file.path).0);
-    let mut count: Vec<(&str, usize)> = Vec::new();
-    for folder in folders.filter(|folder| !folder.is_empty()) {
-        match count.iter_mut().find(|(known, _)| *known == folder) {
-            Some((_, pages)) => *pages += 1,
-            None => count.push((folder, 1)),
-        }
-    }
+    let is_page = |path: &str| has_extension(path, &["md"]) && !split(path).1.eq_ignore_ascii_case("README.md");
+    let pages = files.iter().map(|file| file.path.as_str()).filter(|path| is_page(path));
+    let all: BTreeSet<&str> = pages.map(|path| split(path).0).filter(|folder| !folder.is_empty()).collect();
     let mut folders: Vec<&str> = Vec::new();
-    let mut enough: Vec<&str> =
-        count.into_iter().filter(|(_, pages)| *pages >= PAGES).map(|(folder, _)| folder).collect();
-    enough.sort_unstable();
-    for folder in enough {
+    for folder in all {
         if !folders.iter().any(|above| is_below(folder, above)) {
             folders.push(folder);
         }
@@ -174,8 +164,9 @@ mod tests {
         assert_eq!(proposed(&paths), ["dbt dbt sources/dbt"]);
         assert_eq!(proposed(&["dbt_project.yml", "docs/a.md", "docs/b.md"]), ["dbt dbt ."]);
         assert_eq!(proposed(&["bi/views/a.lkml", "bi/b.dashboard.lookml"]), ["bi lookml bi"]);
-        let paths = ["notes/a.md", "notes/b.md", "notes/deep/c.md", "notes/deep/d.md", "one/a.md", "x.db"];
-        assert_eq!(proposed(&paths), ["notes docs notes"]);
+        let paths =
+            ["notes/a.md", "notes/b.md", "notes/deep/c.md", "notes/deep/d.md", "one/a.md", "code/README.md", "x.db"];
+        assert_eq!(proposed(&paths), ["notes docs notes", "one docs one"]);
         let paths = ["wiki/global/a.md", "wiki/global/b.md", "node_modules/x/a.md", "node_modules/x/b.md"];
         assert!(proposed(&paths).is_empty());
     }

@@ -80,10 +80,23 @@ impl Bench {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The paths among `raw_paths` that are not raw files of the unit.
-    fn foreign<'a>(&self, raw_paths: &'a [String]) -> Vec<&'a str> {
-        let is_own = |path: &String| self.unit.planned.raw_files.contains(path);
-        raw_paths.iter().filter(|path| !is_own(path)).map(String::as_str).collect()
+    /// Whether a change may name `raw_paths` as what it rests on, or why not: they are raw files of the unit. The pass
+    /// acts on those that are gone as well.
+    fn admits(&self, raw_paths: Option<&[String]>) -> Result<(), String> {
+        let stage = self.unit.stage.as_deref();
+        let is_gone =
+            |path: &String| stage.is_some_and(|stage| stage.evictions.iter().any(|gone| gone.raw_path == *path));
+        let is_own = |path: &String| self.unit.planned.raw_files.contains(path) || is_gone(path);
+        let foreign = raw_paths.unwrap_or_default().iter().filter(|path| !is_own(path));
+        let foreign: Vec<_> = foreign.map(|path| format!("`{}`", shown(path))).collect();
+        if foreign.is_empty() {
+            return Ok(());
+        }
+        let what = match stage {
+            Some(_) => "rawFiles of the work units, as stage_list names them, and files of eviction_list",
+            None => "rawFiles of this work unit",
+        };
+        Err(format!("rawPaths may name only {what}, not {}", foreign.join(", ")))
     }
 }
 

@@ -75,7 +75,7 @@ fn what_a_package_puts_beside_the_program_knows_every_command() {
 fn a_project_begins_with_what_lies_in_its_directory() {
     let place = Place::new();
     let refused = place.run(&["init", "."]);
-    assert!(refused.refused(96).contains("holds no dbt project"), "{refused:?}");
+    assert!(refused.refused(2).contains("holds no dbt project"), "{refused:?}");
     place.write("warehouse/dbt_project.yml", "name: w\n");
     place.write("warehouse/models/schema.yml", "version: 2\n");
     place.write("bi/views/orders.view.lkml", "view: orders {}\n");

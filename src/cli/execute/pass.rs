@@ -44,6 +44,8 @@ pub(super) struct Left {
     evictions: Vec<Evicted>,
     /// Those of them that its last good attempt dealt with.
     dealt_with: Vec<Evicted>,
+    /// Those of them that it put no decision on record about, as `connection/path`.
+    undecided: Vec<String>,
 }
 
 impl Left {
@@ -58,6 +60,13 @@ impl Left {
             Evicted { paths, ..of.clone() }
         };
         self.dealt_with = self.evictions.iter().map(dealt_with).filter(|of| !of.paths.is_empty()).collect();
+        let paths = self.dealt_with.iter().flat_map(|of| of.paths.iter().map(|path| staged_path(&of.connection, path)));
+        self.undecided = paths.filter(|path| !named.contains(path.as_str())).collect();
+    }
+
+    /// What a pass that is saved settles without a decision of its own, once: nobody asks for it again.
+    pub(super) fn undecided(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.undecided)
     }
 
     /// What `accepted` changed is on the branch, and so is what the pass made of it, if it `passed`. What that settled.
@@ -209,7 +218,12 @@ mod tests {
         assert_eq!(left.saved(Vec::new(), true), [gone(&["b.md"])]);
         left.passed(StopReason::Budget, &work);
         assert_eq!(left.saved(Vec::new(), true), [], "not twice");
-        left.passed(StopReason::Natural, &Work::default());
+        assert_eq!(left.undecided(), Vec::<String>::new());
+        left.passed(
+            StopReason::Natural,
+            &Work { evictions: vec![json!({"rawPath": "notes/c.md"})], ..Work::default() },
+        );
+        assert_eq!(left.undecided(), ["notes/a.md"]);
         assert_eq!(left.saved(Vec::new(), true), [gone(&["a.md", "c.md"])]);
         assert!(left.evictions.is_empty());
     }

@@ -141,6 +141,9 @@ impl Attempts {
             for evicted in settled {
                 record(recorder.as_ref(), None, &Note::Evicted(Box::new(evicted)));
             }
+            if let (true, Some(text)) = (passed, undecided(&round.left.undecided())) {
+                record(recorder.as_ref(), None, &Note::Said { level: Level::Warning, text });
+            }
             Some(taken)
         });
         match work.await {
@@ -253,6 +256,14 @@ fn noted(integrated: &Integrated) -> PatchIntegrated {
         }
     };
     PatchIntegrated { result, commit, paths, verdict }
+}
+
+/// What is said of gone files that the pass settled without a word: they are not asked about again.
+fn undecided(paths: &[String]) -> Option<String> {
+    let files = counted(paths.len(), "gone file");
+    (!paths.is_empty()).then(|| {
+        format!("reconcile decided nothing about {files} ({}); what it did not remove itself stays", some(paths))
+    })
 }
 
 fn lost(cause: Cause, reason: String) -> Verdict {

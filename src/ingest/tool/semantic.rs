@@ -97,13 +97,7 @@ pub(super) fn admit(bench: &Bench, connection: &str, raw_paths: Option<&[String]
         );
         return Err(No::new("connection_not_allowed", text));
     }
-    let foreign = bench.foreign(raw_paths.unwrap_or_default());
-    if !foreign.is_empty() {
-        let foreign: Vec<_> = foreign.iter().map(|path| format!("`{}`", shown(path))).collect();
-        let text = format!("rawPaths may name only rawFiles of this work unit, not {}", foreign.join(", "));
-        return Err(No::new("raw_paths_not_allowed", text));
-    }
-    Ok(())
+    bench.admits(raw_paths).map_err(|why| No::new("raw_paths_not_allowed", why))
 }
 
 /// Judges `doc` as the source `name` of `connection`; the warnings, if nothing speaks against it.

@@ -110,7 +110,7 @@ pub(super) struct RemoveInput {
     /// Key of the page.
     #[schemars(length(min = 1, max = 120))]
     key: String,
-    /// Raw files of this work unit that make the page obsolete.
+    /// Raw files of this work unit that make the page obsolete; in the pass, those of any unit, and gone ones.
     #[serde(default, rename = "rawPaths")]
     raw_paths: Option<Vec<String>>,
 }
@@ -168,13 +168,7 @@ fn admit(bench: &Bench, key: &str, raw_paths: Option<&[String]>) -> Result<(), N
     if !wiki::is_key(key) {
         return Err(No::new("invalid_key", "the key must be flat: letters, digits, hyphens and underscores only"));
     }
-    let foreign = bench.foreign(raw_paths.unwrap_or_default());
-    if !foreign.is_empty() {
-        let foreign: Vec<_> = foreign.iter().map(|path| format!("`{}`", shown(path))).collect();
-        let text = format!("rawPaths may name only rawFiles of this work unit, not {}", foreign.join(", "));
-        return Err(No::new("raw_paths_not_allowed", text));
-    }
-    Ok(())
+    bench.admits(raw_paths).map_err(|why| No::new("raw_paths_not_allowed", why))
 }
 
 /// Writes the page. True if it is new.

@@ -15,7 +15,7 @@ const EVICTS: &str = r#"
   { call = { tool = "eviction_list" } },
   { call = { tool = "wiki_read", with = { key = "growers" } } },
   { call = { tool = "record_verification_ledger", with = { summary = "Nothing else supports it." } } },
-  { call = { tool = "wiki_remove", with = { key = "growers" } } },
+  { call = { tool = "wiki_remove", with = { key = "growers", rawPaths = ["orchard/growers.md"] } } },
   { call = { tool = "emit_eviction_decision", with = { rawPath = "orchard/growers.md", artifactKind = "wiki", artifactKey = "growers", action = "removed", reason = "its file is gone" } } },
   { say = "Removed." },"#;
 
@@ -181,4 +181,19 @@ fn patches_that_cannot_be_put_together_are_neither_looked_at_nor_saved() {
     assert_eq!(summary(&lines)["units"], json!({"reused": 3, "succeeded": 2}), "{resumed:?}");
     assert_eq!(wiki(&place), ["crates.md", "growers.md", "payments.md", "terms.md"]);
     is_clean(&place);
+}
+
+#[test]
+fn what_the_pass_decided_nothing_about_is_named() {
+    let place = small();
+    run(&place, &player(&place, LOOKS), &["--no-reconcile"]).done();
+    fs::remove_file(place.path("handbook/growers.md")).unwrap();
+    git(&place, &["commit", "--quiet", "--all", "--message=Grow no more"]);
+    let looks = "{ call = { tool = \"eviction_list\" } }, { say = \"It may stay.\" },";
+    let ran = run(&place, &player(&place, looks), &[]);
+    let sentence =
+        "reconcile decided nothing about 1 gone file (orchard/growers.md); what it did not remove itself stays";
+    assert!(ran.done().contains(sentence), "{ran:?}");
+    assert_eq!(wiki(&place), ["crates.md", "growers.md"]);
+    assert!(!place.run(&["plan"]).done().contains("gone"), "it is not asked about again");
 }

@@ -85,3 +85,18 @@ fn decisions_are_about_what_is_there() {
     assert!(ask(&desk, "emit_conflict_resolution", json!({"kind": "war"})).is_error);
     assert_eq!(desk.tools.bench.kept().decisions.len(), 3);
 }
+
+#[test]
+fn a_change_may_name_raw_files_of_every_unit_and_those_that_are_gone() {
+    let desk = staged();
+    ask(&desk, "record_verification_ledger", json!({"summary": "Seen."}));
+    let write = |path: &str| json!({"key": "trees", "summary": "Trees.", "content": "They grow.", "rawPaths": ["notes/b.md", path]});
+    for path in ["notes/a.md", "notes/gone.md"] {
+        let reply = ask(&desk, "wiki_write", write(path));
+        assert!(!reply.is_error, "{path}: {}", reply.markdown);
+    }
+    let foreign = ask(&desk, "wiki_write", write("gone.md"));
+    assert!(foreign.is_error && foreign.markdown.contains("and files of eviction_list, not `gone.md`"), "{foreign:?}");
+    let removed = ask(&desk, "wiki_remove", json!({"key": "trees", "rawPaths": ["notes/gone.md"]}));
+    assert!(!removed.is_error, "{}", removed.markdown);
+}
