@@ -339,9 +339,8 @@ impl Source for FileSource {
     fn rewind(&mut self, seq: Seq) -> Result<(), SourceError> {
         let offset = match self.core.place(seq) {
             Some((start, _)) => start,
-            None if seq == Seq(0) => self.core.first_entry,
             None if seq == self.cursor.next => return Ok(()),
-            None => return Err(self.core.error(&format!("entry {seq} was never read"))),
+            None => self.core.behind(seq).ok_or_else(|| self.core.error(&format!("entry {seq} was never read")))?,
         };
         self.cursor.at = self.time_before(seq)?;
         self.ahead = None;

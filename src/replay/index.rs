@@ -165,6 +165,12 @@ impl Core {
         Some((start, end.checked_sub(start).filter(|length| *length > 0)))
     }
 
+    /// Where entry `seq` will start once it is there, if it is the first that is not known.
+    pub(super) fn behind(&self, seq: Seq) -> Option<u64> {
+        let table = self.read();
+        (seq.0 == table.marks.len() as u64).then_some(table.covered)
+    }
+
     /// The newest entry at or before `seq` that has a time of its own.
     pub(super) fn timed_before(&self, seq: Seq) -> Option<Seq> {
         let table = self.read();

@@ -272,7 +272,7 @@ impl App {
             now + wait
         });
         let grow = (self.progress == Progress::Waiting && !self.model.live).then_some(now + LOOK_AGAIN);
-        let rested = self.commands.is_some().then(|| self.limiter.rests_until(now)).flatten();
+        let rested = self.model.live.then(|| self.limiter.rests_until(now)).flatten();
         [toast, frame, play, second, grow, rested].into_iter().flatten().min()
     }
 

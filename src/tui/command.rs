@@ -246,7 +246,7 @@ fn duration(text: &str) -> Result<Millis, CommandError> {
         let seconds = minutes.checked_mul(60).and_then(|all| all.checked_add(u64::from(seconds))).ok_or_else(fault)?;
         return seconds.checked_mul(1000).map(Millis).ok_or_else(fault);
     }
-    if !text.starts_with(|first: char| first.is_ascii_digit()) {
+    if text.contains(':') || !text.starts_with(|first: char| first.is_ascii_digit()) {
         return Err(fault());
     }
     let time = SignedDuration::from_str(text).map_err(|_| fault())?;
@@ -416,6 +416,7 @@ mod tests {
             "12x",
             "1:99",
             "1:99:00",
+            "1:02:99",
             "25:00:00:00",
             "@25:00",
             "@",

@@ -12,6 +12,7 @@ mod hold;
 pub mod inspect;
 mod list;
 mod listing;
+mod toast;
 mod views;
 
 use std::time::Duration;
@@ -26,6 +27,8 @@ pub use hold::{CallId, Editor, Purpose, Typing};
 pub use inspect::{Inspect, Panel, Side};
 pub use list::{List, scrolled};
 pub use listing::{Filter, Group, Line, Listing, Sort};
+pub(super) use toast::About;
+pub use toast::Toast;
 pub(super) use views::row_parts;
 pub use views::{EntryView, Of, Part, Subject, Transcript, View};
 
@@ -44,9 +47,6 @@ use crate::{
     },
     tape::{Millis, UnitKey},
 };
-
-/// How long a message stays.
-const TOAST: Duration = Duration::from_secs(5);
 
 /// State of the screen.
 #[derive(Clone, Debug)]
@@ -97,6 +97,8 @@ pub struct Model {
     pub breakpoints: Vec<Breakpoint>,
     /// Commands that were typed.
     pub history: History,
+    /// Units at once when the present was last shown.
+    slots: Option<u32>,
     /// Times Ctrl-C was pressed.
     pub interrupts: u8,
     /// Time since the screen came up.
@@ -179,15 +181,6 @@ pub struct Question {
     pub details: Vec<String>,
     /// What a yes does.
     pub then: Vec<super::effect::Effect>,
-}
-
-/// A message that goes away by itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Toast {
-    /// Text.
-    pub text: String,
-    /// When it goes.
-    pub until: Duration,
 }
 
 /// Counts over all units, kept until the story moves.
@@ -301,6 +294,7 @@ impl Model {
             extent: Extent::default(),
             breakpoints: Vec::new(),
             history: History::default(),
+            slots: None,
             interrupts: 0,
             now: Duration::ZERO,
             time: Millis(0),
@@ -330,15 +324,6 @@ impl Model {
         self.live && !self.watching
     }
 
-    /// Tells something for a while.
-    pub fn say(&mut self, text: impl Into<String>) {
-        let text = text.into();
-        self.toasts.retain(|toast| toast.text != text);
-        self.toasts.push(Toast { text, until: self.now + TOAST });
-        let excess = self.toasts.len().saturating_sub(3);
-        self.toasts.drain(..excess);
-    }
-
     /// A question about something that is over by itself must not be answered any more.
     fn drop_stale_question(&mut self, story: &Story) {
         let is_over = |key: &UnitKey| story.state.units.iter().any(|unit| unit.key == *key && unit.status.is_over());
@@ -353,9 +338,10 @@ impl Model {
         }
     }
 
-    /// The selected unit.
+    /// The selected unit. Where a filter lists none, none is selected, except among panes, which know no filter.
     pub fn unit<'a>(&self, story: &'a Story) -> Option<&'a Unit> {
-        story.state.units.get(self.deck.unit)
+        let any = self.listed(story) > 0 || matches!(self.views.last(), Some(View::Grid));
+        story.state.units.get(self.deck.unit).filter(|_| any)
     }
 
     /// The attempt of it that is shown, with its index.
@@ -397,6 +383,8 @@ impl Model {
         }
         self.ahead.settle(&story.state, &self.totals, self.time);
         self.drop_stale_question(story);
+        self.drop_stale_toasts(story);
+        self.tell_slots(story);
         let plan = self.plan(story);
         if matches!(self.views.last(), Some(View::Grid)) {
             self.grid.settle(story, plan.body);

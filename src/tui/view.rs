@@ -25,6 +25,7 @@ pub mod units;
 use ratatui::{buffer::Buffer, layout::Rect};
 
 pub use pen::Pen;
+use pen::pressed;
 
 use super::{
     cache::Cache,

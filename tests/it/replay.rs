@@ -10,7 +10,10 @@ use std::{
 use ingestdeck::{
     decode::{self, Kind},
     replay::{self, Direction, FileSource, Format, Needle, OpenError, detect::Refusal},
-    run::source::{Arrived, Lane, Progress, Source},
+    run::{
+        Timeline,
+        source::{Arrived, Lane, Progress, Source},
+    },
     tape::{Body, Entry, Millis, Seq},
 };
 use proptest::prelude::*;
@@ -234,6 +237,30 @@ fn a_pipe_is_read_like_a_file_and_can_be_read_again() {
     assert_eq!(kept.len(), 2001);
     assert_eq!(kept[2000].body, "out {\"torn");
     assert_eq!(read(&mut source, 1234).as_ref(), Some(&kept[1234]));
+}
+
+/// Somebody looks back on a run that goes on, from its very end; meanwhile nothing new was written.
+#[test]
+fn a_growing_record_is_read_on_from_its_end_after_a_look_back() {
+    let scratch = Scratch::new();
+    let tape = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tapes/demo.jsonl")).unwrap();
+    let half = memchr::memrchr(b'\n', &tape[..tape.len() / 2]).unwrap() + 1;
+    let path = scratch.file("tape", &tape[..half]);
+    let (source, finish) = FileSource::follow(&path).unwrap();
+    let mut timeline = Timeline::new(Box::new(source));
+    while timeline.advance(1 << 20, &mut |_| {}).unwrap() == Progress::More {}
+    let entries = timeline.story().state.entries;
+    timeline.seek(0).unwrap();
+    timeline.advance(1, &mut |_| {}).unwrap();
+    assert_eq!(timeline.scout(1 << 20).unwrap(), Progress::Waiting, "nothing has come since");
+    assert_eq!(timeline.known(), entries);
+    std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(&tape[half..]).unwrap();
+    finish.finish();
+    while timeline.scout(1 << 20).unwrap() != Progress::End {}
+    let all = memchr::memchr_iter(b'\n', &tape).count() as u64 - 1;
+    assert_eq!(timeline.known(), all);
+    timeline.seek(all).unwrap();
+    assert_eq!(timeline.story().state.entries, all);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The screen through its real loop: scripts of keys on a test terminal, with a clock that stands unless it is told.
 
 mod amend;
+mod answers;
 mod broken;
 mod causes;
 mod compare;

@@ -141,17 +141,21 @@ impl App {
     pub(super) fn go(&mut self, moment: Moment) {
         if self.timeline.reaches(moment) {
             self.seek(moment);
-            let beyond = match moment {
-                Moment::Entries(entries) => entries > self.timeline.known(),
-                Moment::Time(at) => at > self.timeline.chronicle().last(),
-            };
-            if beyond {
+            if self.is_beyond(moment) {
                 let watch = self.watch(Goal::Moment(moment));
                 self.nothing_more(&watch);
             }
         } else {
             let watch = self.watch(Goal::Moment(moment));
             self.start_walk(watch);
+        }
+    }
+
+    /// True for a moment after all there is, silence up to now included.
+    fn is_beyond(&self, moment: Moment) -> bool {
+        match moment {
+            Moment::Entries(entries) => entries > self.timeline.known(),
+            Moment::Time(at) => at > self.present(),
         }
     }
 
@@ -234,6 +238,7 @@ impl App {
         let text = match watch.goal() {
             Goal::Condition(condition) => format!("no {condition} {end}"),
             Goal::Row(_) => format!("no further action {end}"),
+            Goal::Moment(moment) if !self.is_beyond(*moment) => return,
             Goal::Moment(_) if self.model.live => "that moment has not come yet".to_owned(),
             Goal::Moment(_) => format!("this is the end: {}", clock(self.model.extent.last)),
             Goal::Nothing | Goal::Turn(..) | Goal::TurnBack { .. } => return,

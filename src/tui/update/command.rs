@@ -46,6 +46,13 @@ fn carry_out(model: &mut Model, story: &Story, request: Request) -> Result<Vec<E
         Request::Go(Place::End) | Request::Live => time::to_end(model),
         Request::Go(place) => {
             let moment = moment(model, story, place)?;
+            let ahead = match moment {
+                Moment::Time(at) => at > model.extent.last.max(model.extent.now),
+                Moment::Entries(entries) => entries > model.extent.known.max(story.state.entries),
+            };
+            if model.live && ahead {
+                return Err("that moment has not come yet".to_owned());
+            }
             time::moved(model, Effect::Go(moment))
         }
         Request::Speed(speed) => time::set_speed(model, speed.map_or(Pace::Full, Pace::Scaled)),

@@ -10,7 +10,7 @@ use crate::{
     tui::{
         breakpoint::Condition,
         effect::{Command, Effect},
-        model::{CallId, Editor, Model, Pace, Purpose, Typing, View},
+        model::{About, CallId, Editor, Model, Pace, Purpose, Typing, View},
     },
 };
 
@@ -34,7 +34,7 @@ fn id(unit: &Unit, call: &HeldCall) -> CallId {
 pub(super) fn hold(model: &mut Model, story: &Story) -> Vec<Effect> {
     let Some(unit) = subject(model, story).map(|unit| unit.key.clone()) else { return Vec::new() };
     model.deck.auto = false;
-    model.say(format!("{unit} will wait at its next tool call"));
+    model.say_about(About::Holding(unit.clone()), format!("{unit} will wait at its next tool call"));
     vec![Effect::Command(Command::Hold { unit })]
 }
 

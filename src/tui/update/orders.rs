@@ -9,7 +9,7 @@ use crate::{
     tui::{
         action::Action,
         effect::{Command, Effect},
-        model::{EntryView, Model, Of, Pane, Question, Transcript, View, is_failure},
+        model::{About, EntryView, Model, Of, Pane, Question, Transcript, View, is_failure},
         text::one_row,
         view::{causes::forecast_words, clock},
     },
@@ -39,8 +39,16 @@ pub(super) fn closed(model: &Model) -> &'static str {
 
 /// Orders are for the present. True, and said so, if `action` is one and another moment is shown.
 pub(super) fn is_too_late(model: &mut Model, action: Action) -> bool {
-    let orders =
-        matches!(action, Action::Retry | Action::RetryWith | Action::RetryFailed | Action::Stop | Action::LiftLimit);
+    let orders = matches!(
+        action,
+        Action::Retry
+            | Action::RetryWith
+            | Action::RetryFailed
+            | Action::Stop
+            | Action::LiftLimit
+            | Action::More
+            | Action::Fewer
+    );
     let late = orders && model.looks_back() && !matches!(model.views.last(), Some(View::Breakpoints(_)));
     if late {
         let order = action.hint();
@@ -53,7 +61,7 @@ pub(super) fn is_too_late(model: &mut Model, action: Action) -> bool {
 
 pub(super) fn retry(model: &mut Model, story: &Story) -> Vec<Effect> {
     model.deck.auto = false;
-    let Some(unit) = target(model, story) else { return Vec::new() };
+    let Some(unit) = target(model, story) else { return nobody(model) };
     if let Some(refusal) = refusal(model, story, unit) {
         model.say(refusal);
         return Vec::new();
@@ -61,6 +69,11 @@ pub(super) fn retry(model: &mut Model, story: &Story) -> Vec<Effect> {
     let unit = unit.key.clone();
     model.say(format!("new attempt at {unit}"));
     vec![Effect::Command(Command::Retry { unit, amendment: None })]
+}
+
+fn nobody(model: &mut Model) -> Vec<Effect> {
+    model.say("no unit is selected");
+    Vec::new()
 }
 
 /// Why there can be no new attempt at a unit now.
@@ -168,7 +181,7 @@ pub(super) fn slots(model: &mut Model, story: &Story, by: i32) -> Vec<Effect> {
 
 pub(super) fn stop(model: &mut Model, story: &Story) -> Vec<Effect> {
     model.deck.auto = false;
-    let Some(unit) = target(model, story) else { return Vec::new() };
+    let Some(unit) = target(model, story) else { return nobody(model) };
     let key = unit.key.clone();
     if model.watching {
         model.say(WATCHED);
@@ -223,11 +236,12 @@ pub(super) fn interrupt(model: &mut Model) -> Vec<Effect> {
     model.interrupts = model.interrupts.saturating_add(1);
     match model.interrupts {
         1 => {
-            model.say(format!("{} finishing, nothing new starts; again to stop them", counted(active, "unit")));
+            let finishing = format!("{} finishing, nothing new starts; again to stop them", counted(active, "unit"));
+            model.say_about(About::Ending, finishing);
             vec![Effect::Command(Command::Drain)]
         }
         2 => {
-            model.say("stopping all; again to kill and leave");
+            model.say_about(About::Ending, "stopping all; again to kill and leave");
             vec![Effect::Command(Command::StopAll)]
         }
         _ => vec![Effect::Command(Command::KillAll), Effect::Quit],

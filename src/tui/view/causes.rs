@@ -8,7 +8,7 @@ use crate::{
     run::{causes, outlook::Outlook},
     tape::Millis,
     tui::{
-        model::{CauseLine, Causes},
+        model::{CauseLine, Causes, is_failure},
         text,
         theme::{Role, status_role},
     },
@@ -83,7 +83,13 @@ fn outlook(scene: &Scene<'_>) -> Vec<(Role, String)> {
     let outlook = scene.model.outlook();
     let forecast = &outlook.forecast;
     if forecast.units == 0 {
-        return vec![(Role::Dim, "nothing is left to do".to_owned())];
+        let failed = scene.story.state.units.iter().any(|unit| is_failure(unit.status));
+        let said = match (failed, scene.model.takes_orders()) {
+            (false, _) => "nothing is left to do",
+            (true, true) => "nothing is queued; what failed can be retried",
+            (true, false) => "nothing is queued",
+        };
+        return vec![(Role::Dim, said.to_owned())];
     }
     let time = time_words(outlook.time_left(scene.model.time));
     let first = format!(

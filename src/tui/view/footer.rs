@@ -2,7 +2,7 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{Pen, Scene, clock};
+use super::{Pen, Scene, clock, pressed};
 use crate::run::state::UnitStatus;
 use crate::tui::{
     action::Action,
@@ -73,20 +73,20 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) -> Option<Rect> {
 /// The actions worth a hint, the most useful first.
 fn actions(scene: &Scene<'_>) -> Vec<Action> {
     let model = scene.model;
-    let failed = scene.story.state.units.get(model.deck.unit).is_some_and(|unit| is_failure(unit.status));
-    let over = scene.story.state.units.get(model.deck.unit).is_some_and(|unit| unit.status.is_over());
+    let failed = model.unit(scene.story).is_some_and(|unit| is_failure(unit.status));
+    let over = model.unit(scene.story).is_some_and(|unit| unit.status.is_over());
     let mut actions = match model.views.last() {
         Some(View::Help(_)) => vec![Action::Back],
         Some(View::Grid) => {
             let order = if failed { Action::Retry } else { Action::Stop };
-            let order = (model.takes_orders() && (failed || !over)).then_some(order);
+            let order = (model.takes_orders() && !model.looks_back() && (failed || !over)).then_some(order);
             let rest = [Action::NextPane, Action::Zoom, Action::NextFailure];
             [Action::Back, Action::Open].into_iter().chain(order).chain(rest).collect()
         }
         Some(View::Breakpoints(_)) => vec![Action::Back, Action::Open, Action::Stop, Action::CommandLine],
         Some(View::Causes(_)) => {
             let any = scene.story.state.units.iter().any(|unit| is_failure(unit.status));
-            let retry = (any && model.takes_orders()).then_some(Action::Retry);
+            let retry = (any && model.takes_orders() && !model.looks_back()).then_some(Action::Retry);
             let next = any.then_some(Action::NextFailure);
             let open = any.then_some(Action::Open);
             [Action::Back].into_iter().chain(open).chain(retry).chain(next).chain([Action::Search]).collect()
@@ -110,6 +110,9 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
         }
         Some(View::Entry(_)) => vec![Action::Back, Action::Right, Action::Search, Action::Copy, Action::NextFailure],
         None if !model.live => vec![Action::Open, Action::Inspect, Action::Play, Action::StepForward, Action::NextPane],
+        None if model.looks_back() => {
+            vec![Action::Play, Action::StepForward, Action::Open, Action::Inspect, Action::NextPane]
+        }
         None if model.watching => vec![Action::Open, Action::Inspect, Action::NextPane, Action::NextFailure],
         None if failed => vec![
             Action::Retry,
@@ -121,6 +124,7 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
             Action::NextFailure,
         ],
         None if over => vec![Action::Open, Action::Inspect, Action::Retry, Action::RetryWith, Action::NextPane],
+        None if model.unit(scene.story).is_none() => Vec::new(),
         None => vec![Action::Open, Action::Inspect, Action::Stop, Action::NextPane],
     };
     if model.views.is_empty() {
@@ -170,7 +174,7 @@ fn hints(scene: &Scene<'_>, pen: &mut Pen<'_>, actions: &[Action]) {
         Action::RetryFailed if unsaved => "save again",
         action => action.hint(),
     };
-    let hint = |action: Action| model.keymap.first(action).map(|key| (key, word(action)));
+    let hint = |action: Action| model.keymap.first(action).map(|key| (pressed(scene, &key).into_owned(), word(action)));
     let width = |(key, word): &(String, &str)| text::width(key) + text::width(word) + 3;
     let mut hints: Vec<_> = actions.iter().filter_map(|action| hint(*action)).collect();
     // The first hint and the help stay longest, then leaving; what goes is what stands before them.

@@ -2,7 +2,7 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{Pen, Scene, pane};
+use super::{Pen, Scene, pane, pressed};
 use crate::tui::{action::Group, keymap::Keymap, model::List, theme::Role};
 
 /// Columns that a line of the help wants.
@@ -49,7 +49,7 @@ pub fn draw(scene: &Scene<'_>, list: &List, area: Rect, buf: &mut Buffer) {
                 Line::Heading(group) => pen.put(Role::Strong, group.title()),
                 Line::Key(keys, about) => {
                     pen.skip(2);
-                    pen.cell(Role::Key, keys, 15);
+                    pen.cell(Role::Key, &pressed(scene, keys), 15);
                     pen.skip(1);
                     pen.put(Role::Text, about);
                 }

@@ -1,5 +1,7 @@
 //! Writes safe text into one row, from the left and from the right, and never beyond it.
 
+use std::borrow::Cow;
+
 use ratatui::{
     buffer::{Buffer, CellWidth as _},
     layout::Rect,
@@ -27,6 +29,17 @@ fn ascii(text: &str) -> String {
         char => char,
     };
     text.chars().map(sign).collect()
+}
+
+/// Keys as people read them. Arrows are named where they cannot be drawn: as signs they would be other keys.
+pub(super) fn pressed<'a>(scene: &Scene<'_>, keys: &'a str) -> Cow<'a, str> {
+    const ARROWS: [(&str, &str); 4] = [("↑", "Up"), ("↓", "Down"), ("←", "Left"), ("→", "Right")];
+    if !scene.theme.glyphs.is_ascii() {
+        return Cow::Borrowed(keys);
+    }
+    ARROWS.iter().fold(Cow::Borrowed(keys), |keys, (sign, name)| {
+        if keys.contains(sign) { Cow::Owned(keys.replace(sign, name)) } else { keys }
+    })
 }
 
 /// A place in a row.

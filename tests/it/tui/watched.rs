@@ -127,3 +127,20 @@ fn what_an_earlier_run_did_is_shown_as_that() {
     let text = script.text();
     assert!(text.contains("continues run a1b2c3 (limit, $0.50), 2 of its units are reused"), "{text}");
 }
+
+/// The record grows right after a frame, when the screen rests; nothing but the clock wakes it after that.
+#[test]
+fn what_arrives_while_the_screen_rests_is_shown() {
+    let mut before = Tape::new("orbit", false);
+    before.plan(&["a", "b"]).start("a", 1);
+    let mut after = Tape::new("orbit", false);
+    after.plan(&["a", "b"]).start("a", 1).start("b", 1);
+    let growing = before.growing();
+    let (grows, changed) = watch::channel(0);
+    let (_gone, broken) = oneshot::channel();
+    let script = Script::new("", (120, 36)).after(Duration::from_secs(20)).waiting(Duration::from_secs(4));
+    let script = script.grows(growing.more(&before, &after), grows);
+    let handle = LiveHandle::watching(changed, broken);
+    let (script, _) = play(growing.timeline, Some(handle), options(), script);
+    assert!(script.text().contains("▶ 2 running"), "{}", script.text());
+}

@@ -1,0 +1,130 @@
+//! What the screen answers to keys: said once it is so, gone once it is not so any more, and never an action unseen.
+
+use std::time::Duration;
+
+use ingestdeck::{
+    tape::{Note, note::RunEnded},
+    tui::{
+        Command, LiveHandle, Options,
+        theme::{ColorLevel, Theme},
+    },
+};
+use serde_json::json;
+use tokio::sync::{mpsc, watch};
+
+use super::{
+    hold,
+    script::{Script, options, play},
+    tape::{self, Tape},
+};
+
+const SIZE: (u16, u16) = (120, 36);
+
+/// A live run that is `before` while keys are pressed, and `whole` afterwards.
+fn grown(before: &Tape, whole: &Tape, keys: &str, size: (u16, u16)) -> (String, Vec<Command>) {
+    let growing = before.growing();
+    let (commands, mut orders) = mpsc::channel(8);
+    let (grows, changed) = watch::channel(0);
+    let more = growing.more(before, whole);
+    let script = Script::new(keys, size).after(Duration::from_secs(20)).grows(more, grows);
+    let (script, _) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
+    (script.text(), std::iter::from_fn(|| orders.try_recv().ok()).collect())
+}
+
+fn live(keys: &str) -> (String, Vec<Command>) {
+    grown(&tape::running(), &tape::running(), keys, SIZE)
+}
+
+#[test]
+fn a_unit_that_waits_is_not_said_to_wait_later() {
+    let before = hold::running();
+    let (text, _) = grown(&before, &before, "<space>", SIZE);
+    assert!(text.contains("dbt-all will wait at its next tool call"), "{text}");
+    let (text, _) = grown(&before, &hold::held(), "<space>", (80, 24));
+    assert!(!text.contains("will wait at its next"), "{text}");
+    assert!(text.lines().last().is_some_and(|footer| footer.contains("s allow once")), "{text}");
+}
+
+#[test]
+fn how_a_run_is_ended_is_said_once_and_until_it_has_ended() {
+    let (text, _) = live("<c-c><c-c>");
+    assert!(text.contains("stopping all; again to kill and leave") && !text.contains("nothing new starts"), "{text}");
+    let mut ended = tape::running();
+    ended.note(None, &Note::RunEnded(RunEnded { outcome: "stopped".into(), ..RunEnded::default() }));
+    for keys in ["<c-c>", "<c-c><c-c>"] {
+        let (text, _) = grown(&tape::running(), &ended, keys, SIZE);
+        assert!(text.contains("ENDED"), "{text}");
+        assert!(!text.contains("nothing new starts") && !text.contains("again to kill"), "{text}");
+    }
+}
+
+#[test]
+fn whoever_asks_for_a_moment_to_come_stays_where_they_are() {
+    for moment in ["99h", "#99999", "+99h"] {
+        let (text, _) = live(&format!(":{moment}<enter>"));
+        assert!(text.contains("that moment has not come yet"), "{moment}: {text}");
+        assert!(!text.contains("PAUSED") && !text.contains("PAST"), "{moment}: {text}");
+        let (text, _) = live(&format!(":2s<enter>:{moment}<enter>"));
+        assert!(text.contains("PAST -00:18"), "{moment}: {text}");
+    }
+    let (text, _) = live(":1:02:99<enter>");
+    assert!(text.contains("`1:02:99` is no time"), "{text}");
+    // Nothing was told for a while, but that moment has been.
+    let (text, _) = live(":19s<enter>");
+    assert!(text.contains("PAST -00:06") && !text.contains("not come yet"), "{text}");
+}
+
+#[test]
+fn what_a_filter_hides_is_acted_on_by_no_key() {
+    let mut tape = Tape::new("orbit", false);
+    tape.plan(&["dbt-all"]).start("dbt-all", 1).wait(1200);
+    tape.call("dbt-all", 1, "t1", "read_raw_file", &json!({"path": "policy.md"}));
+    for keys in ["fxy", "fry", "f<enter>", "Fnobody<enter>xy", "f<space>"] {
+        let (text, given) = grown(&tape, &tape, keys, SIZE);
+        assert!(given.is_empty(), "{keys}: {given:?}");
+        assert!(text.contains("no unit "), "{keys}: {text}");
+        assert!(!text.contains("dbt-all"), "{keys}: {text}");
+    }
+    let (text, _) = grown(&tape, &tape, "f<esc>x", SIZE);
+    assert!(text.contains("Stop dbt-all?"), "{text}");
+}
+
+#[test]
+fn another_number_of_units_at_once_is_answered_on_a_narrow_screen() {
+    let before = tape::running();
+    let mut after = tape::running();
+    after.note(None, &Note::ConcurrencyChanged { slots: 5 });
+    let (text, given) = grown(&before, &after, "+", (80, 24));
+    assert_eq!(given, [Command::Slots { by: 1 }]);
+    assert!(text.lines().last().is_some_and(|footer| footer.contains("5 at once")), "{text}");
+    after.note(None, &Note::ConcurrencyChanged { slots: 6 });
+    let (text, _) = grown(&before, &after, "++", (80, 24));
+    assert!(text.lines().last().is_some_and(|footer| footer.contains("6 at once")), "{text}");
+    assert!(!text.contains("5 at once"), "{text}");
+}
+
+#[test]
+fn arrows_have_names_where_they_cannot_be_drawn() {
+    let ascii = Options { theme: Theme::new("dark", ColorLevel::Attributes, true).unwrap(), ..options() };
+    let (script, _) = play(tape::running().timeline(), None, ascii, Script::new("?", SIZE));
+    for keys in ["j  Down", "k  Up", "l  Right", "h  Left"] {
+        assert!(script.text().contains(keys), "{keys}: {}", script.text());
+    }
+    assert!(script.text().is_ascii(), "{}", script.text());
+}
+
+#[test]
+fn in_the_past_the_footer_offers_what_works_there() {
+    for size in [SIZE, (80, 24)] {
+        let (text, _) = grown(&tape::running(), &tape::running(), ":2s<enter>", size);
+        let footer = text.lines().last().unwrap();
+        for hint in ["$ live", "Space play", ". step"] {
+            assert!(footer.contains(hint), "{hint}: {footer}");
+        }
+        for hint in ["x stop", "r retry", "+ more"] {
+            assert!(!footer.contains(hint), "{hint}: {footer}");
+        }
+    }
+    let (text, given) = live(":2s<enter>+");
+    assert!(given.is_empty() && text.contains("this is the past, 00:18 behind live"), "{text}");
+}
