@@ -275,7 +275,7 @@ impl Course {
                 vec![Step::Release(id)]
             }
             Effect::ToolFailed { tool, tool_use_id, message } => {
-                self.gather.facts.tally.failed(&tool, tool_use_id.as_deref(), &message);
+                self.gather.failed(&tool, tool_use_id.as_deref(), &message);
                 Vec::new()
             }
             Effect::Answered(ask, answer) => self.answered(ask, answer),
@@ -395,6 +395,7 @@ impl Course {
             return Vec::new();
         }
         self.ladder = Some(rung);
+        self.gather.cut_short();
         let step = match rung {
             Rung::Interrupt if self.phase == Phase::Working => Step::Write(self.control.ask(Ask::Interrupt)),
             // No turn runs that an interrupt could end.

@@ -2,7 +2,7 @@
 //!
 //! It must not judge: which failure counts and what a result means is decided in `units`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
@@ -30,12 +30,30 @@ pub struct Gather {
     tools: HashMap<String, String>,
     /// `last_text` holds the text of an error line, which later text does not replace.
     error_text: bool,
+    /// We have ended it: what its open calls come to says nothing about them.
+    cut: bool,
+    /// Calls that this cut short.
+    cut_calls: HashSet<String>,
 }
 
 impl Gather {
     /// Goes on from what is known before the start.
     pub fn new(facts: Facts) -> Self {
         Self { facts, ..Self::default() }
+    }
+
+    /// We end the attempt: a call that fails from now on was cut short.
+    pub fn cut_short(&mut self) {
+        self.cut = true;
+    }
+
+    /// The agent says that a call failed.
+    pub fn failed(&mut self, tool: &str, tool_use_id: Option<&str>, message: &str) {
+        if !self.cut {
+            self.facts.tally.failed(tool, tool_use_id, message);
+        } else if let Some(id) = tool_use_id {
+            self.cut_calls.insert(id.to_owned());
+        }
     }
 
     /// Takes in a line of stdout.
@@ -98,7 +116,8 @@ impl Gather {
             let refused = chat.refused.contains(&result.tool_use_id);
             if refused || result.is_error == Some(true) {
                 let message = result.content.map(text_of).unwrap_or_default();
-                self.facts.tally.failed(tool, Some(&result.tool_use_id), &message);
+                let tool = tool.to_owned();
+                self.failed(&tool, Some(&result.tool_use_id), &message);
             } else {
                 self.facts.tally.succeeded(tool, Some(&result.tool_use_id));
             }
@@ -114,6 +133,9 @@ impl Gather {
     fn result(&mut self, line: &ResultLine<'_>) {
         for denial in &line.denials {
             let id = denial.tool_use_id.as_deref();
+            if id.is_some_and(|id| self.cut_calls.contains(id)) {
+                continue;
+            }
             let known = id.and_then(|id| self.tools.get(id)).map(String::as_str);
             let tool = denial.tool_name.as_deref().or(known).unwrap_or("?");
             self.facts.tally.failed(tool, id, "permission denied");
@@ -203,6 +225,25 @@ mod tests {
         let denial = Denial { tool_name: Some("Bash".into()), tool_use_id: Some("a".into()), tool_input: None };
         gather.line(&Body::Result(Box::new(ResultLine { denials: vec![denial], ..ResultLine::default() })));
         assert_eq!(failures(&gather), [("Bash", "not allowed", false)]);
+    }
+
+    #[test]
+    fn what_our_interrupt_cuts_short_has_not_failed() {
+        let mut gather = Gather::default();
+        for line in [call("a", "Bash"), result("a", r#""no""#, true, true), call("b", "mcp__ktx__wiki_read")] {
+            gather.line(&line);
+        }
+        gather.cut_short();
+        gather.line(&result("b", r#""The user doesn't want to proceed""#, true, true));
+        gather.failed("mcp__ktx__wiki_read", Some("c"), "interrupted");
+        let denied = |id: &'static str| Denial {
+            tool_name: Some("wiki_read".into()),
+            tool_use_id: Some(id.into()),
+            tool_input: None,
+        };
+        let denials = vec![denied("b"), denied("c")];
+        gather.line(&Body::Result(Box::new(ResultLine { denials, ..ResultLine::default() })));
+        assert_eq!(failures(&gather), [("Bash", "no", false)]);
     }
 
     #[test]

@@ -377,9 +377,8 @@ pub enum ExportFormat {
 pub struct DiffArgs {
     /// The earlier run: id, `latest`, or a file that `replay` opens
     pub before: String,
-    /// The later one
-    #[arg(default_value = "latest")]
-    pub after: String,
+    /// The later one; `latest` unless it is named
+    pub after: Option<String>,
     /// Also list units that are the same but for cost and time
     #[arg(long)]
     pub all: bool,

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{
     args::{DiffArgs, Global, Ui},
     exit::{Exit, Failure},
-    report, show,
+    report, runs, show,
     summary::counted,
 };
 use crate::{
@@ -30,7 +30,12 @@ const KEY: usize = 60;
 /// When there is no such run, or it cannot be read.
 pub fn diff(global: &Global, args: &DiffArgs) -> Result<Exit, Failure> {
     let before = report::gather(global, &args.before)?;
-    let after = report::gather(global, &args.after)?;
+    let after = report::gather(global, args.after.as_deref().unwrap_or("latest"))?;
+    if args.after.is_none()
+        && let Some(why) = same(global, &before, &after)?
+    {
+        return Err(why);
+    }
     let diff = Diff::of(&before, &after);
     let text = match global.ui {
         Ui::Json => objects(&before, &after, &diff),
@@ -40,6 +45,19 @@ pub fn diff(global: &Global, args: &DiffArgs) -> Result<Exit, Failure> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| show::stdout_failed(&error))?;
     Ok(Exit::Ok)
+}
+
+/// Why the newest run is not compared with itself, where nobody asked for that.
+fn same(global: &Global, before: &Report, after: &Report) -> Result<Option<Failure>, Failure> {
+    let run = |report: &Report| report.header.as_ref().map(|header| header.run);
+    let Some(run) = run(after).filter(|after| run(before) == Some(*after)) else { return Ok(None) };
+    let run = run.short();
+    Ok(Some(match runs::place(global)?.list().map_err(Failure::internal)?.len() {
+        1 => Failure::not_found(format!(
+            "there is only one run, {run}: nothing is recorded that it can be compared with; name a file as the second"
+        )),
+        _ => Failure::usage(format!("run {run} is the newest one; name an earlier one, which it is compared with")),
+    }))
 }
 
 fn lines(before: &Report, after: &Report, diff: &Diff, all: bool) -> String {

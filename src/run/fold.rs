@@ -145,9 +145,12 @@ impl Fold {
                 self.enter(story, lane, arrived);
                 self.lane(lane).stderr(story, arrived.seq);
             }
-            Body::In(_) => {
+            Body::In(bytes) => {
                 let Some(lane) = self.address(story, arrived, None, emit) else { return };
                 self.enter(story, lane, arrived);
+                if is_interrupt(bytes) {
+                    self.lane(lane).cut_short();
+                }
             }
         }
     }
@@ -345,3 +348,16 @@ impl Fold {
         units.len() - 1
     }
 }
+
+/// True for our request that the agent end its turn.
+fn is_interrupt(written: &[u8]) -> bool {
+    /// It says nothing else; results of tools are longer, and not worth a look.
+    const LONGEST: usize = 512;
+    let control = || decode::line(written).body;
+    written.len() < LONGEST
+        && matches!(control(), decode::Body::Control { kind, payload: Some(payload), .. }
+            if kind == "control_request" && payload.value()["subtype"] == "interrupt")
+}
+
+#[cfg(test)]
+mod tests;

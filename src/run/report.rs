@@ -54,6 +54,8 @@ pub struct Report {
     pub started_at: Option<Timestamp>,
     /// False when the record has no times of its own.
     pub has_times: bool,
+    /// Nothing is recorded.
+    pub is_empty: bool,
     /// How it stands.
     pub outcome: RunOutcome,
     /// Time of the last entry.
@@ -252,6 +254,7 @@ impl Gathering {
             header: origin.header.clone(),
             started_at: origin.started_at,
             has_times: origin.has_times,
+            is_empty: state.entries == 0,
             outcome: RunOutcome::of(state, live),
             duration: state.now,
             planned: state.planned.clone(),

@@ -450,6 +450,8 @@ pub enum RowEnd {
     Failed,
     /// It was refused.
     Denied,
+    /// We ended the attempt before it had a result of its own.
+    Cut,
 }
 
 /// Rows and entries of one attempt. Grows only.
@@ -509,7 +511,7 @@ impl Touch {
         match end {
             RowEnd::Failed => self.marks.add(Mark::Failure),
             RowEnd::Denied => self.marks.add(Mark::Denial),
-            RowEnd::Open | RowEnd::Ok => {}
+            RowEnd::Open | RowEnd::Ok | RowEnd::Cut => {}
         }
     }
 }

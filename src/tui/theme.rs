@@ -245,7 +245,7 @@ fn reduced(style: Style, color: ColorLevel) -> Style {
 pub struct Glyphs {
     statuses: [&'static str; 10],
     conflict: &'static str,
-    ends: [&'static str; 4],
+    ends: [&'static str; 5],
     kinds: [&'static str; 9],
     /// Mark of a cut text.
     pub cut: &'static str,
@@ -315,6 +315,7 @@ impl Glyphs {
             RowEnd::Ok => 1,
             RowEnd::Failed => 2,
             RowEnd::Denied => 3,
+            RowEnd::Cut => 4,
         }];
         let kind = match kind {
             RowKind::Tool => return by_end,
@@ -335,7 +336,7 @@ impl Glyphs {
 static UNICODE: Glyphs = Glyphs {
     statuses: ["○", "▶", "◐", "✓", "◆", "✗", "■", "◌", "‖", "≡"],
     conflict: "≠",
-    ends: ["▸", "✓", "✗", "▲"],
+    ends: ["▸", "✓", "✗", "▲", "■"],
     kinds: ["·", "»", "∴", "▲", "!", "·", "●", "■", "◇"],
     cut: "…",
     dot: "·",
@@ -356,7 +357,7 @@ static UNICODE: Glyphs = Glyphs {
 static ASCII: Glyphs = Glyphs {
     statuses: ["o", ">", "~", "+", "$", "x", "#", "?", "=", "^"],
     conflict: "%",
-    ends: [">", "+", "x", "!"],
+    ends: [">", "+", "x", "!", "#"],
     kinds: ["-", "\"", ":", "!", "!", "-", "*", "=", "@"],
     cut: "~",
     dot: "-",
@@ -406,6 +407,7 @@ pub fn row_role(kind: RowKind, end: RowEnd) -> Role {
         (_, RowEnd::Failed) => Role::Failed,
         (_, RowEnd::Denied) | (RowKind::Denial, _) => Role::Denied,
         (RowKind::Tool, RowEnd::Open) => Role::Running,
+        (RowKind::Tool | RowKind::Completed, RowEnd::Cut) => Role::Stopped,
         (RowKind::Tool | RowKind::Completed, RowEnd::Ok | RowEnd::Open) => Role::Succeeded,
         (RowKind::Text, _) => Role::Said,
         (RowKind::Thinking, _) => Role::Thinking,

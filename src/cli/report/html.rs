@@ -53,7 +53,7 @@ pub(super) fn write(report: &Report) -> String {
 fn figures(out: &mut String, report: &Report) {
     let totals = &report.totals;
     let figures = [
-        ("units", format!("{}: {}", report.units.len(), words::statuses(totals))),
+        ("units", format!("{}{}", report.units.len(), words::statuses(totals))),
         ("attempts", format!("{}, {} of them retries", totals.attempts, totals.retries)),
         ("tool calls", format!("{}, {} failed, {} denied", totals.calls, totals.failures, totals.denials)),
         ("turns", totals.turns.to_string()),

@@ -42,7 +42,7 @@ pub(super) fn write(report: &Report) -> String {
 
 fn totals(out: &mut String, report: &Report) {
     let totals = &report.totals;
-    let _ = writeln!(out, "* **{}**: {}", counted(report.units.len(), "unit"), words::statuses(totals));
+    let _ = writeln!(out, "* **{}**{}", counted(report.units.len(), "unit"), words::statuses(totals));
     let calls = usize::try_from(totals.calls).unwrap_or(usize::MAX);
     let turns = usize::try_from(totals.turns).unwrap_or(usize::MAX);
     let _ = writeln!(

@@ -33,11 +33,11 @@ pub(super) fn tokens(tokens: Tokens) -> String {
     format!("{input} in, {output} out, {cache_read} cache read, {cache_write} cache written")
 }
 
-/// `3 succeeded, 1 failed`.
+/// `: 3 succeeded, 1 failed`, behind the number of all.
 pub(super) fn statuses(totals: &Totals) -> String {
     let counts: Vec<String> =
         totals.statuses.iter().map(|(status, count)| format!("{count} {}", status.word())).collect();
-    counts.join(", ")
+    if counts.is_empty() { String::new() } else { format!(": {}", counts.join(", ")) }
 }
 
 /// `orbit · run a1b2c3`, or the name of a capture.
@@ -48,11 +48,19 @@ pub(super) fn title(report: &Report) -> String {
     }
 }
 
-/// `partial`, and that budgets ran out if they did: that is no failure, but must not be overlooked.
+/// `partial, 1 unit failed, 1 unit out of budget`: a spent budget is no failure, but must not be overlooked.
 pub(super) fn outcome(report: &Report) -> String {
-    let spent = report.units.iter().filter(|unit| unit.status == UnitStatus::Budget).count();
-    let word = report.outcome.word();
-    if spent == 0 { word.to_owned() } else { format!("{word}, {} out of budget", counted(spent, "unit")) }
+    if report.is_empty {
+        return "empty".to_owned();
+    }
+    let mut words = report.outcome.word().to_owned();
+    for (status, what) in [(UnitStatus::Failed, "failed"), (UnitStatus::Budget, "out of budget")] {
+        let count = report.units.iter().filter(|unit| unit.status == status).count();
+        if count > 0 {
+            words.push_str(&format!(", {} {what}", counted(count, "unit")));
+        }
+    }
+    words
 }
 
 /// The commit that has everything, as people write it, and its branch.
@@ -69,6 +77,7 @@ pub(super) fn began(report: &Report) -> Option<String> {
 /// The sentence about a record that is not complete.
 pub(super) fn incomplete(report: &Report) -> Option<&'static str> {
     match report.outcome {
+        _ if report.is_empty => Some("Nothing is recorded in it."),
         RunOutcome::Running => Some("This run still goes on: units that are queued or running have no outcome yet."),
         RunOutcome::Interrupted => Some("The record breaks off: what happened after its last entry is not known."),
         _ => None,

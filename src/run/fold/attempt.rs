@@ -55,6 +55,8 @@ pub(super) struct LaneFold {
     /// Ids of calls whose failure is counted, or is none because a person refused them.
     failed: HashSet<Box<str>>,
     denied: HashSet<Box<str>>,
+    /// We have ended it: what its open calls come to says nothing about them.
+    cut: bool,
     /// Recent API messages with the highest usage seen of each.
     messages: Vec<(Box<str>, Tokens)>,
     /// Tokens of messages that are no longer remembered.
@@ -96,6 +98,7 @@ impl LaneFold {
             open: HashMap::new(),
             failed: HashSet::new(),
             denied: HashSet::new(),
+            cut: false,
             messages: Vec::new(),
             settled: Tokens::default(),
             api_error: ApiError::default(),
@@ -269,6 +272,11 @@ impl LaneFold {
         self.failed.insert(id.into());
     }
 
+    /// We end the attempt: calls without a result will have none of their own.
+    pub(super) fn cut_short(&mut self) {
+        self.cut = true;
+    }
+
     /// Keeps the first failure in words.
     pub(super) fn tell_failure<'a>(&self, story: &mut Story, tool: Option<&str>, error: impl FnOnce() -> Cow<'a, str>) {
         const KEPT: usize = 300;
@@ -326,15 +334,18 @@ impl LaneFold {
             let Block::ToolResult(result) = block else { continue };
             let id = result.tool_use_id.as_ref();
             let refused = chat.refused.contains(&result.tool_use_id) || self.denied.contains(id);
+            // The agent answers what our interrupt cuts short in words of a person's refusal.
+            let cut = self.cut && !self.denied.contains(id) && !self.failed.contains(id);
             let end = match (refused, result.is_error) {
+                (true, _) | (false, Some(true)) if cut => RowEnd::Cut,
                 (true, _) => RowEnd::Denied,
                 (false, Some(true)) => RowEnd::Failed,
                 (false, _) => RowEnd::Ok,
             };
-            if refused {
+            if end == RowEnd::Denied {
                 self.count_denial(story, id);
             }
-            if end != RowEnd::Ok {
+            if matches!(end, RowEnd::Failed | RowEnd::Denied) {
                 self.count_failure(story, Some(id));
             }
             let call = self.open.remove(id);
@@ -444,8 +455,9 @@ impl LaneFold {
         }
         if let Some(ok) = told.completed {
             let open: Vec<usize> = self.open.drain().map(|(_, call)| call.row).collect();
+            let end = if self.cut { RowEnd::Cut } else { RowEnd::Failed };
             for row in open {
-                self.close_row(story, row, seq, RowEnd::Failed);
+                self.close_row(story, row, seq, end);
             }
             let attempt = self.attempt(story);
             attempt.open_calls = 0;

@@ -29,9 +29,16 @@ impl Fold {
                 let index = self.unit_index(story, &key.into());
                 let unit = &mut story.state.units[index];
                 // An attempt with a number of its own is being prepared: it ends like one that runs.
+                let runs = unit.latest().is_some_and(|latest| latest.number == number && latest.verdict.is_none());
                 let begins = number > unit.latest().map_or(0, |attempt| attempt.number);
                 if matches!(unit.status, UnitStatus::Queued | UnitStatus::Waiting) && !begins {
                     settle(unit, UnitStatus::Stopped, arrived.at, emit);
+                }
+                if runs
+                    && how != StopHow::Drain
+                    && let Some(lane) = self.address(story, arrived, None, emit)
+                {
+                    self.lane(lane).cut_short();
                 }
             }
             Address::BySession => {}

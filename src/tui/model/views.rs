@@ -169,6 +169,7 @@ pub(in crate::tui) fn row_parts(story: &Story, lane: LaneId, index: usize) -> Ve
         let title = match row.end(entries) {
             RowEnd::Failed => "result, failed",
             RowEnd::Denied => "result, denied",
+            RowEnd::Cut => "result, cut short",
             RowEnd::Open | RowEnd::Ok => "result",
         };
         parts.push(Part { title, seq, of: Of::Result });

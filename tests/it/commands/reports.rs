@@ -23,7 +23,7 @@ fn recorded() -> Place {
 fn a_run_is_reported_by_any_of_its_names() {
     let place = recorded();
     let latest = place.run(&["report"]);
-    assert!(latest.done().starts_with("## Ingest partial: orchard · run 811a8c"), "{latest:?}");
+    assert!(latest.done().starts_with("## Ingest partial, 2 units failed: orchard · run 811a8c"), "{latest:?}");
     assert_eq!(place.run(&["report", "811a8c"]).done(), latest.stdout);
     assert_eq!(place.run(&["report", &fixture("tapes/real.jsonl")]).done(), latest.stdout);
     let json = place.run(&["report", "--ui", "json"]);
@@ -70,6 +70,7 @@ fn two_runs_are_compared() {
     let last: Value = serde_json::from_str(json.done().lines().last().unwrap()).unwrap();
     assert_eq!(last["units"], serde_json::json!({"new": 0, "gone": 0, "changed": 0, "same": 8}));
     assert!(place.run(&["diff", "ffffff"]).refused(4).contains("no run matches"));
+    assert!(place.run(&["diff", "latest"]).refused(4).contains("there is only one run, 811a8c"));
 }
 
 #[test]
@@ -124,4 +125,14 @@ fn a_run_is_traced_while_it_goes_on() {
     assert_eq!(count("ingest_finished") + count("ingest_failed"), 1, "{trace}");
     let report = place.run(&["report", "--format", "json"]);
     assert!(report.done().contains("\"tracePath\":\".ktx/ingest-traces/"), "{report:?}");
+}
+
+#[test]
+fn an_empty_record_is_called_empty() {
+    let place = Place::new();
+    place.write("empty", "");
+    let ran = place.run(&["report", "empty"]);
+    assert!(ran.done().starts_with("## Ingest empty: empty\n\n> Nothing is recorded in it.\n"), "{ran:?}");
+    assert!(ran.stdout.contains("* **0 units**\n"), "{ran:?}");
+    assert!(place.run(&["report", "empty", "--format", "html"]).done().contains("Nothing is recorded in it."));
 }
