@@ -2,7 +2,8 @@
 //! dies in between.
 //!
 //! A journal stands from before the first file changes until after the branch has moved. The branch decides: whoever
-//! finds the journal brings the files that it is about, and their index, to the commit that the branch is at. It must not know what is committed.
+//! finds the journal brings the files that it is about, and their index, to the commit that the branch is at. It must
+//! not know what is committed.
 
 use std::{
     collections::BTreeMap,

@@ -231,8 +231,8 @@ impl Runs {
         fs::read_to_string(self.lock_path(run)).ok()?.trim().parse().ok()
     }
 
-    /// True while the process lives that writes the tape of `run`. The lock dies with its process, however that ends. Asking takes a shared lock, so that two who ask do not
-    /// take each other for the owner.
+    /// True while the process lives that writes the tape of `run`. The lock dies with its process, however that ends.
+    /// Asking takes a shared lock, so that two who ask do not take each other for the owner.
     pub fn is_alive(&self, id: RunId) -> Result<bool, RunsError> {
         let path = self.lock_path(id);
         let file = match File::open(&path) {

@@ -463,7 +463,8 @@ impl Model {
         }
     }
 
-    /// Until somebody chooses, the first unit with a call that waits for a person is selected, or one that runs, or one that will run again, or the first failure.
+    /// Until somebody chooses, the first unit with a call that waits for a person is selected, or one that runs, or one
+    /// that will run again, or the first failure.
     /// Depends on the state alone: the same moment shows the same selection, however it was reached.
     fn follow_work(&mut self, state: &RunState) {
         if !self.deck.auto {

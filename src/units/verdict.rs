@@ -109,7 +109,8 @@ pub struct ResultFacts {
 }
 
 /// Judges an attempt. First hit decides: prompt too large, isolation, loop (stopped, not recorded, not started, no or
-/// bad result), an isolation that was never proved, tool failures, dangling references, validation, publishing. A spent budget is a success that says so.
+/// bad result), an isolation that was never proved, tool failures, dangling references, validation, publishing. A spent
+/// budget is a success that says so.
 ///
 /// A call that a person refused is no tool failure under any rule: the rule asks whether the model worked well, and the
 /// person who refused has already judged that call, told the model why and let the attempt go on. It is counted and
