@@ -3,6 +3,7 @@
 //! Owns modes, escape sequences and signals. It must not know what is drawn.
 
 mod child;
+mod encoder;
 mod osc;
 
 use std::{
@@ -25,7 +26,7 @@ use nix::{
     sys::signal::{self, Signal as Unix},
     unistd::Pid,
 };
-use ratatui::{Terminal as Screen, TerminalOptions, Viewport, backend::CrosstermBackend, buffer::Buffer, layout::Rect};
+use ratatui::{Terminal as Screen, TerminalOptions, Viewport, backend::Backend as _, buffer::Buffer, layout::Rect};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal as listen},
     sync::{mpsc, oneshot},
@@ -34,6 +35,7 @@ use tokio::{
 };
 
 pub use child::Programs;
+pub use encoder::Encoder;
 pub use osc::draws_progress;
 
 use super::{
@@ -226,7 +228,7 @@ impl Signals {
 
 /// The terminal of this process.
 pub struct Terminal {
-    screen: Screen<CrosstermBackend<OneWrite>>,
+    screen: Screen<Encoder<OneWrite>>,
     /// Nothing while another program has the terminal.
     events: Option<Events>,
     signals: Signals,
@@ -272,7 +274,7 @@ impl Terminal {
     }
 
     fn send(&mut self, sequence: &str) -> io::Result<()> {
-        self.screen.backend_mut().write_all(sequence.as_bytes())
+        self.screen.backend_mut().send(sequence.as_bytes())
     }
 
     /// Sends what is meant for the terminal that a person sees.
@@ -310,9 +312,9 @@ fn size() -> io::Result<Rect> {
 
 /// A screen that nothing was drawn on. Its area is fixed: the drawing library would follow a new size by asking the
 /// terminal where its cursor is, and whatever arrives before the answer is heard of only after the next key.
-fn empty_screen(area: Rect) -> io::Result<Screen<CrosstermBackend<OneWrite>>> {
+fn empty_screen(area: Rect) -> io::Result<Screen<Encoder<OneWrite>>> {
     let options = TerminalOptions { viewport: Viewport::Fixed(area) };
-    Screen::with_options(CrosstermBackend::new(OneWrite::default()), options)
+    Screen::with_options(Encoder::new(OneWrite::default()), options)
 }
 
 /// Tells when nobody is at the other end of the terminal any more. A hang-up reaches only those whose session it ends,

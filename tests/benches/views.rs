@@ -19,10 +19,11 @@ use ingestdeck::{
         handout::Handout,
         key::{self, Key},
         outside::{Gauge, News},
+        terminal::Encoder,
         world::{Input, Moment, World},
     },
 };
-use ratatui::{Terminal, TerminalOptions, Viewport, backend::CrosstermBackend, buffer::Buffer, layout::Rect};
+use ratatui::{Terminal, TerminalOptions, Viewport, buffer::Buffer, layout::Rect};
 
 use crate::{
     capture,
@@ -112,7 +113,7 @@ impl Write for Count {
 
 /// A terminal on which keys are pressed one after the other, each when the program has nothing left to do.
 struct Counted {
-    terminal: Terminal<CrosstermBackend<Count>>,
+    terminal: Terminal<Encoder<Count>>,
     written: Count,
     keys: VecDeque<Key>,
     pressed: Option<Instant>,
@@ -126,7 +127,7 @@ impl Counted {
     fn new(keys: Vec<Key>) -> Outcome<Self> {
         let written = Count::default();
         let options = TerminalOptions { viewport: Viewport::Fixed(SIZE) };
-        let terminal = Terminal::with_options(CrosstermBackend::new(written.clone()), options)?;
+        let terminal = Terminal::with_options(Encoder::new(written.clone()), options)?;
         Ok(Self {
             terminal,
             written,
