@@ -5,6 +5,7 @@
 mod child;
 mod encoder;
 mod osc;
+mod outlet;
 
 use std::{
     io::{self, Write},
@@ -30,7 +31,7 @@ use ratatui::{Terminal as Screen, TerminalOptions, Viewport, backend::Backend as
 use tokio::{
     signal::unix::{Signal, SignalKind, signal as listen},
     sync::{mpsc, oneshot},
-    task::{JoinHandle, block_in_place},
+    task::JoinHandle,
     time::{Instant, timeout},
 };
 
@@ -38,6 +39,7 @@ pub use child::Programs;
 pub use encoder::Encoder;
 pub use osc::draws_progress;
 
+use self::outlet::Outlet;
 use super::{
     handout::{Handout, Tool},
     key::Key,
@@ -145,8 +147,9 @@ fn set_modes(mouse: bool) -> io::Result<()> {
 }
 
 /// Collects a frame and hands it over in one write, inside a synchronised update.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct OneWrite {
+    out: Outlet,
     frame: Vec<u8>,
     /// A frame could not be written, and whoever drew it was told.
     lost: bool,
@@ -155,6 +158,10 @@ struct OneWrite {
 impl OneWrite {
     const BEGIN: &'static [u8] = b"\x1b[?2026h";
     const END: &'static [u8] = b"\x1b[?2026l";
+
+    fn new() -> Self {
+        Self { out: Outlet::open(), frame: Vec::new(), lost: false }
+    }
 }
 
 impl Write for OneWrite {
@@ -174,11 +181,7 @@ impl Write for OneWrite {
             return Ok(());
         }
         self.frame.extend_from_slice(Self::END);
-        // A terminal that takes nothing, behind a line that broke, must not hold up the agents beside it.
-        let written = block_in_place(|| {
-            let mut out = io::stdout().lock();
-            out.write_all(&self.frame).and_then(|()| out.flush())
-        });
+        let written = self.out.write_all(&self.frame);
         self.frame.clear();
         self.lost = written.is_err();
         written
@@ -314,7 +317,7 @@ fn size() -> io::Result<Rect> {
 /// terminal where its cursor is, and whatever arrives before the answer is heard of only after the next key.
 fn empty_screen(area: Rect) -> io::Result<Screen<Encoder<OneWrite>>> {
     let options = TerminalOptions { viewport: Viewport::Fixed(area) };
-    Screen::with_options(Encoder::new(OneWrite::default()), options)
+    Screen::with_options(Encoder::new(OneWrite::new()), options)
 }
 
 /// Tells when nobody is at the other end of the terminal any more. A hang-up reaches only those whose session it ends,
