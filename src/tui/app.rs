@@ -119,6 +119,7 @@ impl App {
             (false, Some(speed)) => Pace::Scaled(speed),
             (false, None) => Pace::Follow,
         };
+        options.told.into_iter().for_each(|told| model.announce(told));
         let origin = timeline.source().origin().clone();
         model.extent.has_times = origin.has_times;
         model.extent.started_at = origin.started_at;
