@@ -48,11 +48,14 @@ impl<W: Write> Json<W> {
                 }
                 self.value(&event);
             }
-            Emitted::Patch { at, unit, attempt, result, reason } => {
+            Emitted::Patch { at, unit, attempt, result, reason, shared } => {
                 self.stamp(*at, Some((unit, *attempt)));
                 let mut event = json!({"type": "unit", "state": result.word(), "integration": result});
                 if let Some(reason) = reason {
                     event["reason"] = Value::from(*reason);
+                }
+                if !shared.is_empty() {
+                    event["shared"] = json!(shared);
                 }
                 self.value(&event);
             }

@@ -58,10 +58,13 @@ impl<W: Write> Lines<W> {
                 }
                 self.line(*at, &lane(unit, *attempt), status_glyph(*status), &text);
             }
-            Emitted::Patch { at, unit, attempt, result, reason } => {
+            Emitted::Patch { at, unit, attempt, result, reason, shared } => {
                 let glyph = if result.is_taken() { '✓' } else { '✗' };
                 let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
                 self.line(*at, &lane(unit, *attempt), glyph, &format!("{}{reason}", result.word()));
+                for shared in *shared {
+                    self.line(*at, &lane(unit, *attempt), if shared.merged { '▲' } else { '·' }, &shared.to_string());
+                }
             }
             Emitted::Run { at, change } => self.change(*at, change),
         }

@@ -267,6 +267,7 @@ fn word(error: &WriteError) -> &'static str {
     match error {
         WriteError::Forbidden(_) => "path_not_allowed",
         WriteError::Binary(_) => "binary_content",
+        WriteError::TooLarge { .. } => "too_large",
         WriteError::Stale(_) => CHANGED,
         WriteError::Sealed => "attempt_over",
         WriteError::ReadOnly => "read_only",

@@ -21,7 +21,7 @@ use crate::{
     decode::{self, Line},
     tape::{
         Body, Millis, Note, Seq, UnitKey,
-        note::{Integration, Level, RunEnded, RunPlanned, Saved},
+        note::{Integration, Level, RunEnded, RunPlanned, Saved, Shared},
     },
 };
 
@@ -80,6 +80,8 @@ pub enum Emitted<'a> {
         result: Integration,
         /// Why it was not taken.
         reason: Option<&'a str>,
+        /// What units before it wrote too.
+        shared: &'a [Shared],
     },
     /// The run changed its state.
     Run {

@@ -14,6 +14,7 @@ use super::{
     causes::{self, Failures},
     event::{Detail, Event, Phase},
     outcome::RunOutcome,
+    shared::{self, SharedFile},
     spent::{Spent, ran},
     state::{self, Lost, Story, Tokens, UnitStatus},
 };
@@ -76,6 +77,8 @@ pub struct Report {
     pub saved: Option<Arc<Saved>>,
     /// Why what was taken is not on the branch.
     pub unsaved: Option<Arc<str>>,
+    /// Files that several units wrote.
+    pub shared: Vec<SharedFile>,
     /// What could not be read.
     pub lost: Lost,
     /// The pass, once only a part of the units is left.
@@ -265,6 +268,7 @@ impl Gathering {
             sources: state.sources.clone(),
             saved: state.saved.clone(),
             unsaved: state.unsaved.clone(),
+            shared: shared::files(state),
             lost: state.lost,
             aside: None,
         }
@@ -516,6 +520,7 @@ impl Report {
         self.failures.retain(|heap| !heap.units.is_empty());
         self.aside = self.pass().cloned();
         self.units.retain(|unit| is_of(Some(unit)));
+        self.shared.retain(|file| self.units.iter().any(|unit| file.units.contains(&unit.key)));
         self.totals = totals(&self.units);
         Ok(self)
     }

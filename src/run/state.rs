@@ -11,7 +11,7 @@ use crate::tape::{
     Millis, Seq, UnitKey,
     note::{
         Amendment, Content, Earlier, Evicted, Integration, Level, PatchWritten, PlannedUnit, RunEnded, RunPlanned,
-        Saved, SourceRead, Verdict, Work,
+        Saved, Shared, SourceRead, Verdict, Work,
     },
 };
 
@@ -65,6 +65,8 @@ pub struct TakenOver {
     pub verdict: Option<Arc<Verdict>>,
     /// It is on the branch.
     pub saved: bool,
+    /// What of it units before it wrote too.
+    pub shared: Arc<[Shared]>,
 }
 
 impl RunState {
@@ -295,6 +297,8 @@ pub struct Attempt {
     pub patch: Option<Arc<PatchWritten>>,
     /// What became of the patch.
     pub integration: Option<Integration>,
+    /// What of the patch units before it wrote too.
+    pub shared: Arc<[Shared]>,
     /// True once everything in the patch is in the project.
     pub saved: bool,
     /// What it left on record with its verdict.

@@ -21,7 +21,7 @@ use super::{Millis, UnitKey};
 
 pub mod integrate;
 
-pub use integrate::{Integrating, Integration, PatchIntegrated, PatchWritten, SaveFailed, Saved};
+pub use integrate::{Integrating, Integration, PatchIntegrated, PatchWritten, SaveFailed, Saved, Shared};
 
 /// A decision or fact of ours.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

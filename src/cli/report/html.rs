@@ -45,6 +45,7 @@ pub(super) fn write(report: &Report) -> String {
     timeline(&mut out, report);
     details(&mut out, report);
     saved(&mut out, report);
+    shared(&mut out, report);
     remarks(&mut out, report);
     out.push_str("</body>\n</html>\n");
     out
@@ -263,6 +264,19 @@ fn saved(out: &mut String, report: &Report) {
             key(unit),
             shown(&action.detail, SENTENCE)
         );
+    }
+    out.push_str("</ul>\n");
+}
+
+fn shared(out: &mut String, report: &Report) {
+    if report.shared.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "<h2>Written by several units ({})</h2>\n<ul>", report.shared.len());
+    for file in &report.shared {
+        let units: Vec<String> = file.units.iter().map(|unit| format!("<code>{}</code>", shown(unit, NAME))).collect();
+        let path = shown(&file.path, NAME);
+        let _ = writeln!(out, "<li><code>{path}</code>: {} – {}</li>", units.join(", "), file.came_of_it());
     }
     out.push_str("</ul>\n");
 }

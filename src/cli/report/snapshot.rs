@@ -166,7 +166,7 @@ fn isolated(units: &[&UnitReport]) -> Option<Value> {
     let mut isolated = json!({
         "enabled": true,
         "acceptedPatches": count(&[Integration::Accepted, Integration::Noop]),
-        "textualConflicts": count(&[Integration::TextualConflict, Integration::Policy]),
+        "textualConflicts": count(&[Integration::TextualConflict, Integration::Policy, Integration::Lost]),
         "semanticConflicts": count(&[Integration::SemanticConflict]),
         "resolverAttempts": 0, "resolverRepairs": 0, "resolverFailures": 0,
     });
@@ -318,6 +318,8 @@ fn extras(report: &Report, units: &[&UnitReport], outcome: &str) -> Value {
         "costPartial": units.iter().any(|unit| unit.spent.partial),
         "units": units.iter().map(|unit| unit_extras(report, unit)).collect::<Vec<_>>(),
         "unmapped": units.iter().flat_map(|unit| unit.unmapped()).collect::<Vec<_>>(),
+        "sharedFiles": report.shared.iter()
+            .map(|file| json!({"path": file.path, "units": file.units, "merged": file.merged})).collect::<Vec<_>>(),
         "remarks": report.remarks.0.iter().map(|(at, text)| json!({"at": at.0, "text": text})).collect::<Vec<_>>(),
         "lost": {
             "malformed": report.lost.malformed, "unknown": report.lost.unknown,

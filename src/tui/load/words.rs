@@ -246,7 +246,10 @@ pub(super) fn note(note: &Note) -> String {
         }
         Note::PatchIntegrated(integrated) => match &integrated.verdict {
             Some(verdict) => format!("{}: {}", integrated.result.word(), verdict.reason),
-            None => integrated.result.word().to_owned(),
+            None => {
+                let shared = integrated.shared.iter().map(|shared| format!("; {shared}"));
+                format!("{}{}", integrated.result.word(), shared.collect::<String>())
+            }
         },
         Note::Saved(saved) => match saved.short() {
             Some(commit) => format!("saved as commit {commit}: {}", saved.subject),
