@@ -21,7 +21,7 @@ pub mod trace;
 /// What [`Emitted`] carries, for layers that know the run and not how its events come about.
 pub use crate::actions::event;
 pub use chronicle::{Chronicle, Mark};
-pub use fold::{Emitted, Fold, RunChange};
+pub use fold::{Aside, Emitted, Fold, RunChange};
 pub use outcome::RunOutcome;
 pub use report::Report;
 pub use source::{Arrived, Item, Lane, Origin, Progress, Recorder, Source, SourceError};

@@ -36,9 +36,13 @@ impl<W: Write> Json<W> {
     /// Writes what one entry led to.
     pub fn emitted(&mut self, emitted: &Emitted<'_>) {
         match emitted {
-            Emitted::Event { at, unit, attempt, event, .. } => {
+            Emitted::Event { at, unit, attempt, event, aside, .. } => {
                 self.stamp(*at, Some((unit, *attempt)));
                 event.write_json(&mut self.buffer);
+                if let Some(aside) = aside {
+                    let beside = format!(r#","call":"{}""#, aside.word());
+                    self.buffer.extend_from_slice(beside.as_bytes());
+                }
             }
             Emitted::Unit { at, unit, attempt, status, reason } => {
                 self.stamp(*at, Some((unit, *attempt)));

@@ -188,6 +188,10 @@ impl Trace {
                 event.error = Some(("ToolError", message));
                 self.of_unit(at, unit, &event, out);
             }
+            (Note::ToolDeclined { tool, tool_use_id, message }, Some((unit, _))) => {
+                let data = json!({"unitKey": unit, "toolName": tool, "toolCallId": tool_use_id, "message": message});
+                self.of_unit(at, unit, &work(TraceLevel::Trace, "tool_call_declined", data), out);
+            }
             _ => {}
         }
     }

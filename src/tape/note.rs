@@ -143,6 +143,15 @@ pub enum Note {
         /// Error text.
         message: String,
     },
+    /// A tool of ours did not do what a call asked for, and said so in a plain answer, which is no failure.
+    ToolDeclined {
+        /// Tool without its server prefix.
+        tool: String,
+        /// Id of the call, where known.
+        tool_use_id: Option<String>,
+        /// The beginning of what it said.
+        message: String,
+    },
     /// Something worth a line of the log.
     Said {
         /// Severity.

@@ -37,6 +37,7 @@ pub(super) fn write(report: &Report) -> String {
     units(&mut out, report);
     saved(&mut out, report);
     shared(&mut out, report);
+    tools(&mut out, report);
     remarks(&mut out, report);
     out
 }
@@ -172,6 +173,19 @@ fn shared(out: &mut String, report: &Report) {
     }
     if report.shared.len() > NAMED {
         let _ = writeln!(out, "* and {} more", report.shared.len() - NAMED);
+    }
+    out.push('\n');
+}
+
+fn tools(out: &mut String, report: &Report) {
+    let tools = report.tools();
+    if tools.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "### Tools\n\n| tool | {} |\n|---|--:|--:|--:|--:|", words::TOOL_HEADS.join(" | "));
+    for (tool, calls) in tools {
+        let cells = words::tool_cells(calls).map(|count| count.to_string());
+        let _ = writeln!(out, "| {} | {} |", code(tool, NAME), cells.join(" | "));
     }
     out.push('\n');
 }
