@@ -76,7 +76,7 @@ impl<W: Write> Json<W> {
 
     /// Hands everything gathered to the system.
     pub fn flush(&mut self) {
-        if self.result.is_ok() {
+        if self.result.is_ok() && !self.buffer.is_empty() {
             self.result = self.out.write_all(&self.buffer).and_then(|()| self.out.flush());
         }
         self.buffer.clear();

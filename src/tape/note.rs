@@ -274,6 +274,9 @@ pub struct Skipped {
     pub connection: String,
     /// One sentence.
     pub why: String,
+    /// Something is wrong with it, that somebody should mend.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fault: bool,
 }
 
 /// How an agent process was started: everything needed to judge its isolation, and to start it again.
