@@ -36,9 +36,13 @@ impl<W: Write> Json<W> {
     /// Writes what one entry led to.
     pub fn emitted(&mut self, emitted: &Emitted<'_>) {
         match emitted {
-            Emitted::Event { at, unit, attempt, event, .. } => {
+            Emitted::Event { at, unit, attempt, event, aside, .. } => {
                 self.stamp(*at, Some((unit, *attempt)));
                 event.write_json(&mut self.buffer);
+                if let Some(aside) = aside {
+                    let beside = format!(r#","call":"{}""#, aside.word());
+                    self.buffer.extend_from_slice(beside.as_bytes());
+                }
             }
             Emitted::Unit { at, unit, attempt, status, reason } => {
                 self.stamp(*at, Some((unit, *attempt)));
@@ -48,11 +52,14 @@ impl<W: Write> Json<W> {
                 }
                 self.value(&event);
             }
-            Emitted::Patch { at, unit, attempt, result, reason } => {
+            Emitted::Patch { at, unit, attempt, result, reason, shared } => {
                 self.stamp(*at, Some((unit, *attempt)));
                 let mut event = json!({"type": "unit", "state": result.word(), "integration": result});
                 if let Some(reason) = reason {
                     event["reason"] = Value::from(*reason);
+                }
+                if !shared.is_empty() {
+                    event["shared"] = json!(shared);
                 }
                 self.value(&event);
             }
