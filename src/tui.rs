@@ -99,6 +99,8 @@ pub struct Options {
     pub passed: Vec<String>,
     /// Tool calls of the run can be held.
     pub can_hold: bool,
+    /// Sentences for whoever begins to look.
+    pub told: Vec<String>,
     /// Where the wall clock hangs.
     pub zone: TimeZone,
     /// Leave by itself.
@@ -151,6 +153,7 @@ impl Options {
             speed: None,
             passed: Vec::new(),
             can_hold: false,
+            told: Vec::new(),
             zone: TimeZone::UTC,
             until: None,
         })

@@ -133,6 +133,7 @@ pub fn demo(global: &Global, args: &DemoArgs) -> Result<Exit, Failure> {
             held: Vec::new(),
             ground,
             reconcile: None,
+            told: Vec::new(),
         },
     )?;
     Ok(judged(&outcome))

@@ -1,7 +1,9 @@
 //! `doctor`: whether everything a run needs is there.
 //!
-//! As JSON, one object a check: `{"v":1,"check":…,"result":…,"text":…}`, where `check` is `git`, `project`, `repository`,
-//! `program`, `release`, `login` or `request`, and `result` is `ok`, `note` (nothing to do) or `fail`.
+//! As JSON, one object a check: `{"v":1,"check":…,"result":…,"text":…}`, where `check` is `git`, `project`, `connection`,
+//! `repository`, `runs`, `program`, `release`, `login` or `request`, and `result` is `ok`, `note` (nothing to do) or `fail`.
+
+mod project;
 
 use std::io;
 
@@ -10,19 +12,15 @@ use serde::Serialize;
 use super::{
     args::{DoctorArgs, Global, Ui},
     exit::{Exit, Failure},
-    ground, launch,
-    model::Choice,
-    project, screen, settings, show,
-    summary::counted,
+    launch,
+    project::warn,
+    screen, settings, show,
 };
-use crate::{
-    claude::{
-        auth::{self, Asked, Installed, Login, Probe},
-        env,
-        unit::Program,
-        version,
-    },
-    ingest::project::{Project, ProjectError, Role},
+use crate::claude::{
+    auth::{self, Asked, Installed, Login, Probe},
+    env,
+    unit::Program,
+    version,
 };
 
 /// What was looked at.
@@ -31,7 +29,9 @@ use crate::{
 enum Check {
     Git,
     Project,
+    Connection,
     Repository,
+    Runs,
     Program,
     Release,
     Login,
@@ -95,15 +95,13 @@ impl Finding {
 pub fn doctor(global: &Global, args: &DoctorArgs) -> Result<Exit, Failure> {
     let config = settings::load(global)?;
     let mut findings = vec![git()];
-    findings.push(project_finding(global));
-    findings.extend(repository_finding(global));
+    let model = project::examine(global, &mut findings);
     match launch::find_claude(global) {
         Err(failure) => findings.push(Finding::fail(Check::Program, failure.message)),
         Ok(exe) => {
             findings.push(Finding::ok(Check::Program, format!("claude is {}", exe.display())));
             let asked = asked(Program { exe, prefix: Vec::new(), scripted: false }, &config.claude.pass_env)?;
             let runtime = screen::runtime(1)?;
-            let model = model(global);
             runtime.block_on(examine(&asked, args.probe, model.as_deref(), &mut findings));
         }
     }
@@ -128,7 +126,7 @@ pub fn preflight(exe: &std::path::Path, pass: &[String], probe: bool, model: Opt
     match &report.installed {
         Installed::Yes(version) => match (version.standing(), version.standing().remark(*version)) {
             (version::Standing::Refused, Some(text)) => return Err(setup(text)),
-            (_, remark) => project::warn(&remark.into_iter().collect::<Vec<_>>()),
+            (_, remark) => warn(&remark.into_iter().collect::<Vec<_>>()),
         },
         Installed::Scripted => {}
         Installed::No(why) => return Err(setup(why.clone())),
@@ -196,37 +194,5 @@ fn git() -> Finding {
             Finding::ok(Check::Git, String::from_utf8_lossy(&output.stdout).trim())
         }
         _ => Finding::note(Check::Git, "git is not on the PATH; only projects that are git repositories need it"),
-    }
-}
-
-/// How the project keeps what units write. Nothing where there is no project.
-fn repository_finding(global: &Global) -> Option<Finding> {
-    let root = Project::open(&project::directory(global).ok()?).ok()?.root;
-    Some(match ground::sentence(&root) {
-        Ok(text) if text == ground::NO_HISTORY => Finding::note(Check::Repository, text),
-        Ok(text) => Finding::ok(Check::Repository, text),
-        Err(error) => Finding::fail(Check::Repository, error.to_string()),
-    })
-}
-
-/// The model that the units of the project would have, if there is one: another might answer where that one does not.
-fn model(global: &Global) -> Option<String> {
-    let project = Project::open(&project::directory(global).ok()?).ok()?;
-    Choice::of(&project, Role::CandidateExtraction, None).model
-}
-
-fn project_finding(global: &Global) -> Finding {
-    let directory = match project::directory(global) {
-        Ok(directory) => directory,
-        Err(failure) => return Finding::fail(Check::Project, failure.message),
-    };
-    match Project::open(&directory).and_then(|project| project.runnable().map(|()| project)) {
-        Ok(project) => {
-            let connections = counted(project.settings.connections.len(), "connection");
-            Finding::ok(Check::Project, format!("project {} with {connections}", project.root.display()))
-        }
-        // Being nowhere near a project is no fault; one that cannot be used is.
-        Err(error @ ProjectError::Missing(_)) => Finding::note(Check::Project, error.to_string()),
-        Err(error) => Finding::fail(Check::Project, error.to_string()),
     }
 }

@@ -84,6 +84,8 @@ pub struct Launch {
     pub ground: Prepared,
     /// The pass over what the units wrote, where one is wanted and the ground can have one.
     pub reconcile: Option<PassTerms>,
+    /// Sentences for whoever begins to look.
+    pub told: Vec<String>,
 }
 
 /// How a run ended.
@@ -175,6 +177,7 @@ pub fn launch(global: &Global, mut launch: Launch) -> Result<Outcome, Failure> {
         scripted: launch.agent.is_scripted(),
         fate: launch.fate.clone(),
         held: Some(launch.held.clone()),
+        told: std::mem::take(&mut launch.told),
     };
     let now = Timestamp::now();
     let job = Job::at(now);
@@ -228,6 +231,8 @@ pub struct Stage<'a> {
     pub fate: Fate,
     /// Units that are held from the beginning; `None` where calls cannot be held.
     pub held: Option<Vec<UnitKey>>,
+    /// Sentences for whoever begins to look at the screen.
+    pub told: Vec<String>,
 }
 
 impl Stage<'_> {
@@ -261,7 +266,7 @@ impl Stage<'_> {
         let ui = show::resolve(self.global.ui);
         let options = if ui == Ui::Tui {
             let options = super::settings::screen(self.global, self.config)?;
-            Some(tui::Options { can_hold: self.held.is_some(), ..options })
+            Some(tui::Options { can_hold: self.held.is_some(), told: self.told.clone(), ..options })
         } else {
             None
         };

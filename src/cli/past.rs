@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use super::{exit::Failure, project as opened, runs};
+use super::{exit::Failure, project as opened, resume::Left, runs};
 use crate::{
     ingest::{
         diff::{self, Baseline, Standing},
@@ -27,6 +27,8 @@ pub struct Past {
     pub baseline: Baseline,
     /// What finished units took, oldest first.
     pub efforts: Vec<PastEffort>,
+    /// The newest run with units that are done and not saved.
+    pub left: Option<Left>,
     artifacts: HashMap<(String, String), Vec<PastArtifact>>,
 }
 
@@ -72,12 +74,17 @@ pub fn read(project: &Project, before: Option<RunId>) -> Result<Past, Failure> {
     for ((connection, adapter, path), file) in db.past_files(before).map_err(Failure::internal)? {
         baseline.add_file(&connection, &adapter, path, prior(&file));
     }
-    for PastUnit { connection, unit, status, unsaved } in db.past_units(before).map_err(Failure::internal)? {
+    let units = db.past_units(before).map_err(Failure::internal)?;
+    let left = match before {
+        None => Left::of(&runs, &db, &units)?,
+        Some(_) => Left::of(&runs, &db, &db.past_units(None).map_err(Failure::internal)?)?,
+    };
+    for PastUnit { connection, unit, status, unsaved, .. } in units {
         let standing = if unsaved { Standing::Unsaved } else { standing(&status) };
         baseline.add_unit(connection, unit, standing);
     }
     let artifacts = db.past_artifacts(before).map_err(Failure::internal)?;
-    Ok(Past { baseline, efforts: db.past_efforts().map_err(Failure::internal)?, artifacts })
+    Ok(Past { baseline, efforts: db.past_efforts().map_err(Failure::internal)?, left, artifacts })
 }
 
 fn prior(file: &PastFile) -> diff::Prior {

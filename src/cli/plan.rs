@@ -44,24 +44,55 @@ pub fn plan(global: &Global, select: &SelectArgs) -> Result<Exit, Failure> {
     let choice = Choice::of(&project, Role::CandidateExtraction, None);
     let taken = resume::planned(global, &project, select, choice.model.as_deref())?;
     project::warn(&taken.planned.warnings);
+    project::warn(&taken.left.iter().map(|left| left.sentence(global)).collect::<Vec<_>>());
     let ground = ground::sentence(&project.root).map_err(|error| error.to_string());
     project::warn(ground.as_ref().err().map(std::slice::from_ref).unwrap_or_default());
     let slots = usize::try_from(project.settings.work_units.max_concurrency).unwrap_or(usize::MAX);
     let outlook = Outlook::new(&taken.efforts, slots);
     let pass = Pass::of(*settings::load(global)?.ingest.reconcile, ground::has_history(&project.root));
-    let after = After { sentences: pass.sentences(&taken), is_all: pass.is_enough(&taken, select) };
+    let nothing = nothing(&taken);
+    let after = After { sentences: pass.sentences(&taken), is_all: pass.is_enough(&taken, select), nothing };
+    let is_all = after.is_all;
     let printed = match global.ui {
         Ui::Json => objects(&taken, &choice, &outlook),
         Ui::None => Ok(()),
         Ui::Auto | Ui::Tui | Ui::Lines => table(&taken, &choice, &outlook, &after, ground.ok().as_deref()),
     };
     printed.map_err(|error| super::show::stdout_failed(&error))?;
+    if let Some(failure) = unusable(&taken).filter(|_| !is_all) {
+        return Err(failure);
+    }
+    project::warn(&faults(&taken.planned));
     Ok(Exit::Ok)
 }
 
 /// What to say when nothing is planned.
-pub fn nothing(planned: &Planned) -> String {
-    unchanged(planned).map_or_else(|| "there is nothing to run".into(), |why| format!("nothing to do: {why}"))
+pub fn nothing(taken: &Taken) -> String {
+    let planned = &taken.planned;
+    if let Some(nothing) = &taken.nothing {
+        return nothing.clone();
+    }
+    if let Some(continues) = taken.continues.as_ref().filter(|_| !planned.units.is_empty()) {
+        let (units, run) = (counted(planned.units.len(), "unit"), continues.run.short());
+        return format!("all {units} of run {run} stand: there is nothing to run");
+    }
+    match unchanged(planned) {
+        Some(why) => format!("nothing to do: {why}"),
+        None if planned.sources.is_empty() => "no connection gives units: there is nothing to run".into(),
+        None => "there is nothing to run".into(),
+    }
+}
+
+/// A plan that is empty because something is wrong with a connection is no success.
+pub fn unusable(taken: &Taken) -> Option<Failure> {
+    let faults = faults(&taken.planned);
+    let is_empty = taken.planned.units.is_empty() && taken.continues.is_none() && !faults.is_empty();
+    is_empty.then(|| Failure::usage(format!("nothing is planned: {}", faults.join("; "))))
+}
+
+/// What somebody should mend about the connections.
+fn faults(planned: &Planned) -> Vec<String> {
+    planned.skipped.iter().filter(|skipped| skipped.fault).map(|skipped| skipped.why.clone()).collect()
 }
 
 /// Why no unit is planned, unless there is none.
@@ -172,6 +203,8 @@ struct After {
     sentences: Vec<String>,
     /// It is run even if no unit is.
     is_all: bool,
+    /// What to say if no unit is planned.
+    nothing: String,
 }
 
 fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, after: &After, ground: Option<&str>) -> io::Result<()> {
@@ -210,8 +243,10 @@ fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, after: &After, groun
         let unknown = forecast.cost.is_none() && forecast.time.is_none();
         let why = if unknown { ", until three units of each kind have finished" } else { "" };
         writeln!(out, "forecast: {}{why}", in_words(&forecast))?;
-    } else if let Some(why) = unchanged(planned) {
-        writeln!(out, "{}{why}", if after.is_all { "" } else { "nothing to do: " })?;
+    } else if after.is_all {
+        unchanged(planned).map_or(Ok(()), |why| writeln!(out, "{why}"))?;
+    } else {
+        writeln!(out, "{}", after.nothing)?;
     }
     if let Some(ground) = ground.filter(|_| !planned.units.is_empty()) {
         writeln!(out, "{}", text::safe(ground, 200))?;
@@ -220,7 +255,7 @@ fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, after: &After, groun
     let reused = if reused > 0 { format!(", {reused} of them reused") } else { String::new() };
     let pass = if after.is_all { ", and the pass" } else { "" };
     writeln!(out, "{} planned{reused}{pass}", counted(planned.units.len(), "unit"))?;
-    for skipped in &planned.skipped {
+    for skipped in planned.skipped.iter().filter(|skipped| !skipped.fault) {
         writeln!(out, "{}", text::safe(&skipped.why, 200))?;
     }
     Ok(())

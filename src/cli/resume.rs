@@ -2,7 +2,10 @@
 //!
 //! Reads the record of the earlier run and holds it against the plan of now. It must not start anything.
 
+mod left;
 mod unreconciled;
+
+pub use left::Left;
 
 use std::collections::HashMap;
 
@@ -44,6 +47,10 @@ pub struct Taken {
     pub continues: Option<Continues>,
     /// What units took in earlier runs, oldest first.
     pub efforts: Vec<PastEffort>,
+    /// A run that has something to be gone on with, and is not.
+    pub left: Option<Left>,
+    /// Why no unit is planned, where the earlier run tells.
+    pub nothing: Option<String>,
 }
 
 impl Taken {
@@ -82,7 +89,7 @@ pub fn planned(global: &Global, project: &Project, select: &SelectArgs, model: O
         let past = past::read(project, None)?;
         let mut planned = project::planned(project, &asked, &past.baseline)?;
         past.tell(&mut planned.units);
-        return Ok(Taken { planned, continues: None, efforts: past.efforts });
+        return Ok(Taken { planned, continues: None, efforts: past.efforts, left: past.left, nothing: None });
     };
     let chain = Chain::of(&runs, recorded(global, &runs, what)?)?;
     // Units must be chosen and cut as they were then, or nothing of them could be compared.
@@ -104,7 +111,7 @@ pub fn planned(global: &Global, project: &Project, select: &SelectArgs, model: O
     };
     unreconciled::forget_seen(&runs, &mut taken)?;
     not_saved_since(&runs, chain.id(), taken.continues.as_ref())?;
-    Ok(Taken { efforts: past.efforts, ..taken })
+    Ok(Taken { efforts: past.efforts, left: past.left.filter(|_| of_failed.is_some()), ..taken })
 }
 
 /// Nothing may be put on the branch twice: what somebody undid since would come back.
@@ -248,7 +255,7 @@ impl<'a> Footing<'a> {
         let new = self.leave_out(&mut planned, new);
         unreconciled::keep(self.project, &mut continues);
         warn_of_others(&continues, &known, &planned.units, &new);
-        Ok(Taken { planned, continues: Some(continues), efforts: Vec::new() })
+        Ok(Taken { planned, continues: Some(continues), efforts: Vec::new(), left: None, nothing: None })
     }
 
     /// The units that failed in an earlier run.
@@ -271,6 +278,7 @@ impl<'a> Footing<'a> {
                 listed(&names)
             )));
         }
+        let nothing = units.is_empty().then(|| none_failed(continues.run, self.chain.state()));
         planned.units = units;
         for unit in &mut planned.units {
             let Some(then) = known.get(unit.planned.unit.as_str()) else { continue };
@@ -282,7 +290,21 @@ impl<'a> Footing<'a> {
         self.leave_out(&mut planned, others.into_iter().chain(rest).collect());
         unreconciled::keep_failed(self.project, &mut continues, self.chain.state());
         warn_of_others(&continues, &known, &planned.units, &[]);
-        Ok(Taken { planned, continues: Some(continues), efforts: Vec::new() })
+        Ok(Taken { planned, continues: Some(continues), efforts: Vec::new(), left: None, nothing })
+    }
+}
+
+/// That nothing failed does not say that everything is done.
+fn none_failed(run: RunId, state: &RunState) -> String {
+    let run = run.short();
+    let open = of_the_plan(state).filter(|unit| is_left(unit.status) || state.is_unsaved(unit)).count();
+    match open {
+        0 => format!("no unit failed in run {run}: there is nothing to run"),
+        open => {
+            let is = if open == 1 { "is" } else { "are" };
+            let open = counted(open, "unit");
+            format!("no unit failed in run {run}, but {open} of it {is} not done; `--resume-run {run}` goes on with it")
+        }
     }
 }
 

@@ -12,14 +12,8 @@ use super::{
     plan, project,
     resume::{self, Taken},
     settings, show,
-    summary::counted,
 };
-use crate::{
-    config::schema::ToolFailures,
-    ingest::{plan::Planned, project::Role},
-    tape::{UnitKey, note::Continues},
-    units::tally::FailureRule,
-};
+use crate::{config::schema::ToolFailures, ingest::project::Role, tape::UnitKey, units::tally::FailureRule};
 
 /// Runs what was asked for.
 ///
@@ -76,12 +70,17 @@ pub fn start(
     let pass = pass.terms(&taken);
     let pass = pass
         .map(|pass| PassTerms { model: Choice::of(&project, Role::Reconcile, args.model.as_deref()).model, ..pass });
-    let Taken { planned, continues, .. } = taken;
+    let told: Vec<String> = taken.left.iter().map(|left| left.sentence(global)).collect();
+    project::warn(&told);
     if is_done {
-        project::warn(&planned.skipped.iter().map(|skipped| skipped.why.clone()).collect::<Vec<_>>());
-        project::warn(&[nothing_to_run(select, &planned, continues.as_ref())]);
+        if let Some(failure) = plan::unusable(&taken) {
+            return Err(failure);
+        }
+        project::warn(&taken.planned.skipped.iter().map(|skipped| skipped.why.clone()).collect::<Vec<_>>());
+        show::tell(&format!("ingestdeck: {}", plan::nothing(&taken)));
         return Ok(Exit::Ok);
     }
+    let Taken { planned, continues, .. } = taken;
     let ground = Prepared::new(&project.root)?;
     let claude = launch::find_claude(global)?;
     doctor::preflight(&claude, &terms.pass_env, args.probe || *config.ingest.probe, terms.model.as_deref())?;
@@ -92,19 +91,9 @@ pub fn start(
     let fate = Fate::Project { flag: global.project_dir.clone() };
     let outcome = launch::launch(
         global,
-        Launch { project, planned, continues, agent, terms, slots, config, fate, held, ground, reconcile: pass },
+        Launch { project, planned, continues, agent, terms, slots, config, fate, held, ground, reconcile: pass, told },
     )?;
     Ok(outcome.exit)
-}
-
-fn nothing_to_run(select: &SelectArgs, planned: &Planned, continues: Option<&Continues>) -> String {
-    match continues.map(|continues| continues.run.short()) {
-        Some(run) if select.past.failed.is_some() => format!("no unit failed in run {run}: there is nothing to run"),
-        Some(run) => {
-            format!("all {} of run {run} stand: there is nothing to run", counted(planned.units.len(), "unit"))
-        }
-        None => plan::nothing(planned),
-    }
 }
 
 fn budget(flag: &str, value: Option<f64>) -> Result<Option<f64>, Failure> {

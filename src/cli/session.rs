@@ -48,6 +48,7 @@ pub fn session(global: &Global, args: &SessionArgs) -> Result<Exit, Failure> {
         // A plain session asks nobody before its calls.
         held: None,
         fate: Fate::Path,
+        told: Vec::new(),
     };
     let plan = Note::RunPlanned(Box::new(RunPlanned {
         units: vec![PlannedUnit { unit: UNIT.into(), why: "asked for".into(), ..PlannedUnit::default() }],

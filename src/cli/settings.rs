@@ -67,6 +67,7 @@ pub fn screen(global: &Global, config: &Config) -> Result<tui::Options, Failure>
     })?;
     Ok(tui::Options {
         can_hold: false,
+        told: Vec::new(),
         zone: jiff::tz::TimeZone::system(),
         theme,
         keymap,

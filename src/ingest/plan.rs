@@ -2,6 +2,7 @@
 //!
 //! Reads the sources and decides nothing about running. It writes nothing but what helps it to read less the next time.
 
+mod cut;
 mod part;
 
 use std::{
@@ -12,12 +13,12 @@ use std::{
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 
+use self::cut::{Cut, cut};
 use super::{
-    database,
     diff::{Baseline, DiffSet, Forced, why},
-    project::{Connection, Project},
+    project::{FILE, Project},
     reconcile::Stage,
-    source::{self, Adapter, Chunk, Fingerprint, Origin, Tree, memo, print, slug},
+    source::{Chunk, Fingerprint, Tree, slug},
 };
 pub use crate::tape::note::Selection;
 use crate::tape::{
@@ -136,6 +137,12 @@ impl SourcePlan {
 /// There is nothing to plan.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
+    /// The project has no sources.
+    #[error(
+        "{} names no connections, so there is nothing to ingest; add one, as in `connections: {{notes: {{driver: docs, source_dir: PATH}}}}`",
+        .0.display()
+    )]
+    NoConnections(PathBuf),
     /// A connection was named that does not exist.
     #[error("ktx.yaml has no connection `{0}`; it has {1}")]
     NoSuchConnection(String, String),
@@ -162,15 +169,6 @@ impl PlanError {
     }
 }
 
-/// One connection, cut.
-struct Cut<'a> {
-    connection: &'a Connection,
-    adapter: &'static dyn Adapter,
-    tree: Tree,
-    chunks: Vec<Chunk>,
-    warnings: Vec<String>,
-}
-
 /// Plans a run over `project` in which nothing was processed before.
 pub fn plan(project: &Project, selection: &Selection) -> Result<Planned, PlanError> {
     plan_against(project, selection, &Baseline::default())
@@ -179,6 +177,9 @@ pub fn plan(project: &Project, selection: &Selection) -> Result<Planned, PlanErr
 /// Plans a run over `project` for what changed against `baseline`.
 pub fn plan_against(project: &Project, selection: &Selection, baseline: &Baseline) -> Result<Planned, PlanError> {
     let connections = &project.settings.connections;
+    if connections.is_empty() {
+        return Err(PlanError::NoConnections(project.root.join(FILE)));
+    }
     exist(project, &selection.connections)?;
     let wanted = Wanted::of(selection)?;
     let is_wanted = |id: &str| selection.connections.is_empty() || selection.connections.iter().any(|name| name == id);
@@ -190,8 +191,8 @@ pub fn plan_against(project: &Project, selection: &Selection, baseline: &Baselin
         match cut(project, connection) {
             Ok(cut) => cuts.push(cut),
             Err(_) if !is_wanted(&connection.id) => {}
-            Err(why) if !selection.connections.is_empty() => return Err(PlanError::Unusable(why)),
-            Err(why) => planned.skipped.push(Skipped { connection: connection.id.clone(), why }),
+            Err(skipped) if !selection.connections.is_empty() => return Err(PlanError::Unusable(skipped.why)),
+            Err(skipped) => planned.skipped.push(skipped),
         }
     }
     tell_apart(&mut cuts);
@@ -214,42 +215,6 @@ fn exist(project: &Project, connections: &[String]) -> Result<(), PlanError> {
         Some(unknown) => Err(PlanError::NoSuchConnection(unknown.clone(), listed(known()))),
         None => Ok(()),
     }
-}
-
-/// Cuts one connection, or says in a sentence of its own why it cannot.
-fn cut<'a>(project: &Project, connection: &'a Connection) -> Result<Cut<'a>, String> {
-    let id = &connection.id;
-    let skip = |why: String| format!("connection {id} is skipped: {why}");
-    let Some(driver) = &connection.driver else {
-        return Err(skip("it names no driver; give it one".into()));
-    };
-    if let Some(path) = database::path(&project.root, connection) {
-        return Err(skip(if path.is_file() {
-            "it is a database; there are no files to cut into units, but units may query it".into()
-        } else {
-            format!("its database {} does not exist; correct its path in ktx.yaml", path.display())
-        }));
-    }
-    let Some(adapter) = source::adapter(driver) else {
-        let driver: String = driver.chars().take(60).collect();
-        let known = listed(source::names());
-        return Err(skip(format!("there is no adapter for driver `{}` yet, only {known}", driver.escape_debug())));
-    };
-    if let Some(allowed) = &project.settings.adapters
-        && !allowed.contains(driver)
-    {
-        return Err(skip(format!("adapter `{driver}` is not in ingest.adapters; add it there")));
-    }
-    let origin = Origin { project: &project.root, connection };
-    let mut tree = adapter.gather(origin).map_err(skip)?;
-    let root = tree.root.display().to_string();
-    adapter.detect(&tree).map_err(|why| skip(format!("{root} {why}")))?;
-    let known = memo::recall(&project.root, id);
-    print::read(&mut tree, &known);
-    memo::keep(&project.root, id, &tree, &known);
-    let chunks = adapter.chunk(&tree, origin).map_err(skip)?;
-    let warnings = tree.warnings.iter().cloned().chain(chunks.warnings).collect();
-    Ok(Cut { connection, adapter, tree, chunks: chunks.units, warnings })
 }
 
 /// Adds the units of one connection that run to `planned`.

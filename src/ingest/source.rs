@@ -152,6 +152,35 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// Drivers of KTX whose connections hold context about data, not data, and that have no adapter here.
 const CONTEXT: [&str; 2] = ["looker", "metabase"];
 
+/// Drivers of KTX that have no adapter here, those of databases among them.
+pub(crate) const FOREIGN: &[&str] = &[
+    "athena",
+    "bigquery",
+    "clickhouse",
+    "confluence",
+    "databricks",
+    "duckdb",
+    "gdrive",
+    "jira",
+    "looker",
+    "mariadb",
+    "metabase",
+    "mongodb",
+    "motherduck",
+    "mssql",
+    "mysql",
+    "postgres",
+    "postgresql",
+    "redshift",
+    "sharepoint",
+    "sigma",
+    "snowflake",
+    "sqlite",
+    "sqlserver",
+    "tableau",
+    "trino",
+];
+
 /// Whether connections with this `driver` hold context about data that lies elsewhere.
 pub(crate) fn is_context(driver: &str) -> bool {
     CONTEXT.contains(&driver) || adapter(driver).is_some()

@@ -8,6 +8,7 @@ pub(crate) mod place;
 
 mod agents;
 mod broken;
+mod left;
 mod prune;
 mod reconcile;
 mod records;

@@ -34,6 +34,8 @@ pub struct PastUnit {
     pub status: String,
     /// It succeeded, and what it wrote never reached the project.
     pub unsaved: bool,
+    /// The run.
+    pub run: RunId,
 }
 
 /// What a finished unit took, all of its attempts together.
@@ -89,9 +91,11 @@ impl Db {
                  WHERE connection IS NOT NULL AND run < ?1 GROUP BY connection, unit",
             )?;
             let unit = |row: &rusqlite::Row<'_>| {
-                Ok(PastUnit { connection: row.get(0)?, unit: row.get(1)?, status: row.get(2)?, unsaved: row.get(4)? })
+                let Some(run) = RunId::parse(&row.get::<_, String>(3)?) else { return Ok(None) };
+                let (connection, unit, status, unsaved) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(4)?);
+                Ok(Some(PastUnit { connection, unit, status, unsaved, run }))
             };
-            statement.query_map([end(before)], unit)?.collect()
+            statement.query_map([end(before)], unit)?.filter_map(Result::transpose).collect()
         };
         read().map_err(|error| Fault::from(error).told(&self.path))
     }

@@ -11,6 +11,9 @@ use crate::{
 /// How long a message stays.
 const TOAST: Duration = Duration::from_secs(5);
 
+/// How long one stays that nobody waits for.
+const ANNOUNCED: Duration = Duration::from_secs(20);
+
 /// A message that goes away by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Toast {
@@ -38,6 +41,11 @@ impl Model {
     /// Tells something for a while.
     pub fn say(&mut self, text: impl Into<String>) {
         self.say_about(About::Other, text);
+    }
+
+    /// Tells something that nobody asked for, and that is worth more than a glance.
+    pub fn announce(&mut self, text: impl Into<String>) {
+        self.toasts.push(Toast { text: text.into(), until: self.now + ANNOUNCED, about: About::Other });
     }
 
     /// Tells something for a while, in place of what was told about the same.

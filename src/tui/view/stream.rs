@@ -282,7 +282,8 @@ pub(super) fn row(scene: &Scene<'_>, row: &Row, area: Rect, buf: &mut Buffer) {
         (_, Some(ended)) => latency(ended.since(line.at)),
         (_, None) => String::new(),
     };
-    let fact_role = if matches!(end, RowEnd::Failed | RowEnd::Denied) { role } else { Role::Dim };
+    let is_odd = matches!(end, RowEnd::Failed | RowEnd::Denied | RowEnd::Declined);
+    let fact_role = if is_odd { role } else { Role::Dim };
     let took_width = if timed { 8 } else { 0 };
     // The label has first call on the room, the fact gets what is left and never less than its share: why a call was
     // refused or failed tells more than the end of its arguments.
@@ -291,7 +292,7 @@ pub(super) fn row(scene: &Scene<'_>, row: &Row, area: Rect, buf: &mut Buffer) {
     let label_width = text::width(&line.label);
     let share = match end {
         RowEnd::Denied => room * 3 / 4,
-        RowEnd::Failed => room / 2,
+        RowEnd::Failed | RowEnd::Declined => room / 2,
         RowEnd::Open | RowEnd::Ok | RowEnd::Cut => room / 3,
     };
     let fact_room = if fact_width == 0 { 0 } else { fact_width.min(share.max(room.saturating_sub(label_width + 2))) };

@@ -64,8 +64,79 @@ fn keys_backends_and_connections_that_do_not_fit() {
 
     place.write("ktx.yaml", "connections: {gone: {driver: docs, source_dir: nowhere}, bi: {driver: metabase}}\n");
     let ran = place.run(&["plan"]);
-    assert!(ran.done().starts_with("0 units planned\nconnection gone is skipped: its directory "), "{ran:?}");
-    assert!(ran.stdout.contains("connection bi is skipped: there is no adapter for driver `metabase`"), "{ran:?}");
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    let fault = "nothing is planned: connection gone is skipped: its directory ";
+    assert!(ran.stderr.contains(fault) && ran.stderr.contains("correct source_dir in ktx.yaml"), "{ran:?}");
+    let other = "0 units planned\nconnection bi is skipped: there is no adapter for driver `metabase`";
+    assert!(ran.stdout.contains(other) && !ran.stdout.contains("gone"), "{ran:?}");
+    assert!(place.run(&["run", "--ui", "json"]).refused(2).contains(fault));
+    assert!(place.run(&["plan", "--ui", "json"]).refused(2).contains(fault));
+
+    // What is no fault of the project's is said, and no more than that.
+    place.write("ktx.yaml", "connections: {bi: {driver: metabase}, wh: {driver: postgres}}\n");
+    let ran = place.run(&["plan"]);
+    assert!(ran.done().starts_with("no connection gives units: there is nothing to run\n0 units planned\n"), "{ran:?}");
+    assert_eq!(place.run(&["run"]).done(), "");
+}
+
+/// What `doctor` says about the project, which has no `claude`.
+fn examined(place: &Place) -> Vec<(String, String, String)> {
+    let ran = place.run(&["doctor", "--ui", "json"]);
+    assert_eq!(ran.code, Some(96), "{ran:?}");
+    let checks = ran.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let text = |check: &Value, key: &str| check[key].as_str().unwrap().to_owned();
+    let of_project = |check: &Value| matches!(text(check, "check").as_str(), "project" | "connection" | "runs");
+    checks
+        .filter(of_project)
+        .map(|check| (text(&check, "check"), text(&check, "result"), text(&check, "text")))
+        .collect()
+}
+
+#[test]
+fn each_connection_is_examined_and_a_broken_one_stops_no_other() {
+    let place = Place::new();
+    place.write("notes/one.md", "# one\n");
+    place.write(
+        "ktx.yaml",
+        "connections:\n  notes: {driver: docs, source_dir: notes}\n  typo: {driver: dtb, source_dir: notes}\n  gone: {driver: docs, source_dir: note}\n  bare: {source_dir: notes}\n  wh: {driver: postgres}\nlmm: {}\n",
+    );
+    let ran = place.run(&["plan", "--ui", "json"]);
+    assert_eq!(ran.done().lines().count(), 1, "{ran:?}");
+    for warning in [
+        "warning: connection typo is skipped: nobody knows driver `dtb`; did you mean `dbt`?",
+        "warning: connection gone is skipped: its directory ",
+        "warning: connection bare is skipped: it names no driver; give it one of dbt, lookml,",
+    ] {
+        assert!(ran.stderr.contains(warning), "{warning}: {ran:?}");
+    }
+    let found = examined(&place);
+    let standing = |text: &str| {
+        let found = found.iter().find(|(.., found)| found.contains(text));
+        found.map(|(check, result, _)| (check.as_str(), result.as_str()))
+    };
+    assert_eq!(standing("unknown key `lmm` is ignored; did you mean `llm`?"), Some(("project", "note")));
+    assert_eq!(standing("connection notes gives 1 unit"), Some(("connection", "ok")));
+    assert_eq!(standing("did you mean `dbt`?"), Some(("connection", "fail")));
+    assert_eq!(standing("correct source_dir in ktx.yaml"), Some(("connection", "fail")));
+    assert_eq!(standing("connection bare is skipped"), Some(("connection", "fail")));
+    assert_eq!(standing("no adapter for driver `postgres` yet"), Some(("connection", "note")));
+}
+
+#[test]
+fn a_project_without_connections_is_told_how_to_get_one() {
+    let place = Place::new();
+    for yaml in ["", "# later\n", "connections: {}\n", "llm: {provider: {backend: claude-code}}\n"] {
+        place.write("ktx.yaml", yaml);
+        for command in ["plan", "run"] {
+            let ran = place.run(&[command]);
+            let sentence = ran.refused(2);
+            let said = "ktx.yaml names no connections, so there is nothing to ingest; add one, as in `connections: {notes: {driver: docs,";
+            assert!(sentence.contains(said), "{sentence}");
+        }
+        assert!(examined(&place).iter().any(|(.., text)| text.contains("names no connections")));
+    }
+    let nowhere = place.run(&["doctor", "--project-dir", "nowhere"]);
+    assert!(nowhere.stdout.contains("FAIL") && nowhere.stdout.contains("nowhere has no ktx.yaml"), "{nowhere:?}");
 }
 
 #[test]

@@ -128,3 +128,19 @@ fn in_the_past_the_footer_offers_what_works_there() {
     let (text, given) = live(":2s<enter>+");
     assert!(given.is_empty() && text.contains("this is the past, 00:18 behind live"), "{text}");
 }
+
+#[test]
+fn what_everybody_should_know_is_there_from_the_start_and_goes_by_itself() {
+    let told = "run a1b2c3 was cut off with 2 units done that are not saved; `ingestdeck run --resume-run a1b2c3` goes on with it";
+    let text = |size, last| {
+        let options = Options { told: vec![told.into()], ..options() };
+        play(tape::running().timeline(), None, options, Script::new("j", size).waiting(last)).0.text()
+    };
+    assert!(text((160, 36), Duration::from_secs(15)).contains(told));
+    let narrow = text((80, 24), Duration::from_secs(1));
+    assert!(
+        narrow.contains("run a1b2c3 was cut off with 2 units done") && narrow.contains("goes on with it"),
+        "{narrow}"
+    );
+    assert!(!text((160, 36), Duration::from_secs(25)).contains("not saved"));
+}

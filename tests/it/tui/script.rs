@@ -226,6 +226,7 @@ pub(crate) fn options() -> Options {
         speed: None,
         passed: Vec::new(),
         can_hold: true,
+        told: Vec::new(),
         zone: jiff::tz::TimeZone::UTC,
         until: None,
     }

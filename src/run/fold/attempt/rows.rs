@@ -52,23 +52,21 @@ impl LaneFold {
             self.tell_denial(story, seq, id, 0);
         }
         if let Some(ok) = told.completed {
-            let bad = if self.cut { RowEnd::Cut } else { RowEnd::Failed };
             for (id, call) in std::mem::take(&mut self.open) {
-                let end = if self.denied.contains(&id) { RowEnd::Denied } else { bad };
-                self.close_row(story, call.row, seq, end);
+                self.close_row(story, call.row, seq, self.fates.of_open(&id));
             }
             let attempt = self.attempt(story);
             attempt.open_calls = 0;
             attempt.completed = Some(ok);
             attempt.forget_live();
-            let end = if ok { RowEnd::Ok } else { bad };
+            let end = if ok { RowEnd::Ok } else { self.fates.of_session() };
             self.push_end(story, Row::new(seq, u8::from(told.again), RowKind::Completed, end, 0));
         }
     }
 
     /// A call was denied. It is told by the call's own row; one without gets a row for the denial, once.
     pub(super) fn tell_denial(&mut self, story: &mut Story, seq: Seq, id: &str, depth: u8) {
-        let told = self.open.contains_key(id) || self.denied.contains(id);
+        let told = self.open.contains_key(id) || self.fates.is_denied(id);
         self.count_denial(story, id);
         self.count_failure(story, Some(id));
         if !told {

@@ -1,0 +1,81 @@
+//! What `doctor` finds out about the project: its settings, each connection, its repository, and what a run left behind.
+
+use super::{
+    super::{args::Global, ground, model::Choice, past, project, summary::counted},
+    Check, Finding,
+};
+use crate::ingest::{
+    plan::{Planned, Selection, plan},
+    project::{Project, ProjectError, Role},
+};
+
+/// Looks at the project, if there is one. Returns the model that its units would have: another might answer where that one
+/// does not.
+pub(super) fn examine(global: &Global, findings: &mut Vec<Finding>) -> Option<String> {
+    let opened = match project::directory(global) {
+        Ok(directory) => Project::open(&directory),
+        Err(failure) => {
+            findings.push(Finding::fail(Check::Project, failure.message));
+            return None;
+        }
+    };
+    let project = match opened {
+        Ok(project) => project,
+        // Being nowhere near a project is no fault, unless one was named; one that cannot be used is.
+        Err(error @ ProjectError::Missing(_)) if global.project_dir.is_none() => {
+            findings.push(Finding::note(Check::Project, error.to_string()));
+            return None;
+        }
+        Err(error) => {
+            findings.push(Finding::fail(Check::Project, error.to_string()));
+            return None;
+        }
+    };
+    settings(&project, findings);
+    findings.push(repository(&project));
+    findings.extend(left_behind(global, &project));
+    Choice::of(&project, Role::CandidateExtraction, None).model
+}
+
+fn settings(project: &Project, findings: &mut Vec<Finding>) {
+    findings.extend(project.warnings.iter().map(|warning| Finding::note(Check::Project, warning)));
+    let connections = counted(project.settings.connections.len(), "connection");
+    let planned = plan(project, &Selection::default());
+    findings.push(match (project.runnable(), &planned) {
+        (Err(error), _) => Finding::fail(Check::Project, error.to_string()),
+        (Ok(()), Err(error)) => Finding::fail(Check::Project, error.to_string()),
+        (Ok(()), Ok(_)) => {
+            Finding::ok(Check::Project, format!("project {} with {connections}", project.root.display()))
+        }
+    });
+    if let Ok(planned) = planned {
+        findings.extend(project.settings.connections.iter().map(|connection| standing(&connection.id, &planned)));
+    }
+}
+
+/// Whether a connection gives units.
+fn standing(id: &str, planned: &Planned) -> Finding {
+    if let Some(skipped) = planned.skipped.iter().find(|skipped| skipped.connection == id) {
+        let finding = if skipped.fault { Finding::fail } else { Finding::note };
+        return finding(Check::Connection, skipped.why.clone());
+    }
+    let units = planned.units.iter().filter(|unit| unit.planned.connection == id).count();
+    Finding::ok(Check::Connection, format!("connection {id} gives {}", counted(units, "unit")))
+}
+
+/// How the project keeps what units write.
+fn repository(project: &Project) -> Finding {
+    match ground::sentence(&project.root) {
+        Ok(text) if text == ground::NO_HISTORY => Finding::note(Check::Repository, text),
+        Ok(text) => Finding::ok(Check::Repository, text),
+        Err(error) => Finding::fail(Check::Repository, error.to_string()),
+    }
+}
+
+/// Work of an earlier run that is in no commit.
+fn left_behind(global: &Global, project: &Project) -> Option<Finding> {
+    match past::read(project, None) {
+        Ok(past) => past.left.map(|left| Finding::note(Check::Runs, left.sentence(global))),
+        Err(failure) => Some(Finding::fail(Check::Runs, failure.message)),
+    }
+}

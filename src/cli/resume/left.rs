@@ -1,0 +1,52 @@
+//! What an earlier run left undone without anybody noticing: units that are done and in no commit.
+//!
+//! Asks the index, and the tapes only for whether their run is over. It must not change what is planned.
+
+use super::super::{args::Global, exit::Failure, summary};
+use crate::{
+    store::{Db, Runs, Standing, db::PastUnit},
+    tape::RunId,
+};
+
+/// A run that is over, and what it left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    run: RunId,
+    units: usize,
+    cut_off: bool,
+}
+
+impl Left {
+    /// The newest run after which `units` are done and not saved, no later run having planned them; `None` while it lives.
+    ///
+    /// # Errors
+    /// When the index or the runs cannot be read.
+    pub fn of(runs: &Runs, db: &Db, units: &[PastUnit]) -> Result<Option<Self>, Failure> {
+        let unsaved = || units.iter().filter(|unit| unit.unsaved).map(|unit| unit.run);
+        let Some(run) = unsaved().max() else { return Ok(None) };
+        let listed = db.list().map_err(Failure::internal)?;
+        // What a script played is not gone on with.
+        if listed.iter().any(|listed| listed.id == run && listed.scripted) {
+            return Ok(None);
+        }
+        let found = runs.list().map_err(Failure::internal)?.into_iter().find(|found| found.id == run);
+        let standing = found.map(|found| runs.standing(&found)).transpose().map_err(Failure::internal)?;
+        let cut_off = match standing {
+            None | Some(Standing::Running) => return Ok(None),
+            Some(standing) => standing == Standing::Interrupted,
+        };
+        Ok(Some(Self { run, units: unsaved().filter(|of| *of == run).count(), cut_off }))
+    }
+
+    /// It, with what to do about it.
+    pub fn sentence(&self, global: &Global) -> String {
+        let run = self.run.short().to_string();
+        let how = if self.cut_off { "was cut off" } else { "ended" };
+        let are = if self.units == 1 { "is" } else { "are" };
+        format!(
+            "run {run} {how} with {} done that {are} not saved; `{}` goes on with it",
+            summary::counted(self.units, "unit"),
+            summary::resume(global.project_dir.as_deref(), &run)
+        )
+    }
+}

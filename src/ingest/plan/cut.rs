@@ -1,0 +1,73 @@
+//! One connection of a plan: cut into units, or left out with the reason.
+//!
+//! Tells what somebody should mend from what is as it should be. It must not know what was asked for.
+
+use crate::{
+    ingest::{
+        database,
+        project::{Connection, Project, nearest},
+        source::{self, Adapter, Chunk, Origin, Tree, memo, print},
+    },
+    tape::note::Skipped,
+};
+
+/// One connection, cut.
+pub(super) struct Cut<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) adapter: &'static dyn Adapter,
+    pub(super) tree: Tree,
+    pub(super) chunks: Vec<Chunk>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// Cuts one connection, or says in a sentence of its own why it cannot.
+pub(super) fn cut<'a>(project: &Project, connection: &'a Connection) -> Result<Cut<'a>, Skipped> {
+    let id = &connection.id;
+    let skip = |why: String, fault| Skipped {
+        connection: id.clone(),
+        why: format!("connection {id} is skipped: {why}"),
+        fault,
+    };
+    let (faulty, fine) = (|why| skip(why, true), |why| skip(why, false));
+    let Some(driver) = &connection.driver else {
+        return Err(faulty(format!("it names no driver; give it one of {}", names())));
+    };
+    if let Some(path) = database::path(&project.root, connection) {
+        return Err(if path.is_file() {
+            fine("it is a database; there are no files to cut into units, but units may query it".into())
+        } else {
+            faulty(format!("its database {} does not exist; correct its path in ktx.yaml", path.display()))
+        });
+    }
+    let Some(adapter) = source::adapter(driver) else { return Err(no_adapter(driver, faulty, fine)) };
+    if let Some(allowed) = &project.settings.adapters
+        && !allowed.contains(driver)
+    {
+        return Err(fine(format!("adapter `{driver}` is not in ingest.adapters; add it there")));
+    }
+    let origin = Origin { project: &project.root, connection };
+    let mut tree = adapter.gather(origin).map_err(faulty)?;
+    let root = tree.root.display().to_string();
+    adapter.detect(&tree).map_err(|why| faulty(format!("{root} {why}")))?;
+    let known = memo::recall(&project.root, id);
+    print::read(&mut tree, &known);
+    memo::keep(&project.root, id, &tree, &known);
+    let chunks = adapter.chunk(&tree, origin).map_err(faulty)?;
+    let warnings = tree.warnings.iter().cloned().chain(chunks.warnings).collect();
+    Ok(Cut { connection, adapter, tree, chunks: chunks.units, warnings })
+}
+
+/// A driver of KTX that has no adapter is as it should be; one that is written like a known one is not.
+fn no_adapter(driver: &str, faulty: impl Fn(String) -> Skipped, fine: impl Fn(String) -> Skipped) -> Skipped {
+    let shown: String = driver.chars().take(60).collect();
+    let shown = shown.escape_debug();
+    let known: Vec<&str> = source::names().chain(source::FOREIGN.iter().copied()).collect();
+    match nearest(driver, &known).filter(|_| !known.contains(&driver)) {
+        Some(meant) => faulty(format!("nobody knows driver `{shown}`; did you mean `{meant}`?")),
+        None => fine(format!("there is no adapter for driver `{shown}` yet, only {}", names())),
+    }
+}
+
+fn names() -> String {
+    source::names().collect::<Vec<_>>().join(", ")
+}

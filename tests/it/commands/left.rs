@@ -1,0 +1,123 @@
+//! Work that a killed run did and never saved: whoever plans, runs or examines the project hears of it, until it is saved.
+
+use std::process::Command;
+
+use nix::sys::signal::Signal;
+
+use super::place::{Place, Ran};
+
+/// Writes the page `x` of the unit `docs-x`.
+fn writes(unit: &str) -> String {
+    let page = unit.trim_start_matches("docs-");
+    format!(
+        r#"
+[[part]]
+unit = "{unit}"
+steps = [
+  {{ call = {{ tool = "record_verification_ledger", with = {{ summary = "Read it." }} }} }},
+  {{ call = {{ tool = "wiki_write", with = {{ key = "{page}", summary = "About {page}", content = "Text." }} }} }},
+  {{ say = "Done." }},
+]
+"#
+    )
+}
+
+fn git(place: &Place, words: &[&str]) {
+    let who = ["-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false"];
+    let output = Command::new("git").current_dir(place.path("")).args(who).args(words).output().unwrap();
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A git project with three units whose run was killed after the first of them was done; and the run's short id.
+fn cut_off() -> (Place, String) {
+    let place = Place::new();
+    place.notes(&["one", "two", "three"]);
+    git(&place, &["init", "-q", "-b", "main"]);
+    git(&place, &["add", "ktx.yaml", "notes"]);
+    git(&place, &["commit", "-q", "-m", "sources"]);
+    let script = writes("docs-one") + "[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]\n";
+    let claude = place.player(&script);
+    let mut running = place.start(place.command(&["run", "--ui", "lines", "--claude-bin", claude.to_str().unwrap()]));
+    running.wait_for("stdout", "docs-one#1               ✓ succeeded");
+    running.wait_for("stdout", "docs-three#1             ● session");
+    assert!(!place.run(&["plan"]).stderr.contains("not saved"), "it lives");
+    running.signal(Signal::SIGKILL);
+    assert_eq!(running.end().code, None);
+    let run = std::fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap().next().unwrap().unwrap();
+    let run = run.file_name().into_string().unwrap();
+    let short = run[run.len() - 6..].to_owned();
+    (place, short)
+}
+
+fn sentence(run: &str) -> String {
+    format!(
+        "run {run} was cut off with 1 unit done that is not saved; `ingestdeck run --resume-run {run}` goes on with it"
+    )
+}
+
+fn run(place: &Place, more: &[&str]) -> Ran {
+    let claude = place.player(&["docs-one", "docs-two", "docs-three"].map(writes).concat());
+    let words = ["run", "--no-reconcile", "--ui", "lines", "--claude-bin", claude.to_str().unwrap()];
+    place.run(&[&words, more].concat())
+}
+
+#[test]
+fn it_is_told_until_a_run_goes_on_with_it() {
+    let (place, short) = cut_off();
+    let told = sentence(&short);
+    for words in [&["plan"][..], &["plan", "--ui", "json"], &["plan", "--failed"], &["plan", "--only", "docs-two"]] {
+        let plan = place.run(words);
+        assert!(plan.done().contains("unit") && plan.stderr.contains(&told), "{words:?}: {plan:?}");
+    }
+    let doctor = place.run(&["doctor"]);
+    assert!(doctor.stdout.contains(&format!("note  {told}\n")), "{doctor:?}");
+    let elsewhere = place.path("");
+    let mut there = place.command(&["plan", "--project-dir", elsewhere.to_str().unwrap()]);
+    there.current_dir("/");
+    let there = place.ran(there);
+    let way = format!("`ingestdeck run --project-dir {} --resume-run {short}`", elsewhere.display());
+    assert!(there.stderr.contains(&way), "{there:?}");
+
+    let resume = ["--resume-run", short.as_str()];
+    let plan = place.run(&[&["plan"][..], &resume].concat());
+    assert!(plan.done().contains("1 of them reused") && !plan.stderr.contains("not saved"), "{plan:?}");
+    let ran = run(&place, &resume);
+    assert!(ran.done().contains("1 reused") && !ran.stderr.contains("not saved"), "{ran:?}");
+    assert!(place.path("wiki/global/one.md").is_file());
+    let plan = place.run(&["plan"]);
+    assert!(plan.done().contains("0 units planned") && !plan.stderr.contains("not saved"), "{plan:?}");
+}
+
+#[test]
+fn a_plain_run_says_it_and_makes_up_for_it() {
+    let (place, short) = cut_off();
+    let other = run(&place, &["--only", "docs-two"]);
+    assert!(other.done().contains("docs-two") && other.stderr.contains(&sentence(&short)), "{other:?}");
+    let ran = run(&place, &[]);
+    assert!(ran.stderr.contains(&sentence(&short)), "{ran:?}");
+    assert!(ran.done().contains("docs-one#1 "), "{ran:?}");
+    assert!(place.path("wiki/global/one.md").is_file());
+    let plan = place.run(&["plan"]);
+    assert!(plan.done().contains("0 units planned") && !plan.stderr.contains("not saved"), "{plan:?}");
+}
+
+#[test]
+fn that_nothing_failed_is_not_that_everything_is_done() {
+    let (place, short) = cut_off();
+    let said = format!(
+        "no unit failed in run {short}, but 3 units of it are not done; `--resume-run {short}` goes on with it"
+    );
+    let plan = place.run(&["plan", "--failed"]);
+    assert!(
+        plan.done().starts_with(&said) || plan.stdout.contains(&format!("\n{said}\n0 units planned\n")),
+        "{plan:?}"
+    );
+    let ran = run(&place, &["--failed"]);
+    assert!(ran.done().is_empty() && ran.stderr.contains(&said), "{ran:?}");
+    run(&place, &["--resume-run", "latest"]).done();
+    let plan = place.run(&["plan", "--failed"]);
+    assert!(
+        plan.done().contains("no unit failed in run ") && plan.stdout.contains(": there is nothing to run\n"),
+        "{plan:?}"
+    );
+}
