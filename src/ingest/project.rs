@@ -119,8 +119,8 @@ impl Project {
         let text = read(&path)?;
         let tree = yaml::tree(&text).map_err(|error| ProjectError::Invalid {
             path: path.clone(),
-            line: error.line,
-            problem: format!("{}; mend the YAML there", error.message),
+            line: None,
+            problem: yaml::explain(&text, &error),
         })?;
         let (settings, warnings) = settings::read(&tree).map_err(|fault| ProjectError::Invalid {
             path: path.clone(),
