@@ -14,7 +14,12 @@ fn a_project_that_cannot_be_used() {
     for command in ["plan", "run"] {
         let ran = place.run(&[command]);
         let sentence = ran.refused(2);
-        assert!(sentence.ends_with("has no ktx.yaml; go to your project, or name it with --project-dir"), "{sentence}");
+        assert!(
+            sentence.ends_with(
+                "has no ktx.yaml; go to your project, name it with --project-dir, or let `ingestdeck init` write one"
+            ),
+            "{sentence}"
+        );
     }
     let mut empty = place.command(&["plan"]);
     empty.env("KTX_PROJECT_DIR", "");
