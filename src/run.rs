@@ -10,6 +10,7 @@ pub mod fold;
 pub mod outcome;
 pub mod outlook;
 pub mod report;
+pub mod shared;
 pub mod source;
 pub mod spent;
 mod standing;
@@ -20,7 +21,7 @@ pub mod trace;
 /// What [`Emitted`] carries, for layers that know the run and not how its events come about.
 pub use crate::actions::event;
 pub use chronicle::{Chronicle, Mark};
-pub use fold::{Emitted, Fold, RunChange};
+pub use fold::{Aside, Emitted, Fold, RunChange};
 pub use outcome::RunOutcome;
 pub use report::Report;
 pub use source::{Arrived, Item, Lane, Origin, Progress, Recorder, Source, SourceError};

@@ -17,6 +17,9 @@ use crate::{
     units::verdict::{Facts, Isolation},
 };
 
+/// Characters of a tool's answer that a note of ours keeps.
+const DECLINED: usize = 300;
+
 use super::{
     control::{Ask, Control, Decision, Effect, Frame, HeldCall, user_message},
     gather::Gather,
@@ -189,11 +192,15 @@ impl Course {
             Some(FromServer::Message(message)) => {
                 self.control.from_server(message).map(Step::Write).into_iter().collect()
             }
-            Some(FromServer::Called { tool, tool_use_id, effect, failure }) => {
+            Some(FromServer::Called { tool, tool_use_id, effect, failure, declined }) => {
                 let tally = &mut self.gather.facts.tally;
                 let is_new = tally.answered(&tool, tool_use_id.as_deref(), &effect, failure.as_deref());
                 let failed = failure.filter(|_| is_new);
-                let note = failed.map(|message| Note::ToolFailed { tool, tool_use_id, message });
+                let note = match (failed, declined) {
+                    (Some(message), _) => Some(Note::ToolFailed { tool, tool_use_id, message }),
+                    (None, Some(message)) => Some(Note::ToolDeclined { tool, tool_use_id, message: head(message) }),
+                    (None, None) => None,
+                };
                 note.map(Step::Record).into_iter().collect()
             }
             None => self.control.server_ended().into_iter().map(Step::Write).collect(),
@@ -411,6 +418,14 @@ impl Course {
 /// A message that has a tool work.
 fn is_call(message: &Value) -> bool {
     message.get("method").and_then(Value::as_str) == Some("tools/call")
+}
+
+/// The beginning of a tool's answer; the whole of it is in the stream.
+fn head(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(DECLINED) {
+        text.truncate(end);
+    }
+    text
 }
 
 #[cfg(test)]

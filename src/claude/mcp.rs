@@ -91,6 +91,8 @@ pub enum FromServer {
         effect: Effect,
         /// Error text, if it failed.
         failure: Option<String>,
+        /// What the tool said to a call that it did not carry out, where that is no failure.
+        declined: Option<String>,
     },
 }
 
@@ -249,10 +251,11 @@ impl ServerHandler for Handler {
             let text = format!("{tool} broke down; this is a defect of ingestdeck, not of the call");
             (ToolReply::error(text), Effect::Broken)
         });
-        let failure = reply.is_error.then(|| reply.markdown.clone());
+        let said = |is_meant: bool| is_meant.then(|| reply.markdown.clone());
+        let (failure, declined) = (said(reply.is_error), said(reply.declined && !reply.is_error));
         if let Some(watch) = &self.watch {
             // Nobody listens any more: the attempt is over.
-            let _ = watch.outbox.send(FromServer::Called { tool, tool_use_id, effect, failure });
+            let _ = watch.outbox.send(FromServer::Called { tool, tool_use_id, effect, failure, declined });
         }
         let content = vec![ContentBlock::text(reply.markdown)];
         let result = if reply.is_error { CallToolResult::error(content) } else { CallToolResult::success(content) };
@@ -294,7 +297,7 @@ pub(crate) mod tests {
                 "echo" => ToolReply {
                     markdown: call.arguments.to_string(),
                     structured: Some(json!({"private": true})),
-                    is_error: false,
+                    ..ToolReply::default()
                 },
                 "stick" => {
                     let latch = self.latch.lock().unwrap().take();
@@ -371,7 +374,8 @@ pub(crate) mod tests {
                 tool: "echo".into(),
                 tool_use_id: Some("t7".into()),
                 effect: Effect::Plain,
-                failure: None
+                failure: None,
+                declined: None,
             }
         );
         let answer = message(&mut server).await;

@@ -36,9 +36,13 @@ impl<W: Write> Json<W> {
     /// Writes what one entry led to.
     pub fn emitted(&mut self, emitted: &Emitted<'_>) {
         match emitted {
-            Emitted::Event { at, unit, attempt, event, .. } => {
+            Emitted::Event { at, unit, attempt, event, aside, .. } => {
                 self.stamp(*at, Some((unit, *attempt)));
                 event.write_json(&mut self.buffer);
+                if let Some(aside) = aside {
+                    let beside = format!(r#","call":"{}""#, aside.word());
+                    self.buffer.extend_from_slice(beside.as_bytes());
+                }
             }
             Emitted::Unit { at, unit, attempt, status, reason } => {
                 self.stamp(*at, Some((unit, *attempt)));
@@ -48,11 +52,14 @@ impl<W: Write> Json<W> {
                 }
                 self.value(&event);
             }
-            Emitted::Patch { at, unit, attempt, result, reason } => {
+            Emitted::Patch { at, unit, attempt, result, reason, shared } => {
                 self.stamp(*at, Some((unit, *attempt)));
                 let mut event = json!({"type": "unit", "state": result.word(), "integration": result});
                 if let Some(reason) = reason {
                     event["reason"] = Value::from(*reason);
+                }
+                if !shared.is_empty() {
+                    event["shared"] = json!(shared);
                 }
                 self.value(&event);
             }
@@ -69,7 +76,7 @@ impl<W: Write> Json<W> {
 
     /// Hands everything gathered to the system.
     pub fn flush(&mut self) {
-        if self.result.is_ok() {
+        if self.result.is_ok() && !self.buffer.is_empty() {
             self.result = self.out.write_all(&self.buffer).and_then(|()| self.out.flush());
         }
         self.buffer.clear();

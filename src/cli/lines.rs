@@ -15,7 +15,7 @@ use crate::{
     },
     cli::summary::counted,
     decode::content_text,
-    run::{Emitted, RunChange, state::UnitStatus},
+    run::{Aside, Emitted, RunChange, state::UnitStatus},
     tape::{Millis, note::Level},
     tui::text,
 };
@@ -46,7 +46,7 @@ impl<W: Write> Lines<W> {
     /// Writes what one entry led to.
     pub fn emitted(&mut self, emitted: &Emitted<'_>) {
         match emitted {
-            Emitted::Event { at, unit, attempt, event, .. } => self.event(*at, unit, *attempt, event),
+            Emitted::Event { at, unit, attempt, event, aside, .. } => self.event(*at, unit, *attempt, event, *aside),
             Emitted::Unit { at, unit, attempt, status, reason } => {
                 if matches!(status, UnitStatus::Queued | UnitStatus::Untried) && *attempt == 0 {
                     return;
@@ -58,10 +58,13 @@ impl<W: Write> Lines<W> {
                 }
                 self.line(*at, &lane(unit, *attempt), status_glyph(*status), &text);
             }
-            Emitted::Patch { at, unit, attempt, result, reason } => {
+            Emitted::Patch { at, unit, attempt, result, reason, shared } => {
                 let glyph = if result.is_taken() { '✓' } else { '✗' };
                 let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
                 self.line(*at, &lane(unit, *attempt), glyph, &format!("{}{reason}", result.word()));
+                for shared in *shared {
+                    self.line(*at, &lane(unit, *attempt), if shared.merged { '▲' } else { '·' }, &shared.to_string());
+                }
             }
             Emitted::Run { at, change } => self.change(*at, change),
         }
@@ -84,12 +87,12 @@ impl<W: Write> Lines<W> {
         }
     }
 
-    fn event(&mut self, at: Millis, unit: &str, attempt: u32, event: &Event<'_>) {
+    fn event(&mut self, at: Millis, unit: &str, attempt: u32, event: &Event<'_>, aside: Option<Aside>) {
         match event {
             Event::Started(started) => {
                 self.line(at, &lane(unit, attempt), '●', &format!("session {} ({})", started.resume, started.title));
             }
-            Event::Action(action) => self.action(at, unit, attempt, action),
+            Event::Action(action) => self.action(at, unit, attempt, action, aside),
             Event::Completed(completed) => {
                 let (glyph, text) = if completed.ok {
                     ('✓', completed.answer.as_ref())
@@ -101,7 +104,7 @@ impl<W: Write> Lines<W> {
         }
     }
 
-    fn action(&mut self, at: Millis, unit: &str, attempt: u32, event: &ActionEvent<'_>) {
+    fn action(&mut self, at: Millis, unit: &str, attempt: u32, event: &ActionEvent<'_>, aside: Option<Aside>) {
         let key = (unit.to_owned(), attempt, event.action.id.to_string());
         match event.phase {
             Phase::Started => {
@@ -110,18 +113,29 @@ impl<W: Write> Lines<W> {
             Phase::Updated => {}
             Phase::Completed => {
                 let took = self.open.remove(&key).map(|began| at.since(began));
-                let glyph = match (event.ok, event.level) {
-                    (Some(false), Some(_)) => '▲',
-                    (Some(false), None) => '✗',
-                    _ => '✓',
+                let glyph = match (aside, event.ok, event.level) {
+                    (Some(Aside::Declined), ..) => '△',
+                    (Some(Aside::Cut), ..) => '■',
+                    (None, Some(false), Some(_)) => '▲',
+                    (None, Some(false), None) => '✗',
+                    (None, ..) => '✓',
                 };
                 let mut text = label::of(&event.action).to_string();
                 if let Some(took) = took {
                     let _ = write!(text, "  {:.1}s", seconds(took));
                 }
                 let message = event.message.as_deref().filter(|message| *message != event.action.title);
-                if let Some(message) = message.map(Cow::Borrowed).or_else(|| why_it_failed(event)) {
-                    let _ = write!(text, "  {message}");
+                let said = match aside {
+                    Some(Aside::Cut) => None,
+                    Some(Aside::Declined) => said(event),
+                    None => message.map(Cow::Borrowed).or_else(|| said(event).filter(|_| event.ok == Some(false))),
+                };
+                if let Some(aside) = aside {
+                    let _ = write!(text, "  {}", aside.word());
+                }
+                if let Some(said) = said {
+                    let colon = if aside.is_some() { ": " } else { "  " };
+                    let _ = write!(text, "{colon}{}", said.strip_prefix("Error: ").unwrap_or(&said));
                 }
                 self.line(at, &lane(unit, attempt), glyph, &text);
             }
@@ -169,7 +183,7 @@ impl<W: Write> Lines<W> {
         let paint = match glyph {
             '✓' => "\u{1b}[32m",
             '✗' => "\u{1b}[31m",
-            '▲' | '◆' | '■' | '◌' => "\u{1b}[33m",
+            '▲' | '△' | '◆' | '■' | '◌' => "\u{1b}[33m",
             _ => "\u{1b}[36m",
         };
         let (on, off) = if self.color { (paint, "\u{1b}[0m") } else { ("", "") };
@@ -205,10 +219,10 @@ pub(super) fn status_glyph(status: UnitStatus) -> char {
     }
 }
 
-/// What the tool said about its failure, where the event itself gives no message.
-fn why_it_failed<'a>(event: &ActionEvent<'a>) -> Option<Cow<'a, str>> {
-    match (&event.action.detail, event.ok) {
-        (Detail::Tool(detail), Some(false)) => detail.result.as_ref()?.content.map(content_text),
+/// What the tool said.
+fn said<'a>(event: &ActionEvent<'a>) -> Option<Cow<'a, str>> {
+    match &event.action.detail {
+        Detail::Tool(detail) => detail.result.as_ref()?.content.map(content_text),
         _ => None,
     }
 }

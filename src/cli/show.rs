@@ -1,7 +1,7 @@
 //! Plain showing: a timeline played into lines, JSON or nothing. The screen is in `tui`.
 
 use std::{
-    io::{self, BufWriter, IsTerminal as _, Stdout, Write as _},
+    io::{self, BufWriter, IsTerminal as _, Stdout, Write},
     time::{Duration, Instant},
 };
 
@@ -38,11 +38,40 @@ pub const BROKEN_PIPE: u8 = 13;
 #[derive(Debug)]
 pub enum Plain {
     /// `--ui lines`.
-    Lines(Lines<BufWriter<Stdout>>),
+    Lines(Lines<BufWriter<Patient>>),
     /// `--ui json`.
-    Json(Json<Stdout>),
+    Json(Json<Patient>),
     /// `--ui none`.
     None,
+}
+
+/// Stdout, whose reader may take a break. It is not to be one of the agents, whose lines are read by the same threads;
+/// and to make sure of that costs more than most looks at a record, so it is done only where there is something to say.
+#[derive(Debug)]
+pub struct Patient {
+    out: Stdout,
+    /// Something may not have reached the system yet.
+    open: bool,
+}
+
+impl Patient {
+    fn new() -> Self {
+        Self { out: io::stdout(), open: false }
+    }
+}
+
+impl Write for Patient {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.open = true;
+        task::block_in_place(|| self.out.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if !std::mem::take(&mut self.open) {
+            return Ok(());
+        }
+        task::block_in_place(|| self.out.flush())
+    }
 }
 
 /// What `--ui` means here and now.
@@ -75,10 +104,10 @@ impl Plain {
     /// The sink for `ui`, which must not be the screen.
     pub fn new(ui: Ui, global: &Global, origin: &Origin) -> Self {
         match ui {
-            Ui::Json => Self::Json(Json::new(io::stdout(), origin)),
+            Ui::Json => Self::Json(Json::new(Patient::new(), origin)),
             Ui::None => Self::None,
             Ui::Lines | Ui::Auto | Ui::Tui => {
-                Self::Lines(Lines::new(BufWriter::new(io::stdout()), colored(global.color)))
+                Self::Lines(Lines::new(BufWriter::new(Patient::new()), colored(global.color)))
             }
         }
     }
@@ -183,17 +212,14 @@ pub async fn follow(
     let mut open = true;
     loop {
         let looked = Instant::now();
-        // Whoever reads may take a break, which is not to be one of the agents.
-        let progress = task::block_in_place(|| {
-            let progress = timeline.advance(SLICE, &mut |emitted| sink.emitted(&emitted));
-            if matches!(progress, Ok(Progress::Waiting)) {
-                sink.flush();
-            }
-            progress
-        });
-        match progress.map_err(Failure::internal)? {
+        let progress = timeline.advance(SLICE, &mut |emitted| sink.emitted(&emitted)).map_err(Failure::internal)?;
+        if progress == Progress::Waiting {
+            sink.flush();
+        }
+        match progress {
             _ if sink.is_closed() => return Ok(()),
-            Progress::More => {}
+            // The agents have a turn, too.
+            Progress::More => task::yield_now().await,
             Progress::End => return Ok(()),
             Progress::Waiting => {
                 // Once it is complete, the next look finds the end.

@@ -9,6 +9,7 @@ use crate::{
     ingest::reconcile::RECONCILE,
     run::{
         Origin, RunOutcome, RunState,
+        shared::{self, SharedFile},
         state::{Unit, UnitStatus},
     },
     tape::note::Cause,
@@ -17,6 +18,9 @@ use crate::{
 
 /// Longest sentence about a unit, in columns. The tape has the rest.
 const SENTENCE: usize = 300;
+
+/// Most files of several units that are named.
+const SHARED: usize = 5;
 
 /// `1 unit`, `2 units`.
 pub fn counted(count: usize, noun: &str) -> String {
@@ -71,6 +75,8 @@ pub struct Summary {
     saved: Option<(String, Option<String>, usize)>,
     /// Why what units wrote is not there.
     not_saved: Option<String>,
+    /// Files that several units wrote and git merged.
+    shared: Vec<SharedFile>,
     /// What kept every unit from running.
     in_the_way: Option<Cause>,
 }
@@ -111,6 +117,7 @@ impl Summary {
                 .as_ref()
                 .and_then(|saved| Some((saved.short()?.to_owned(), saved.branch.clone(), saved.paths.len()))),
             not_saved: state.unsaved.as_deref().map(str::to_owned),
+            shared: shared::files(state).into_iter().filter(|file| file.merged).collect(),
             in_the_way: in_the_way(state),
         }
     }
@@ -152,6 +159,7 @@ impl Summary {
             "type": "run", "state": "summary", "outcome": self.outcome, "units": units, "turns": self.turns,
             "calls": self.calls, "cost_usd": self.cost_usd,
             "commit": self.saved.as_ref().map(|(commit, ..)| commit), "not_saved": self.not_saved,
+            "merged": self.shared.iter().map(|file| json!({"path": file.path, "units": file.units})).collect::<Vec<_>>(),
             "failed": self.failed.iter().map(|(unit, reason, _)| json!({"unit": unit, "reason": reason})).collect::<Vec<_>>(),
             "budget": self.budget.iter().map(|(unit, reason, _)| json!({"unit": unit, "reason": reason})).collect::<Vec<_>>(),
             "lost": {"malformed": malformed, "unknown": unknown, "unknown_notes": unknown_notes, "torn": torn},
@@ -201,6 +209,12 @@ impl Summary {
             if let Some(remedy) = remedy {
                 let _ = writeln!(text, "    {}", text::safe(remedy, SENTENCE));
             }
+        }
+        for file in self.shared.iter().take(SHARED) {
+            let _ = writeln!(text, "  ▲ {}", text::safe(&file.to_string(), SENTENCE));
+        }
+        if self.shared.len() > SHARED {
+            let _ = writeln!(text, "  ▲ and {} more that several units wrote", self.shared.len() - SHARED);
         }
         if self.lost.iter().any(|lost| *lost > 0) {
             let [malformed, unknown, notes, torn] = self.lost;

@@ -18,7 +18,9 @@ use super::{
     workspace::{LARGEST, Originals, Workspace},
     worktree::{Worktree, WorktreeError, Worktrees},
 };
-use crate::tape::UnitKey;
+use crate::tape::{UnitKey, note::Shared};
+
+mod raw;
 
 /// The one mode that a file of a patch may have.
 const PLAIN: &str = "100644";
@@ -26,9 +28,6 @@ const PLAIN: &str = "100644";
 /// Folders that a patch may change.
 const SEMANTIC_LAYER: &str = "semantic-layer/";
 const WIKI: &str = "wiki/";
-
-/// How often git may refuse raw files before they are left out without looking at each.
-const REFUSALS: u32 = 200;
 
 /// How often a branch that moves is followed.
 const FOLLOWED: usize = 5;
@@ -53,9 +52,14 @@ pub enum Integrated {
         commit: String,
         /// Project-relative paths, sorted.
         paths: Vec<String>,
+        /// What others wrote before.
+        shared: Vec<Shared>,
     },
-    /// It changes nothing.
-    Noop,
+    /// It changes nothing that was not changed so already.
+    Noop {
+        /// What others wrote before.
+        shared: Vec<Shared>,
+    },
     /// Others changed the same lines.
     TextualConflict {
         /// Where.
@@ -73,6 +77,11 @@ pub enum Integrated {
     /// It changes what it may not.
     Policy {
         /// What, as the end of a sentence about the patch.
+        why: String,
+    },
+    /// Its file is gone, or cannot be read.
+    Lost {
+        /// Why, as the end of a sentence about the patch.
         why: String,
     },
 }
@@ -176,25 +185,28 @@ impl Integration {
 
     /// Takes one patch, or leaves everything as it was.
     fn accept(&mut self, patch: &Patch) -> Result<Integrated, IntegrateError> {
-        let Some(file) = &patch.file else { return Ok(Integrated::Noop) };
-        let size = file.metadata().map_err(|cause| IntegrateError::Io { path: file.clone(), cause })?.len();
-        if size == 0 {
-            return Ok(Integrated::Noop);
+        let Some(file) = &patch.file else { return Ok(Integrated::Noop { shared: Vec::new() }) };
+        match size(file) {
+            Ok(0) => return Ok(Integrated::Noop { shared: Vec::new() }),
+            Ok(_) => {}
+            Err(cause) => return Ok(Integrated::Lost { why: format!("cannot be read: {}: {cause}", file.display()) }),
         }
         let paths = match self.touched(file, patch.semantic_layer)? {
             Ok(paths) => paths,
             Err(why) => return Ok(Integrated::Policy { why }),
         };
-        let originals = self.originals(&paths)?;
-        match self.apply(file, patch.semantic_layer, originals)? {
-            Applied::Clean(changed) if changed.is_empty() => Ok(Integrated::Noop),
+        match self.apply(file, patch.semantic_layer, &paths)? {
             Applied::Clean(changed) => {
-                self.worktree.commit_staged(&format!("ingest: accept WorkUnit {}", patch.unit))?;
-                for path in &changed {
-                    self.writers.entry(path.clone()).or_default().push(patch.unit.clone());
+                let shared = self.shared(&paths, &changed);
+                for path in paths {
+                    self.writers.entry(path).or_default().push(patch.unit.clone());
                 }
+                if changed.is_empty() {
+                    return Ok(Integrated::Noop { shared });
+                }
+                self.worktree.commit_staged(&format!("ingest: accept WorkUnit {}", patch.unit))?;
                 let commit = self.worktree.git.line(&["rev-parse", "HEAD"])?;
-                Ok(Integrated::Accepted { commit, paths: changed })
+                Ok(Integrated::Accepted { commit, paths: changed, shared })
             }
             refused => {
                 self.reset()?;
@@ -206,7 +218,7 @@ impl Integration {
                     }
                     Applied::Broken(findings) => Integrated::SemanticConflict { findings, others: self.others(&paths) },
                     Applied::Forbidden(why) => Integrated::Policy { why },
-                    Applied::Clean(_) => Integrated::Noop,
+                    Applied::Clean(_) => Integrated::Noop { shared: Vec::new() },
                 })
             }
         }
@@ -237,18 +249,26 @@ impl Integration {
         Ok(Ok(paths))
     }
 
-    /// What these files hold.
-    fn originals(&self, paths: &[String]) -> Result<Originals, IntegrateError> {
+    /// What these files hold, or which of them nobody can look at.
+    fn originals(&self, paths: &[String]) -> Result<Result<Originals, Vec<String>>, IntegrateError> {
         let dir = self.worktree.dir();
         let folder = Folder::open(dir).map_err(|cause| IntegrateError::Io { path: dir.to_path_buf(), cause })?;
-        let read = |path: &String| match folder.read_if_there(path, LARGEST) {
-            Ok(bytes) => Ok((path.clone(), bytes)),
-            Err(cause) => Err(IntegrateError::Io { path: dir.join(path), cause }),
-        };
-        paths.iter().map(read).collect()
+        let (mut originals, mut unfit) = (Originals::new(), Vec::new());
+        for path in paths {
+            match folder.read_if_there(path, LARGEST) {
+                Ok(bytes) => drop(originals.insert(path.clone(), bytes)),
+                Err(cause) => unfit.push(format!("{} cannot be looked at: {cause}", path.escape_debug())),
+            }
+        }
+        Ok(if unfit.is_empty() { Ok(originals) } else { Err(unfit) })
     }
 
-    fn apply(&self, file: &Path, semantic_layer: bool, originals: Originals) -> Result<Applied, IntegrateError> {
+    /// Applies the patch in `file`, which touches `paths`.
+    fn apply(&self, file: &Path, semantic_layer: bool, paths: &[String]) -> Result<Applied, IntegrateError> {
+        let originals = match self.originals(paths)? {
+            Ok(originals) => originals,
+            Err(unfit) => return Ok(Applied::Broken(unfit)),
+        };
         let git = &self.worktree.git;
         let name = file.to_string_lossy();
         let answer = git.ask(&["apply", "--3way", "--index", "--whitespace=nowarn", "--", &name])?;
@@ -261,18 +281,16 @@ impl Integration {
             Ok(changed) => changed,
             Err(why) => return Ok(Applied::Forbidden(why)),
         };
-        if let Some(path) = self.binary(&changed)? {
+        let now = match self.originals(&changed)? {
+            Ok(now) => now,
+            Err(unfit) => return Ok(Applied::Broken(unfit)),
+        };
+        let is_binary = |(_, bytes): &(&String, &Option<Vec<u8>>)| bytes.as_ref().is_some_and(|b| b.contains(&0));
+        if let Some((path, _)) = now.iter().find(is_binary) {
             return Ok(Applied::Forbidden(format!("puts a binary file at {}", path.escape_debug())));
         }
         let findings = self.findings(originals)?;
         Ok(if findings.is_empty() { Applied::Clean(changed) } else { Applied::Broken(findings) })
-    }
-
-    /// The first of `paths` that holds what no text does.
-    fn binary<'a>(&self, paths: &'a [String]) -> Result<Option<&'a str>, IntegrateError> {
-        let now = self.originals(paths)?;
-        let is_binary = |path: &&String| matches!(now.get(*path), Some(Some(bytes)) if bytes.contains(&0));
-        Ok(paths.iter().find(is_binary).map(String::as_str))
     }
 
     /// What does not hold once the files of `originals` are what they are now.
@@ -283,6 +301,15 @@ impl Integration {
         let dangling =
             checked.dangling.into_iter().map(|link| format!("wiki references target missing page(s): {link}"));
         Ok(dangling.chain(checked.invalid).collect())
+    }
+
+    /// Those of `paths` that others wrote before, now that `changed` have changed.
+    fn shared(&self, paths: &[String], changed: &[String]) -> Vec<Shared> {
+        let shared = |path: &String| {
+            let (path, units) = (path.clone(), self.writers.get(path)?.clone());
+            Some(Shared { merged: changed.contains(&path), path, units })
+        };
+        paths.iter().filter_map(shared).collect()
     }
 
     fn others(&self, paths: &[String]) -> Vec<UnitKey> {
@@ -331,62 +358,6 @@ impl Integration {
         Err(IntegrateError::Restless)
     }
 
-    /// Adds `raw` to what is accepted, and returns the places of what git does not take. Bytes are taken as they are,
-    /// whatever attributes say.
-    fn stage(&self, raw: &[RawCopy]) -> Result<Vec<String>, GitError> {
-        // Paths go to git one a line.
-        let can_be_named = |copy: &&RawCopy| {
-            copy.from.is_file() && !copy.from.to_string_lossy().contains('\n') && !copy.to.contains('\n')
-        };
-        let raw: Vec<&RawCopy> = raw.iter().filter(can_be_named).collect();
-        self.stage_all(&raw, &mut REFUSALS.clone());
-        self.unstaged(&raw)
-    }
-
-    /// Places of those that are not in the index. Some names git leaves out without a word.
-    fn unstaged(&self, raw: &[&RawCopy]) -> Result<Vec<String>, GitError> {
-        const MOST: usize = 500;
-        let git = &self.worktree.git;
-        let staged = split(&git.run(&["diff-index", "--cached", "--name-only", "--no-renames", "-z", "HEAD"])?);
-        let staged: BTreeSet<String> = staged.into_iter().collect();
-        let mut missing: Vec<&str> =
-            raw.iter().map(|copy| copy.to.as_str()).filter(|to| !staged.contains(*to)).collect();
-        // What the branch holds already is not staged either.
-        let mut there = BTreeSet::new();
-        for some in missing.chunks(MOST) {
-            let found = git.run(&[&["--literal-pathspecs", "ls-files", "-z", "--"], some].concat())?;
-            there.extend(split(&found));
-        }
-        missing.retain(|to| !there.contains(*to));
-        Ok(missing.into_iter().map(str::to_owned).collect())
-    }
-
-    /// One file that git stops at keeps out all others, so they are staged by halves then, until `calls` have failed.
-    fn stage_all(&self, raw: &[&RawCopy], calls: &mut u32) {
-        if raw.is_empty() {
-            return;
-        }
-        let Err(error) = self.try_to_stage(raw) else { return };
-        *calls = calls.saturating_sub(1);
-        if raw.len() == 1 || *calls == 0 {
-            tracing::warn!(%error, "raw files are not part of the commit");
-            return;
-        }
-        let (first, second) = raw.split_at(raw.len() / 2);
-        self.stage_all(first, calls);
-        self.stage_all(second, calls);
-    }
-
-    fn try_to_stage(&self, raw: &[&RawCopy]) -> Result<(), GitError> {
-        let git = &self.worktree.git;
-        let from: String = raw.iter().map(|copy| format!("{}\n", copy.from.display())).collect();
-        let hashes = git.feed(&["hash-object", "-w", "--no-filters", "--stdin-paths"], from.as_bytes())?;
-        let hashes = String::from_utf8_lossy(&hashes);
-        let entries = hashes.lines().zip(raw).map(|(hash, copy)| format!("{PLAIN} {hash}\t{}\n", copy.to));
-        git.feed(&["update-index", "--add", "--index-info"], entries.collect::<String>().as_bytes())?;
-        Ok(())
-    }
-
     /// Builds everything accepted so far anew on `head`.
     fn follow(&mut self, head: &str) -> Result<(), IntegrateError> {
         let patch = self.worktree.patch(&self.onto)?;
@@ -404,8 +375,7 @@ impl Integration {
             Ok(paths) => paths,
             Err(why) => return Err(IntegrateError::Moved { why }),
         };
-        let originals = self.originals(&paths)?;
-        match self.apply(file.path(), true, originals)? {
+        match self.apply(file.path(), true, &paths)? {
             Applied::Clean(_) => Ok(self.worktree.commit_staged("ingest: accepted WorkUnits")?),
             Applied::Conflict(paths) => Err(IntegrateError::Moved { why: paths.join(", ") }),
             Applied::Broken(why) => Err(IntegrateError::Moved { why: why.join("; ") }),
@@ -424,6 +394,10 @@ enum Applied {
     Broken(Vec<String>),
     /// It is something that may not be.
     Forbidden(String),
+}
+
+fn size(file: &Path) -> io::Result<u64> {
+    std::fs::File::open(file)?.metadata().map(|meta| meta.len())
 }
 
 fn split(names: &[u8]) -> Vec<String> {

@@ -9,11 +9,14 @@ use std::{
     sync::Arc,
 };
 
-use super::{beneath::Folder, plan::WorkUnit, prompt::one_line, workspace::LARGEST};
+use super::{beneath::Folder, plan::WorkUnit, prompt::one_line};
 use crate::tape::{UnitKey, note::PlannedUnit};
 
 /// Key of the pass, and its adapter's name.
 pub const RECONCILE: &str = "reconcile";
+
+/// Largest patch that is looked at, in bytes.
+const LARGEST: u64 = 64 * 1024 * 1024;
 
 /// Turns of the pass.
 pub const STEP_BUDGET: u32 = 60;

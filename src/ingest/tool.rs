@@ -259,7 +259,7 @@ fn refusal(tool: &str, text: String, mut detail: Value) -> ToolReply {
         detail.shift_insert(0, "success".into(), false.into());
     }
     let counts = matches!(tool, "wiki_write" | "wiki_remove" | "sl_write_source") && detail["reason"] != CHANGED;
-    ToolReply { markdown: text, structured: Some(detail), is_error: counts }
+    ToolReply { markdown: text, structured: Some(detail), is_error: counts, declined: true }
 }
 
 /// The word that a refusal gives as its reason.
@@ -267,6 +267,7 @@ fn word(error: &WriteError) -> &'static str {
     match error {
         WriteError::Forbidden(_) => "path_not_allowed",
         WriteError::Binary(_) => "binary_content",
+        WriteError::TooLarge { .. } => "too_large",
         WriteError::Stale(_) => CHANGED,
         WriteError::Sealed => "attempt_over",
         WriteError::ReadOnly => "read_only",
@@ -276,7 +277,7 @@ fn word(error: &WriteError) -> &'static str {
 
 /// What a read tool answers when there is nothing to read: a text, not a failed call, as KTX has it.
 fn miss(text: impl std::fmt::Display) -> ToolReply {
-    ToolReply::text(format!("Error: {text}"))
+    ToolReply::declined(format!("Error: {text}"))
 }
 
 /// Declares an answer large that no tool has paged.

@@ -120,6 +120,14 @@ pub(crate) enum WriteError {
     /// It would be no text.
     #[error("`{0}` would hold a NUL character, which makes it a binary file; write it without")]
     Binary(String),
+    /// Nobody could read it any more.
+    #[error("`{path}` would have {bytes} bytes, and at most {LARGEST} may be; split it, or say less")]
+    TooLarge {
+        /// Relative path.
+        path: String,
+        /// How large it would be.
+        bytes: usize,
+    },
     /// Somebody else changed it after the attempt read it.
     #[error("`{0}` is new or changed in the project since you last read it; read it, then write what holds of both")]
     Stale(String),
@@ -217,6 +225,9 @@ impl Workspace {
         let base = self.base(&mut state, path)?;
         if bytes.contains(&0) {
             return Err(WriteError::Binary(path.to_owned()));
+        }
+        if bytes.len() as u64 > LARGEST {
+            return Err(WriteError::TooLarge { path: path.to_owned(), bytes: bytes.len() });
         }
         let tree = Folder::open(&self.tree).map_err(|cause| io_error(path, cause))?;
         let before = self.look(&state, path).map_err(|cause| io_error(path, cause))?;

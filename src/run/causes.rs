@@ -138,7 +138,8 @@ mod tests {
         let mut lost = unit("juice", Some(Cause::Conflict), "textual conflict in terms.md", None);
         let verdict = lost.attempts.remove(0).verdict.map(std::sync::Arc::new);
         let mut state = RunState { units: vec![lost], ..RunState::default() };
-        let taken = TakenOver { result: Integration::TextualConflict, verdict, saved: false };
+        let taken =
+            TakenOver { result: Integration::TextualConflict, verdict, saved: false, shared: Default::default() };
         state.taken_over.insert("juice".into(), taken);
         let told = causes(&state);
         assert_eq!((told[0].cause.as_str(), told[0].example.as_str()), ("conflict", "textual conflict in terms.md"));

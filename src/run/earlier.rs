@@ -198,7 +198,7 @@ mod tests {
             (patch(&state.units[0]), patch(&state.units[1]))
         };
         assert_eq!(patches(&state), (patch("1"), patch("2")));
-        let taken = TakenOver { result: Integration::Accepted, verdict: None, saved: true };
+        let taken = TakenOver { result: Integration::Accepted, verdict: None, saved: true, shared: Arc::default() };
         state.taken_over.insert("old".into(), taken.clone());
         state.units[1].attempts[1].saved = true;
         assert_eq!(patches(&state), (None, None));
@@ -210,7 +210,12 @@ mod tests {
             reason: "conflict".into(),
             remedy: None,
         };
-        let lost = TakenOver { result: Integration::TextualConflict, verdict: Some(Arc::new(verdict)), saved: false };
+        let lost = TakenOver {
+            result: Integration::TextualConflict,
+            verdict: Some(Arc::new(verdict)),
+            saved: false,
+            shared: Arc::default(),
+        };
         state.taken_over.insert("old".into(), lost);
         state.units[0].status = UnitStatus::Failed;
         assert_eq!(Before::new(&state, id(2)).past(&state.units[0]).standing, Standing::Failed("conflict"));

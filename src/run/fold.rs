@@ -5,6 +5,7 @@
 
 mod attempt;
 mod ends;
+mod fates;
 mod notes;
 mod patches;
 mod usage;
@@ -21,7 +22,7 @@ use crate::{
     decode::{self, Line},
     tape::{
         Body, Millis, Note, Seq, UnitKey,
-        note::{Integration, Level, RunEnded, RunPlanned, Saved},
+        note::{Integration, Level, RunEnded, RunPlanned, Saved, Shared},
     },
 };
 
@@ -54,6 +55,8 @@ pub enum Emitted<'a> {
         attempt: u32,
         /// What.
         event: Event<'a>,
+        /// What we know of a finished call that the event cannot say.
+        aside: Option<Aside>,
     },
     /// A unit changed its status.
     Unit {
@@ -80,6 +83,8 @@ pub enum Emitted<'a> {
         result: Integration,
         /// Why it was not taken.
         reason: Option<&'a str>,
+        /// What units before it wrote too.
+        shared: &'a [Shared],
     },
     /// The run changed its state.
     Run {
@@ -88,6 +93,25 @@ pub enum Emitted<'a> {
         /// How.
         change: RunChange<'a>,
     },
+}
+
+/// What a call came to, where its result tells people less, or something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aside {
+    /// Its tool did not do what it asks for, and the result is no error.
+    Declined,
+    /// We ended the attempt before it had a result of its own, or the record breaks off.
+    Cut,
+}
+
+impl Aside {
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Declined => "declined",
+            Self::Cut => "cut short",
+        }
+    }
 }
 
 /// A change of the run as a whole.
@@ -165,6 +189,10 @@ impl Fold {
                 fold.tell(story.state.now, UnitStatus::Running, None, emit);
             }
             if fold.attempt(story).verdict.is_none() {
+                if fold.attempt(story).start_note.is_some() {
+                    // What its open calls came to, nobody recorded.
+                    fold.cut_short();
+                }
                 fold.end(story, last, &Ended::default(), emit);
                 self.interrupt(story, lane, emit);
             }

@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(word(&reused(None)), "done");
         let mut left = reused(Some("0000-u.patch"));
         assert_eq!(word(&left), "interrupted");
-        let taken = TakenOver { result: Integration::Accepted, verdict: None, saved: true };
+        let taken = TakenOver { result: Integration::Accepted, verdict: None, saved: true, shared: Arc::default() };
         left.taken_over.insert("u".into(), taken);
         assert_eq!(word(&left), "done");
     }

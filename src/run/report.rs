@@ -10,10 +10,11 @@ use std::{
 use jiff::{Timestamp, tz::TimeZone};
 
 use super::{
-    Emitted, Origin,
+    Aside, Emitted, Origin,
     causes::{self, Failures},
     event::{Detail, Event, Phase},
     outcome::RunOutcome,
+    shared::{self, SharedFile},
     spent::{Spent, ran},
     state::{self, Lost, Story, Tokens, UnitStatus},
 };
@@ -76,6 +77,8 @@ pub struct Report {
     pub saved: Option<Arc<Saved>>,
     /// Why what was taken is not on the branch.
     pub unsaved: Option<Arc<str>>,
+    /// Files that several units wrote.
+    pub shared: Vec<SharedFile>,
     /// What could not be read.
     pub lost: Lost,
     /// The pass, once only a part of the units is left.
@@ -163,6 +166,8 @@ pub struct AttemptReport {
     pub failures: u32,
     /// Denied calls.
     pub denials: u32,
+    /// Calls that their tool did not carry out, which is no failure.
+    pub declined: u32,
     /// Dollars.
     pub cost: Option<f64>,
     /// Tokens.
@@ -192,10 +197,24 @@ pub struct AttemptReport {
 /// Calls of one tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
-    /// Made.
+    /// All of them.
     pub made: u32,
     /// Failed, or denied by whomever.
     pub failed: u32,
+    /// Not carried out by their tool, which is no failure.
+    pub declined: u32,
+    /// Without a result of their own: their attempt was ended, or its record breaks off.
+    pub cut: u32,
+}
+
+impl Calls {
+    /// Both together.
+    fn add(&mut self, other: Self) {
+        let Self { made, failed, declined, cut } = other;
+        let sums = [(&mut self.made, made), (&mut self.failed, failed)];
+        let rest = [(&mut self.declined, declined), (&mut self.cut, cut)];
+        sums.into_iter().chain(rest).for_each(|(sum, more)| *sum = sum.saturating_add(more));
+    }
 }
 
 /// A call that failed or was denied.
@@ -219,35 +238,58 @@ pub struct Gathering {
 struct Gathered {
     tools: BTreeMap<String, Calls>,
     failed: Vec<FailedCall>,
+    /// Tools of calls without a result, by id.
+    open: HashMap<String, String>,
+}
+
+impl Gathered {
+    fn calls(&mut self, tool: &str) -> &mut Calls {
+        self.tools.entry(tool.to_owned()).or_default()
+    }
+
+    /// No result will come any more.
+    fn close(&mut self) {
+        for tool in std::mem::take(&mut self.open).into_values() {
+            self.calls(&tool).cut += 1;
+        }
+    }
 }
 
 impl Gathering {
     /// Takes in what an entry led to.
     pub fn take(&mut self, emitted: &Emitted<'_>) {
-        let Emitted::Event { at, unit, attempt, event: Event::Action(event), .. } = emitted else { return };
+        let Emitted::Event { at, unit, attempt, event: Event::Action(event), aside, .. } = emitted else { return };
         let Detail::Tool(detail) = &event.action.detail else { return };
-        let began = event.phase == Phase::Started;
-        let failed = event.phase == Phase::Completed && event.ok == Some(false);
-        if !began && !failed {
+        let tool = bare_name(detail.tool_name.as_deref().unwrap_or("?"));
+        let (id, gathered) = (event.action.id.as_ref(), self.of(unit, *attempt));
+        if event.phase == Phase::Started {
+            gathered.calls(tool).made += 1;
+            gathered.open.insert(id.to_owned(), tool.to_owned());
+        }
+        if event.phase != Phase::Completed {
             return;
         }
-        let tool = bare_name(detail.tool_name.as_deref().unwrap_or("?"));
-        let gathered = self.of(unit, *attempt);
-        let calls = gathered.tools.entry(tool.to_owned()).or_default();
-        calls.made += u32::from(began);
-        calls.failed += u32::from(failed);
-        if failed && gathered.failed.len() < TOLD {
-            let content = detail.result.as_ref().and_then(|result| result.content);
-            let error = content.map(content_text).or_else(|| event.message.clone()).unwrap_or_default();
-            let error = error.chars().take(WORDS).collect();
-            gathered.failed.push(FailedCall { at: *at, tool: tool.to_owned(), error });
+        gathered.open.remove(id);
+        match (aside, event.ok) {
+            (Some(Aside::Cut), _) => gathered.calls(tool).cut += 1,
+            (Some(Aside::Declined), _) => gathered.calls(tool).declined += 1,
+            (None, Some(false)) => {
+                gathered.calls(tool).failed += 1;
+                if gathered.failed.len() < TOLD {
+                    let content = detail.result.as_ref().and_then(|result| result.content);
+                    let error = content.map(content_text).or_else(|| event.message.clone()).unwrap_or_default();
+                    let error = error.chars().take(WORDS).collect();
+                    gathered.failed.push(FailedCall { at: *at, tool: tool.to_owned(), error });
+                }
+            }
+            (None, _) => {}
         }
     }
 
     /// The report, once everything was taken in. `live` when the run goes on.
     pub fn report(mut self, origin: &Origin, story: &Story, live: bool) -> Report {
         let state = &story.state;
-        let units: Vec<UnitReport> = state.units.iter().map(|unit| self.unit(story, unit)).collect();
+        let units: Vec<UnitReport> = state.units.iter().map(|unit| self.unit(story, unit, live)).collect();
         Report {
             name: origin.name.clone(),
             format: origin.format,
@@ -265,6 +307,7 @@ impl Gathering {
             sources: state.sources.clone(),
             saved: state.saved.clone(),
             unsaved: state.unsaved.clone(),
+            shared: shared::files(state),
             lost: state.lost,
             aside: None,
         }
@@ -278,7 +321,7 @@ impl Gathering {
         attempts.entry(attempt).or_default()
     }
 
-    fn unit(&mut self, story: &Story, unit: &state::Unit) -> UnitReport {
+    fn unit(&mut self, story: &Story, unit: &state::Unit, live: bool) -> UnitReport {
         let now = story.state.now;
         let state = &story.state;
         let verdict = state.verdict(unit);
@@ -291,7 +334,10 @@ impl Gathering {
         };
         let mut gathered = self.attempts.remove(&unit.key).unwrap_or_default();
         let attempts = unit.attempts.iter().map(|attempt| {
-            let gathered = gathered.remove(&attempt.number).unwrap_or_default();
+            let mut gathered = gathered.remove(&attempt.number).unwrap_or_default();
+            if !live || attempt.verdict.is_some() {
+                gathered.close();
+            }
             attempt_report(unit, attempt, gathered, now)
         });
         UnitReport {
@@ -346,6 +392,7 @@ fn attempt_report(unit: &state::Unit, attempt: &state::Attempt, gathered: Gather
         calls: attempt.calls,
         failures: attempt.failures,
         denials: attempt.denials,
+        declined: attempt.declined,
         cost: attempt.cost_usd,
         tokens: attempt.tokens,
         tools: gathered.tools,
@@ -516,6 +563,7 @@ impl Report {
         self.failures.retain(|heap| !heap.units.is_empty());
         self.aside = self.pass().cloned();
         self.units.retain(|unit| is_of(Some(unit)));
+        self.shared.retain(|file| self.units.iter().any(|unit| file.units.contains(&unit.key)));
         self.totals = totals(&self.units);
         Ok(self)
     }
@@ -532,6 +580,15 @@ impl Report {
             Some(read.connection.as_str()) == connection && Some(read.adapter.as_str()) == adapter
         };
         self.sources.iter().rev().find(is_of).map(Arc::as_ref)
+    }
+
+    /// Calls of each tool, by all attempts.
+    pub fn tools(&self) -> BTreeMap<&str, Calls> {
+        let mut tools: BTreeMap<&str, Calls> = BTreeMap::new();
+        for (tool, calls) in self.units.iter().flat_map(|unit| &unit.attempts).flat_map(|attempt| &attempt.tools) {
+            tools.entry(tool).or_default().add(*calls);
+        }
+        tools
     }
 
     /// A script played the model.

@@ -11,7 +11,7 @@ use crate::tape::{
     Millis, Seq, UnitKey,
     note::{
         Amendment, Content, Earlier, Evicted, Integration, Level, PatchWritten, PlannedUnit, RunEnded, RunPlanned,
-        Saved, SourceRead, Verdict, Work,
+        Saved, Shared, SourceRead, Verdict, Work,
     },
 };
 
@@ -65,6 +65,8 @@ pub struct TakenOver {
     pub verdict: Option<Arc<Verdict>>,
     /// It is on the branch.
     pub saved: bool,
+    /// What of it units before it wrote too.
+    pub shared: Arc<[Shared]>,
 }
 
 impl RunState {
@@ -265,6 +267,8 @@ pub struct Attempt {
     pub failures: u32,
     /// Denied calls, each once.
     pub denials: u32,
+    /// Calls that their tool did not carry out although they did not fail, each once.
+    pub declined: u32,
     /// The call that failed first and its error, `tool: error`.
     pub first_failure: Option<Arc<str>>,
     /// Cost, once the agent said it.
@@ -295,6 +299,8 @@ pub struct Attempt {
     pub patch: Option<Arc<PatchWritten>>,
     /// What became of the patch.
     pub integration: Option<Integration>,
+    /// What of the patch units before it wrote too.
+    pub shared: Arc<[Shared]>,
     /// True once everything in the patch is in the project.
     pub saved: bool,
     /// What it left on record with its verdict.
@@ -448,9 +454,11 @@ pub enum RowEnd {
     Ok,
     /// Badly.
     Failed,
-    /// It was refused.
+    /// It was refused, by a rule or a person.
     Denied,
-    /// We ended the attempt before it had a result of its own.
+    /// Its tool did not do what it asks for, which is no failure.
+    Declined,
+    /// We ended the attempt before it had a result of its own, or the record breaks off.
     Cut,
 }
 
@@ -511,7 +519,7 @@ impl Touch {
         match end {
             RowEnd::Failed => self.marks.add(Mark::Failure),
             RowEnd::Denied => self.marks.add(Mark::Denial),
-            RowEnd::Open | RowEnd::Ok | RowEnd::Cut => {}
+            RowEnd::Open | RowEnd::Ok | RowEnd::Declined | RowEnd::Cut => {}
         }
     }
 }

@@ -188,6 +188,10 @@ impl Trace {
                 event.error = Some(("ToolError", message));
                 self.of_unit(at, unit, &event, out);
             }
+            (Note::ToolDeclined { tool, tool_use_id, message }, Some((unit, _))) => {
+                let data = json!({"unitKey": unit, "toolName": tool, "toolCallId": tool_use_id, "message": message});
+                self.of_unit(at, unit, &work(TraceLevel::Trace, "tool_call_declined", data), out);
+            }
             _ => {}
         }
     }
@@ -273,11 +277,17 @@ impl Trace {
             Integration::TextualConflict => (TraceLevel::Error, "patch_textual_conflict"),
             Integration::SemanticConflict => (TraceLevel::Error, "patch_semantic_conflict"),
             Integration::Policy => (TraceLevel::Error, "patch_policy_rejected"),
+            Integration::Lost => (TraceLevel::Error, "patch_apply_failed"),
         };
         let mut data = json!({"unitKey": unit, "touchedPaths": integrated.paths});
         match &integrated.verdict {
             Some(verdict) => data["reason"] = verdict.reason.as_str().into(),
-            None => data["commitSha"] = json!(integrated.commit),
+            None => {
+                data["commitSha"] = json!(integrated.commit);
+                if !integrated.shared.is_empty() {
+                    data["sharedPaths"] = json!(integrated.shared);
+                }
+            }
         }
         self.of_unit(at, unit, &Event::new(level, "integration", name, data), out);
     }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     run::{
-        Emitted, Progress, Source, SourceError, Timeline,
+        Aside, Emitted, Progress, Source, SourceError, Timeline,
         event::{Action, ActionEvent, Detail, Event, Phase, ToolDetail},
         state::{RunState, UnitStatus},
     },
@@ -268,11 +268,11 @@ struct Calls {
 
 impl Calls {
     fn take(&mut self, emitted: &Emitted<'_>) {
-        let Emitted::Event { entry, at, unit, attempt, event: Event::Action(event) } = emitted else { return };
+        let Emitted::Event { entry, at, unit, attempt, event: Event::Action(event), aside } = emitted else { return };
         match &event.action.detail {
             Detail::Tool(detail) => {
                 let row = self.row(unit, *attempt, *entry, *at, &event.action, detail);
-                if event.phase == Phase::Completed {
+                if event.phase == Phase::Completed && *aside != Some(Aside::Cut) {
                     finish(row, *entry, *at, event, detail);
                 }
             }

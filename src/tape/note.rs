@@ -21,7 +21,7 @@ use super::{Millis, UnitKey};
 
 pub mod integrate;
 
-pub use integrate::{Integrating, Integration, PatchIntegrated, PatchWritten, SaveFailed, Saved};
+pub use integrate::{Integrating, Integration, PatchIntegrated, PatchWritten, SaveFailed, Saved, Shared};
 
 /// A decision or fact of ours.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -141,6 +141,15 @@ pub enum Note {
         /// Id of the call, where known.
         tool_use_id: Option<String>,
         /// Error text.
+        message: String,
+    },
+    /// A tool of ours did not do what a call asked for, and said so in a plain answer, which is no failure.
+    ToolDeclined {
+        /// Tool without its server prefix.
+        tool: String,
+        /// Id of the call, where known.
+        tool_use_id: Option<String>,
+        /// The beginning of what it said.
         message: String,
     },
     /// Something worth a line of the log.

@@ -2,6 +2,7 @@
 //!
 //! Executes effects, folds in slices, fills the cache, and says when to wake up. It must not wait for anything.
 
+mod beside;
 mod frame;
 mod perform;
 mod time;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use self::beside::Follower;
 use super::{
     Exit, Left, Options,
     breakpoint::Watch,
@@ -94,6 +96,7 @@ pub struct App {
     unread: bool,
     slice: usize,
     moment: Now,
+    follower: Follower,
     /// When the story last changed, and by then how long the run was.
     changed: Duration,
 }
@@ -151,6 +154,7 @@ impl App {
             unread: false,
             slice: FIRST_WINDOW,
             moment,
+            follower: Follower::default(),
             changed: moment.now,
         };
         app.limiter.mark(Dirty::Now);
@@ -177,6 +181,9 @@ impl App {
         self.update(msg);
         if before != shown(&self.model) {
             self.limiter.mark(Dirty::Soon);
+        }
+        if self.follower.due().is_some_and(|due| due <= moment.now) {
+            self.limiter.mark(Dirty::Now);
         }
     }
 
@@ -274,7 +281,7 @@ impl App {
         });
         let grow = (self.progress == Progress::Waiting && !self.model.live).then_some(now + LOOK_AGAIN);
         let rested = self.model.live.then(|| self.limiter.rests_until(now)).flatten();
-        [toast, frame, play, second, grow, rested].into_iter().flatten().min()
+        [toast, frame, play, second, grow, rested, self.follower.due()].into_iter().flatten().min()
     }
 
     /// A timer went off.

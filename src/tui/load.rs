@@ -15,7 +15,7 @@ use crate::{
     decode::{self, Block, Kind},
     run::{
         Arrived, SourceError, Timeline,
-        state::{Row, RowKind},
+        state::{Row, RowEnd, RowKind},
     },
     tape::{Body, Note, Seq},
 };
@@ -174,9 +174,11 @@ fn row_line(timeline: &mut Timeline, row: &Row, id: RowId) -> RowLine {
         (RowLine { label, at: arrived.at, ..RowLine::default() }, call)
     });
     let (mut line, call) = begun.unwrap_or_else(|error| (RowLine { label: error, ..RowLine::default() }, None));
+    let end = row.end(timeline.story().state.entries);
     if let Some(last) = id.last.filter(|last| *last != id.first)
-        && let Ok((ended, fact)) =
-            read_head(timeline, last, DECODED, |arrived, size| (arrived.at, fact(&arrived.body, size, call.as_deref())))
+        && let Ok((ended, fact)) = read_head(timeline, last, DECODED, |arrived, size| {
+            (arrived.at, fact(&arrived.body, size, call.as_deref(), end))
+        })
     {
         line.ended = Some(ended);
         line.fact = fact;
@@ -227,8 +229,8 @@ fn is_result(body: &Body<'_>, size: u64) -> bool {
     matches!(body, Body::Out(json) if is_huge(size) || matches!(decode::line(json).body, decode::Body::Result(_)))
 }
 
-/// What the end of a row says: the size of a result, or the error.
-fn fact(body: &Body<'_>, size: u64, call: Option<&str>) -> String {
+/// What the end of a row says: the size of a result, the error, or why the tool did not do it.
+fn fact(body: &Body<'_>, size: u64, call: Option<&str>, end: RowEnd) -> String {
     if is_huge(size) {
         return text::size(size);
     }
@@ -244,7 +246,8 @@ fn fact(body: &Body<'_>, size: u64, call: Option<&str>) -> String {
         _ => None,
     });
     let mut results = results.filter(|result| call.is_none_or(|call| result.tool_use_id == call));
-    results.next().map(|result| words::result(result, KEPT)).unwrap_or_default()
+    let Some(result) = results.next() else { return String::new() };
+    if end == RowEnd::Declined { words::declined(result, KEPT) } else { words::result(result, KEPT) }
 }
 
 fn entry_line(arrived: &Arrived<'_>, size: u64) -> EntryLine {

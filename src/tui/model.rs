@@ -4,6 +4,7 @@
 
 mod ahead;
 mod amend;
+mod beside;
 mod causes;
 pub mod compare;
 mod extent;
@@ -19,6 +20,7 @@ use std::time::Duration;
 
 use ahead::Ahead;
 pub use amend::{Amending, Field};
+pub use beside::Beside;
 pub use causes::{CauseLine, Causes};
 pub use compare::Compare;
 pub use extent::Extent;

@@ -3,7 +3,9 @@
 //! Owns modes, escape sequences and signals. It must not know what is drawn.
 
 mod child;
+mod encoder;
 mod osc;
+mod outlet;
 
 use std::{
     io::{self, Write},
@@ -25,17 +27,19 @@ use nix::{
     sys::signal::{self, Signal as Unix},
     unistd::Pid,
 };
-use ratatui::{Terminal as Screen, TerminalOptions, Viewport, backend::CrosstermBackend, buffer::Buffer, layout::Rect};
+use ratatui::{Terminal as Screen, TerminalOptions, Viewport, backend::Backend as _, buffer::Buffer, layout::Rect};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal as listen},
     sync::{mpsc, oneshot},
-    task::{JoinHandle, block_in_place},
+    task::JoinHandle,
     time::{Instant, timeout},
 };
 
 pub use child::Programs;
+pub use encoder::Encoder;
 pub use osc::draws_progress;
 
+use self::outlet::Outlet;
 use super::{
     handout::{Handout, Tool},
     key::Key,
@@ -143,8 +147,9 @@ fn set_modes(mouse: bool) -> io::Result<()> {
 }
 
 /// Collects a frame and hands it over in one write, inside a synchronised update.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct OneWrite {
+    out: Outlet,
     frame: Vec<u8>,
     /// A frame could not be written, and whoever drew it was told.
     lost: bool,
@@ -153,6 +158,10 @@ struct OneWrite {
 impl OneWrite {
     const BEGIN: &'static [u8] = b"\x1b[?2026h";
     const END: &'static [u8] = b"\x1b[?2026l";
+
+    fn new() -> Self {
+        Self { out: Outlet::open(), frame: Vec::new(), lost: false }
+    }
 }
 
 impl Write for OneWrite {
@@ -172,11 +181,7 @@ impl Write for OneWrite {
             return Ok(());
         }
         self.frame.extend_from_slice(Self::END);
-        // A terminal that takes nothing, behind a line that broke, must not hold up the agents beside it.
-        let written = block_in_place(|| {
-            let mut out = io::stdout().lock();
-            out.write_all(&self.frame).and_then(|()| out.flush())
-        });
+        let written = self.out.write_all(&self.frame);
         self.frame.clear();
         self.lost = written.is_err();
         written
@@ -226,7 +231,7 @@ impl Signals {
 
 /// The terminal of this process.
 pub struct Terminal {
-    screen: Screen<CrosstermBackend<OneWrite>>,
+    screen: Screen<Encoder<OneWrite>>,
     /// Nothing while another program has the terminal.
     events: Option<Events>,
     signals: Signals,
@@ -272,7 +277,7 @@ impl Terminal {
     }
 
     fn send(&mut self, sequence: &str) -> io::Result<()> {
-        self.screen.backend_mut().write_all(sequence.as_bytes())
+        self.screen.backend_mut().send(sequence.as_bytes())
     }
 
     /// Sends what is meant for the terminal that a person sees.
@@ -310,9 +315,9 @@ fn size() -> io::Result<Rect> {
 
 /// A screen that nothing was drawn on. Its area is fixed: the drawing library would follow a new size by asking the
 /// terminal where its cursor is, and whatever arrives before the answer is heard of only after the next key.
-fn empty_screen(area: Rect) -> io::Result<Screen<CrosstermBackend<OneWrite>>> {
+fn empty_screen(area: Rect) -> io::Result<Screen<Encoder<OneWrite>>> {
     let options = TerminalOptions { viewport: Viewport::Fixed(area) };
-    Screen::with_options(CrosstermBackend::new(OneWrite::default()), options)
+    Screen::with_options(Encoder::new(OneWrite::new()), options)
 }
 
 /// Tells when nobody is at the other end of the terminal any more. A hang-up reaches only those whose session it ends,

@@ -245,7 +245,7 @@ fn reduced(style: Style, color: ColorLevel) -> Style {
 pub struct Glyphs {
     statuses: [&'static str; 10],
     conflict: &'static str,
-    ends: [&'static str; 5],
+    ends: [&'static str; 6],
     kinds: [&'static str; 9],
     /// Mark of a cut text.
     pub cut: &'static str,
@@ -316,6 +316,7 @@ impl Glyphs {
             RowEnd::Failed => 2,
             RowEnd::Denied => 3,
             RowEnd::Cut => 4,
+            RowEnd::Declined => 5,
         }];
         let kind = match kind {
             RowKind::Tool => return by_end,
@@ -336,7 +337,7 @@ impl Glyphs {
 static UNICODE: Glyphs = Glyphs {
     statuses: ["○", "▶", "◐", "✓", "◆", "✗", "■", "◌", "‖", "≡"],
     conflict: "≠",
-    ends: ["▸", "✓", "✗", "▲", "■"],
+    ends: ["▸", "✓", "✗", "▲", "■", "△"],
     kinds: ["·", "»", "∴", "▲", "!", "·", "●", "■", "◇"],
     cut: "…",
     dot: "·",
@@ -357,7 +358,7 @@ static UNICODE: Glyphs = Glyphs {
 static ASCII: Glyphs = Glyphs {
     statuses: ["o", ">", "~", "+", "$", "x", "#", "?", "=", "^"],
     conflict: "%",
-    ends: [">", "+", "x", "!", "#"],
+    ends: [">", "+", "x", "!", "#", "?"],
     kinds: ["-", "\"", ":", "!", "!", "-", "*", "=", "@"],
     cut: "~",
     dot: "-",
@@ -408,6 +409,7 @@ pub fn row_role(kind: RowKind, end: RowEnd) -> Role {
         (_, RowEnd::Denied) | (RowKind::Denial, _) => Role::Denied,
         (RowKind::Tool, RowEnd::Open) => Role::Running,
         (RowKind::Tool | RowKind::Completed, RowEnd::Cut) => Role::Stopped,
+        (RowKind::Tool | RowKind::Completed, RowEnd::Declined) => Role::Warning,
         (RowKind::Tool | RowKind::Completed, RowEnd::Ok | RowEnd::Open) => Role::Succeeded,
         (RowKind::Text, _) => Role::Said,
         (RowKind::Thinking, _) => Role::Thinking,

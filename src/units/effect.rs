@@ -78,7 +78,7 @@ mod tests {
 
     fn effect(name: &str, arguments: Value, structured: Option<Value>, is_error: bool) -> Effect {
         let call = ToolCall { name: name.into(), arguments, tool_use_id: None };
-        of(&call, &ToolReply { markdown: "text".into(), structured, is_error })
+        of(&call, &ToolReply { markdown: "text".into(), structured, is_error, ..ToolReply::default() })
     }
 
     #[test]

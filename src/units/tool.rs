@@ -38,12 +38,19 @@ pub struct ToolReply {
     pub structured: Option<Value>,
     /// The call failed and counts as a failure.
     pub is_error: bool,
+    /// The tool understood the call and did not do what it asks for. The model reads a plain text, people a warning.
+    pub declined: bool,
 }
 
 impl ToolReply {
     /// A failed call, in words that the model can correct itself from.
     pub fn error(text: impl Into<String>) -> Self {
-        Self { markdown: text.into(), structured: None, is_error: true }
+        Self { markdown: text.into(), is_error: true, ..Self::default() }
+    }
+
+    /// A call that was not carried out, and is no failure.
+    pub fn declined(text: impl Into<String>) -> Self {
+        Self { markdown: text.into(), declined: true, ..Self::default() }
     }
 
     /// A plain answer.

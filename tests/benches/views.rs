@@ -19,10 +19,11 @@ use ingestdeck::{
         handout::Handout,
         key::{self, Key},
         outside::{Gauge, News},
+        terminal::Encoder,
         world::{Input, Moment, World},
     },
 };
-use ratatui::{Terminal, TerminalOptions, Viewport, backend::CrosstermBackend, buffer::Buffer, layout::Rect};
+use ratatui::{Terminal, TerminalOptions, Viewport, buffer::Buffer, layout::Rect};
 
 use crate::{
     capture,
@@ -33,6 +34,8 @@ const UNITS: u64 = 1000;
 const SIZE: Rect = Rect { x: 0, y: 0, width: 200, height: 60 };
 /// Moves of the selection in each view.
 const MOVES: usize = 60;
+/// Between two keys: the pane beside the list follows meanwhile.
+const BETWEEN: Duration = Duration::from_millis(100);
 /// For how long nothing must happen at the end.
 const REST: Duration = Duration::from_secs(2);
 
@@ -84,6 +87,8 @@ fn figures(report: &mut Report, view: &str, frames: &[Frame]) {
     report.figure(&format!("{view}: key to frame, p99, ms"), &Sample::new(vec![worst]), bar);
     let bar = Bar { hard: Limit::AtMost(1024.0), aim: Limit::AtMost(512.0) };
     report.figure(&format!("{view}: bytes of a frame"), &sample(|frame| frame.bytes), bar);
+    let followed = sample(|frame| frame.followed);
+    report.note(&format!("{view}: once the selection rests, another {followed} bytes"));
 }
 
 /// What a key led to.
@@ -93,6 +98,8 @@ struct Frame {
     /// Milliseconds from the key to the end of its frame.
     waited: f64,
     bytes: f64,
+    /// Bytes that were written after it, before the next key.
+    followed: f64,
 }
 
 /// Counts what is written to it.
@@ -112,12 +119,13 @@ impl Write for Count {
 
 /// A terminal on which keys are pressed one after the other, each when the program has nothing left to do.
 struct Counted {
-    terminal: Terminal<CrosstermBackend<Count>>,
+    terminal: Terminal<Encoder<Count>>,
     written: Count,
     keys: VecDeque<Key>,
     pressed: Option<Instant>,
     frames: Vec<Frame>,
     started: Instant,
+    drawn: tokio::time::Instant,
     rests: bool,
     at_rest: u64,
 }
@@ -126,7 +134,7 @@ impl Counted {
     fn new(keys: Vec<Key>) -> Outcome<Self> {
         let written = Count::default();
         let options = TerminalOptions { viewport: Viewport::Fixed(SIZE) };
-        let terminal = Terminal::with_options(CrosstermBackend::new(written.clone()), options)?;
+        let terminal = Terminal::with_options(Encoder::new(written.clone()), options)?;
         Ok(Self {
             terminal,
             written,
@@ -134,6 +142,7 @@ impl Counted {
             pressed: None,
             frames: Vec::new(),
             started: Instant::now(),
+            drawn: tokio::time::Instant::now(),
             rests: false,
             at_rest: 0,
         })
@@ -162,6 +171,10 @@ impl World for Counted {
 
     async fn input(&mut self) -> Input {
         nothing_else().await;
+        // The last frames are not those of a rest either.
+        if !self.rests {
+            let _ = tokio::time::timeout_at(self.drawn + BETWEEN, std::future::pending::<()>()).await;
+        }
         match self.keys.pop_front() {
             Some(key) => {
                 self.pressed = Some(Instant::now());
@@ -178,11 +191,14 @@ impl World for Counted {
     fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer)) -> io::Result<()> {
         let (before, begun) = (self.written.0.get(), Instant::now());
         self.terminal.draw(|frame| paint(frame.buffer_mut()))?;
-        self.at_rest += u64::from(self.rests);
+        self.drawn = tokio::time::Instant::now();
+        let bytes = (self.written.0.get() - before) as f64;
         if let Some(pressed) = self.pressed.take() {
             let ms = |since: Instant| since.elapsed().as_secs_f64() * 1000.0;
-            let bytes = (self.written.0.get() - before) as f64;
-            self.frames.push(Frame { painted: ms(begun), waited: ms(pressed), bytes });
+            self.frames.push(Frame { painted: ms(begun), waited: ms(pressed), bytes, followed: 0.0 });
+        } else if let Some(last) = self.frames.last_mut() {
+            self.at_rest += u64::from(self.rests);
+            last.followed += bytes;
         }
         Ok(())
     }

@@ -132,7 +132,7 @@ impl Toolset for Wiki {
             ("wiki_read", Some(key)) => ToolReply {
                 markdown: format!("# {key}"),
                 structured: Some(json!({"secret": "only for the transcript"})),
-                is_error: false,
+                ..ToolReply::default()
             },
             (_, Some(key)) => ToolReply::text(format!("wrote {key}")),
         }

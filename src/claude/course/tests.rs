@@ -277,8 +277,17 @@ fn a_failure_is_noted_once_whoever_reports_it_first() {
         tool_use_id: Some(id.into()),
         effect: crate::units::Effect::Rejected,
         failure: Some("no".into()),
+        declined: None,
     };
     let mut course = working();
+    let declined = FromServer::Called {
+        tool: "a".into(),
+        tool_use_id: Some("t0".into()),
+        effect: crate::units::Effect::Plain,
+        failure: None,
+        declined: Some("Error: no such file".into()),
+    };
+    assert!(matches!(course.server(Some(declined))[..], [Step::Record(Note::ToolDeclined { .. })]), "and no failure");
     assert!(matches!(course.server(Some(called("t1")))[..], [Step::Record(Note::ToolFailed { .. })]));
     assert_eq!(course.server(Some(called("t1"))), []);
     let hook = json!({"type": "control_request", "request_id": "h", "request": {"subtype": "hook_callback",

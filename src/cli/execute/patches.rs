@@ -18,7 +18,7 @@ use crate::{
     run::{Item, Recorder},
     tape::{
         Body, Note, UnitKey,
-        note::{self, Cause, Integrating, Level, PatchIntegrated, SaveFailed, Verdict},
+        note::{self, Cause, Integrating, Level, PatchIntegrated, SaveFailed},
     },
     units::{
         schedule::{Taken, Together},
@@ -211,7 +211,11 @@ fn put_together(
     let (mut taken, mut accepted, mut lost) = (Vec::new(), Vec::new(), Vec::new());
     integration.integrate(&patches, |patch, integrated| {
         let attempt = attempts.next().map_or(0, |(_, attempt)| *attempt);
-        let note = noted(integrated);
+        let mut note = noted(integrated);
+        if patch.unit.as_str() == RECONCILE {
+            // It is there to go over what others wrote.
+            note.shared.clear();
+        }
         if note.result.is_taken() {
             taken.push(patch.unit.clone());
         }
@@ -240,22 +244,31 @@ fn is_pass(units: &[(UnitKey, u32)]) -> bool {
 /// What the tape says of a patch.
 fn noted(integrated: &Integrated) -> PatchIntegrated {
     use note::Integration;
-    let (result, commit, paths, verdict) = match integrated {
-        Integrated::Accepted { commit, paths } => (Integration::Accepted, Some(commit.clone()), paths.clone(), None),
-        Integrated::Noop => (Integration::Noop, None, Vec::new(), None),
+    let (result, cause, reason) = match integrated {
+        Integrated::Accepted { commit, paths, shared } => {
+            let (commit, paths, shared) = (Some(commit.clone()), paths.clone(), shared.clone());
+            return PatchIntegrated { result: Integration::Accepted, commit, paths, shared, verdict: None };
+        }
+        Integrated::Noop { shared } => {
+            return PatchIntegrated { shared: shared.clone(), ..PatchIntegrated::default() };
+        }
         Integrated::TextualConflict { paths, others } => {
             let reason = format!("textual conflict in {}{}", some(paths), with(others));
-            (Integration::TextualConflict, None, paths.clone(), Some(lost(Cause::Conflict, reason)))
+            (Integration::TextualConflict, Cause::Conflict, reason)
         }
         Integrated::SemanticConflict { findings, others } => {
             let reason = format!("what it wrote does not hold any more{}: {}", with(others), some(findings));
-            (Integration::SemanticConflict, None, Vec::new(), Some(lost(Cause::Conflict, reason)))
+            (Integration::SemanticConflict, Cause::Conflict, reason)
         }
-        Integrated::Policy { why } => {
-            (Integration::Policy, None, Vec::new(), Some(lost(Cause::Policy, format!("its patch {why}"))))
-        }
+        Integrated::Policy { why } => (Integration::Policy, Cause::Policy, format!("its patch {why}")),
+        Integrated::Lost { why } => (Integration::Lost, Cause::Internal, format!("its patch {why}")),
     };
-    PatchIntegrated { result, commit, paths, verdict }
+    let paths = match integrated {
+        Integrated::TextualConflict { paths, .. } => paths.clone(),
+        _ => Vec::new(),
+    };
+    let verdict = Some(verdict::not_taken(cause, reason));
+    PatchIntegrated { result, paths, verdict, ..PatchIntegrated::default() }
 }
 
 /// What is said of gone files that the pass settled without a word: they are not asked about again.
@@ -264,10 +277,6 @@ fn undecided(paths: &[String]) -> Option<String> {
     (!paths.is_empty()).then(|| {
         format!("reconcile decided nothing about {files} ({}); what it did not remove itself stays", some(paths))
     })
-}
-
-fn lost(cause: Cause, reason: String) -> Verdict {
-    verdict::not_taken(cause, reason)
 }
 
 fn with(others: &[UnitKey]) -> String {

@@ -45,6 +45,8 @@ pub(super) fn write(report: &Report) -> String {
     timeline(&mut out, report);
     details(&mut out, report);
     saved(&mut out, report);
+    shared(&mut out, report);
+    tools(&mut out, report);
     remarks(&mut out, report);
     out.push_str("</body>\n</html>\n");
     out
@@ -222,11 +224,10 @@ fn attempt(out: &mut String, attempt: &AttemptReport) {
     let facts: Vec<String> = facts.into_iter().flatten().map(|fact| shown(&fact, SENTENCE)).collect();
     let _ = writeln!(out, "<p>{}</p>", facts.join(" · "));
     if !attempt.tools.is_empty() {
-        let tools = attempt.tools.iter().map(|(tool, calls)| {
-            let failed =
-                if calls.failed > 0 { format!(", ✗ {} failed or denied", calls.failed) } else { String::new() };
-            format!("<code>{}</code> ×{}{failed}", shown(tool, NAME), calls.made)
-        });
+        let tools = attempt
+            .tools
+            .iter()
+            .map(|(tool, calls)| format!("<code>{}</code> ×{}{}", shown(tool, NAME), calls.made, words::ends(*calls)));
         let _ = writeln!(out, "<p>{}</p>", tools.collect::<Vec<_>>().join(" · "));
     }
     if !attempt.failed.is_empty() {
@@ -265,6 +266,34 @@ fn saved(out: &mut String, report: &Report) {
         );
     }
     out.push_str("</ul>\n");
+}
+
+fn shared(out: &mut String, report: &Report) {
+    if report.shared.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "<h2>Written by several units ({})</h2>\n<ul>", report.shared.len());
+    for file in &report.shared {
+        let units: Vec<String> = file.units.iter().map(|unit| format!("<code>{}</code>", shown(unit, NAME))).collect();
+        let path = shown(&file.path, NAME);
+        let _ = writeln!(out, "<li><code>{path}</code>: {} – {}</li>", units.join(", "), file.came_of_it());
+    }
+    out.push_str("</ul>\n");
+}
+
+fn tools(out: &mut String, report: &Report) {
+    let tools = report.tools();
+    if tools.is_empty() {
+        return;
+    }
+    out.push_str("<h2>Tools</h2>\n<table>\n<thead><tr><th>tool</th>");
+    let heads = words::TOOL_HEADS.map(|head| format!("<th>{head}</th>"));
+    let _ = writeln!(out, "{}</tr></thead>\n<tbody>", heads.concat());
+    for (tool, calls) in tools {
+        let cells = words::tool_cells(calls).map(|count| format!("<td>{count}</td>"));
+        let _ = writeln!(out, "<tr><td><code>{}</code></td>{}</tr>", shown(tool, NAME), cells.concat());
+    }
+    out.push_str("</tbody>\n</table>\n");
 }
 
 fn remarks(out: &mut String, report: &Report) {

@@ -36,6 +36,8 @@ pub(super) fn write(report: &Report) -> String {
     notable(&mut out, report);
     units(&mut out, report);
     saved(&mut out, report);
+    shared(&mut out, report);
+    tools(&mut out, report);
     remarks(&mut out, report);
     out
 }
@@ -158,6 +160,34 @@ fn saved(out: &mut String, report: &Report) {
         }
         out.push('\n');
     }
+}
+
+fn shared(out: &mut String, report: &Report) {
+    if report.shared.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "### Written by several units ({})\n", report.shared.len());
+    for file in report.shared.iter().take(NAMED) {
+        let units: Vec<String> = file.units.iter().map(|unit| code(unit, NAME)).collect();
+        let _ = writeln!(out, "* {}: {} – {}", code(&file.path, NAME), units.join(", "), file.came_of_it());
+    }
+    if report.shared.len() > NAMED {
+        let _ = writeln!(out, "* and {} more", report.shared.len() - NAMED);
+    }
+    out.push('\n');
+}
+
+fn tools(out: &mut String, report: &Report) {
+    let tools = report.tools();
+    if tools.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "### Tools\n\n| tool | {} |\n|---|--:|--:|--:|--:|", words::TOOL_HEADS.join(" | "));
+    for (tool, calls) in tools {
+        let cells = words::tool_cells(calls).map(|count| count.to_string());
+        let _ = writeln!(out, "| {} | {} |", code(tool, NAME), cells.join(" | "));
+    }
+    out.push('\n');
 }
 
 fn remarks(out: &mut String, report: &Report) {

@@ -11,7 +11,7 @@ use crate::{
     cli::trace,
     run::{
         Report, RunOutcome,
-        report::{AttemptReport, UnitReport},
+        report::{AttemptReport, Calls, UnitReport},
         state::{Tokens, UnitStatus},
     },
     tape::note::{
@@ -166,7 +166,7 @@ fn isolated(units: &[&UnitReport]) -> Option<Value> {
     let mut isolated = json!({
         "enabled": true,
         "acceptedPatches": count(&[Integration::Accepted, Integration::Noop]),
-        "textualConflicts": count(&[Integration::TextualConflict, Integration::Policy]),
+        "textualConflicts": count(&[Integration::TextualConflict, Integration::Policy, Integration::Lost]),
         "semanticConflicts": count(&[Integration::SemanticConflict]),
         "resolverAttempts": 0, "resolverRepairs": 0, "resolverFailures": 0,
     });
@@ -318,6 +318,8 @@ fn extras(report: &Report, units: &[&UnitReport], outcome: &str) -> Value {
         "costPartial": units.iter().any(|unit| unit.spent.partial),
         "units": units.iter().map(|unit| unit_extras(report, unit)).collect::<Vec<_>>(),
         "unmapped": units.iter().flat_map(|unit| unit.unmapped()).collect::<Vec<_>>(),
+        "sharedFiles": report.shared.iter()
+            .map(|file| json!({"path": file.path, "units": file.units, "merged": file.merged})).collect::<Vec<_>>(),
         "remarks": report.remarks.0.iter().map(|(at, text)| json!({"at": at.0, "text": text})).collect::<Vec<_>>(),
         "lost": {
             "malformed": report.lost.malformed, "unknown": report.lost.unknown,
@@ -342,11 +344,8 @@ pub(super) fn unit_extras(report: &Report, unit: &UnitReport) -> Value {
 
 fn attempt_extras(report: &Report, attempt: &AttemptReport) -> Value {
     let verdict = attempt.verdict.as_ref();
-    let tools: Map<String, Value> = attempt
-        .tools
-        .iter()
-        .map(|(tool, calls)| (tool.clone(), json!({"calls": calls.made, "failed": calls.failed})))
-        .collect();
+    let tools: Map<String, Value> =
+        attempt.tools.iter().map(|(tool, calls)| (tool.clone(), tool_use(*calls))).collect();
     let failed = attempt.failed.iter();
     json!({
         "attempt": attempt.number,
@@ -368,6 +367,7 @@ fn attempt_extras(report: &Report, attempt: &AttemptReport) -> Value {
         "errorCount": attempt.failures,
         "fatalErrorCount": attempt.fatal_failures,
         "deniedCount": attempt.denials,
+        "declinedCount": attempt.declined,
         "tools": tools,
         "failedCalls": failed.map(|call| json!({"atMs": call.at.0, "tool": call.tool, "error": call.error})).collect::<Vec<_>>(),
         "published": attempt.published,
@@ -376,6 +376,17 @@ fn attempt_extras(report: &Report, attempt: &AttemptReport) -> Value {
         "integration": attempt.integration,
         "unsaved": attempt.unsaved,
     })
+}
+
+/// What is none is left out, but for failures.
+fn tool_use(calls: Calls) -> Value {
+    let mut value = json!({"calls": calls.made, "failed": calls.failed});
+    for (key, count) in [("declined", calls.declined), ("cutShort", calls.cut)] {
+        if count > 0 {
+            value[key] = count.into();
+        }
+    }
+    value
 }
 
 /// Null when nobody counted any.

@@ -4,7 +4,7 @@ use crate::{
     cli::summary::counted,
     run::{
         RunOutcome,
-        report::{Report, Totals, UnitReport},
+        report::{Calls, Report, Totals, UnitReport},
         state::{Tokens, UnitStatus},
     },
     tape::Millis,
@@ -97,6 +97,24 @@ pub(super) fn turns(unit: &UnitReport) -> String {
         Some(_) => turns.to_string(),
         None => "–".to_owned(),
     }
+}
+
+/// Columns of a table of tools, behind their names.
+pub(super) const TOOL_HEADS: [&str; 4] = ["calls", "failed or denied", "declined", "cut short"];
+
+/// What stands in them.
+pub(super) fn tool_cells(calls: Calls) -> [u32; 4] {
+    [calls.made, calls.failed, calls.declined, calls.cut]
+}
+
+/// What calls came to that did not go through, behind their number.
+pub(super) fn ends(calls: Calls) -> String {
+    let ends =
+        [(calls.failed, "✗", "failed or denied"), (calls.declined, "△", "declined"), (calls.cut, "■", "cut short")];
+    ends.into_iter()
+        .filter(|(count, ..)| *count > 0)
+        .map(|(count, sign, word)| format!(", {sign} {count} {word}"))
+        .collect()
 }
 
 /// How many of all the attempts' calls were made and failed.

@@ -102,7 +102,7 @@ fn what_units_wrote_becomes_one_commit() {
     // The source is not whole, and that costs its unit only.
     assert_eq!(words, [false, false, true], "{results:?}");
     assert!(matches!(results[0], Integrated::SemanticConflict { .. }));
-    assert_eq!(results[1], Integrated::Noop);
+    assert_eq!(results[1], Integrated::Noop { shared: Vec::new() });
     let before = run.git(&["rev-parse", "HEAD"]);
     let elsewhere = tempfile::tempdir().unwrap();
     let raw = elsewhere.path().join("staged.md");
@@ -176,12 +176,14 @@ fn pages_are_text_whatever_the_attributes_say() {
 }
 
 #[test]
-fn what_is_no_text_is_refused_when_it_is_written() {
+fn what_is_no_text_or_too_much_of_it_is_refused_when_it_is_written() {
     let run = Run::new();
     let base = run.trees.base();
     let space = Workspace::tree(run.trees.open(Some("a"), &base).unwrap(), base);
     let error = space.write("wiki/global/new.md", b"a\0b").unwrap_err();
     assert!(error.to_string().contains("NUL"), "{error}");
+    let error = space.write("wiki/global/new.md", &vec![b'a'; 1024 * 1024 + 1]).unwrap_err();
+    assert!(error.to_string().contains("would have 1048577 bytes, and at most 1048576 may be"), "{error}");
     assert!(space.changes().is_empty());
 }
 
@@ -251,10 +253,55 @@ fn the_same_lines_are_a_conflict_and_others_are_not() {
     assert!(matches!(results[0], Integrated::Accepted { .. }));
     assert_eq!(results[1], Integrated::TextualConflict { paths: vec![path.into()], others: vec!["a".into()] });
     assert!(matches!(results[2], Integrated::Accepted { .. }), "{results:?}");
-    assert_eq!(results[3], Integrated::Noop, "it says what is there already");
+    let shared = |merged, units: &[&str]| {
+        vec![Shared { path: path.into(), units: units.iter().map(|unit| (*unit).into()).collect(), merged }]
+    };
+    assert!(
+        matches!(&results[2], Integrated::Accepted { shared: of, .. } if *of == shared(true, &["a"])),
+        "{results:?}"
+    );
+    let same = Integrated::Noop { shared: shared(false, &["a", "c"]) };
+    assert_eq!(results[3], same, "it says what is there already");
     integration.save("m", &[]).unwrap();
     assert_eq!(run.read(path), Some(old.replace("second", "second by a").replace("fourth", "fourth by c")));
     assert_eq!(run.read("wiki/global/b.md"), None, "a unit counts wholly or not at all");
+    drop(integration);
+    run.assert_tidy();
+}
+
+/// `lines` lines of some kilobyte each below a page's head.
+fn long(lines: usize, word: &str) -> String {
+    (0..lines).map(|n| format!("{word} {n} {}\n", "x".repeat(1000))).collect()
+}
+
+#[test]
+fn what_cannot_be_looked_at_costs_its_unit_only() {
+    let huge = page(&long(1100, "by hand"), &[]);
+    let run = Run::with(&[("wiki/global/huge.md", &huge)]);
+    let (old, path) = (run.read("wiki/global/old.md").unwrap(), "wiki/global/old.md");
+    let gone = run.patch("gone", &[("wiki/global/gone.md", Some(&page("gone", &[])))]);
+    fs::remove_file(gone.file.as_ref().unwrap()).unwrap();
+    let edit = "diff --git a/wiki/global/huge.md b/wiki/global/huge.md\n--- a/wiki/global/huge.md\n\
+        +++ b/wiki/global/huge.md\n@@ -1,4 +1,5 @@\n ---\n summary: s\n refs: []\n+tags: []\n ---\n";
+    let patches = [
+        gone,
+        run.raw_patch("huge", edit.as_bytes()),
+        // Each is fit to be read, both together are not.
+        run.patch("half", &[(path, Some(&old.replace("second\n", &format!("second\n{}", long(600, "half")))))]),
+        run.patch("rest", &[(path, Some(&old.replace("fourth\n", &format!("fourth\n{}", long(600, "rest")))))]),
+        run.patch("good", &[("wiki/global/good.md", Some(&page("good", &[])))]),
+    ];
+    let (mut integration, results) = run.integrate(&patches);
+    assert!(matches!(&results[0], Integrated::Lost { why } if why.contains("gone.patch")), "{results:?}");
+    let found = |result: &Integrated, what: &str| match result {
+        Integrated::SemanticConflict { findings, others } if findings[0].contains(what) => others.len(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(found(&results[1], "wiki/global/huge.md cannot be looked at: it has "), 0);
+    assert!(matches!(results[2], Integrated::Accepted { .. }), "{results:?}");
+    assert_eq!(found(&results[3], "wiki/global/old.md cannot be looked at: it has "), 1, "the other half is named");
+    assert_eq!(integration.save("m", &[]).unwrap().paths, ["wiki/global/good.md", path]);
+    assert_eq!(run.read("wiki/global/huge.md"), Some(huge));
     drop(integration);
     run.assert_tidy();
 }

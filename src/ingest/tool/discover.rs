@@ -89,7 +89,7 @@ impl Tool for DiscoverData {
             ),
             (false, _) => parts.join("\n\n"),
         };
-        ToolReply { markdown, structured: Some(Value::Object(structured)), is_error: false }
+        ToolReply { markdown, structured: Some(Value::Object(structured)), ..ToolReply::default() }
     }
 }
 

@@ -195,6 +195,6 @@ fn kept(bench: &Bench, decision: Decision, about: &str) -> ToolReply {
     ToolReply {
         markdown: format!("Recorded the decision about `{about}`."),
         structured: Some(json!({"success": true, "artifactKey": about, "decisions": kept.decisions.len()})),
-        is_error: false,
+        ..ToolReply::default()
     }
 }

@@ -84,6 +84,6 @@ impl Tool for EmitUnmappedFallback {
         let structured = json!({"success": true, "rawPath": fallback.raw_path, "reason": fallback.reason});
         let markdown = format!("Recorded `{}` as unmapped.", fallback.raw_path);
         bench.kept().fallbacks.push(fallback);
-        ToolReply { markdown, structured: Some(structured), is_error: false }
+        ToolReply { markdown, structured: Some(structured), ..ToolReply::default() }
     }
 }

@@ -46,7 +46,7 @@ impl Tool for RecordVerificationLedger {
             structured: Some(json!({
                 "success": true, "entries": kept.ledger.len(), "verified": verified, "unverified": unverified,
             })),
-            is_error: false,
+            ..ToolReply::default()
         }
     }
 }

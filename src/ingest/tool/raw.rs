@@ -140,6 +140,6 @@ fn span(path: &str, lines: &[&str], start: usize, end: usize) -> ToolReply {
     ToolReply {
         markdown,
         structured: Some(json!({"path": path, "startLine": start, "endLine": page.last, "totalLines": lines.len()})),
-        is_error: false,
+        ..ToolReply::default()
     }
 }

@@ -152,7 +152,7 @@ impl Tool for SlRollback {
             Ok(outcome) => ToolReply {
                 markdown: format!("Source \"{}\" rolled back: {outcome}.", shown(&name)),
                 structured: Some(json!({"success": true, "sourceName": name, "outcome": outcome})),
-                is_error: false,
+                ..ToolReply::default()
             },
             Err(no) => no.reply(Self::NAME, "", &name),
         }
@@ -324,5 +324,5 @@ fn saved(connection: &str, name: &str, path: &str, verb: &str, more: Value, warn
         let lines: Vec<String> = warnings.iter().map(|warning| format!("- {warning}")).collect();
         markdown.push_str(&format!("\n\n**Validation warnings:**\n{}", lines.join("\n")));
     }
-    ToolReply { markdown, structured: Some(structured), is_error: false }
+    ToolReply { markdown, structured: Some(structured), ..ToolReply::default() }
 }

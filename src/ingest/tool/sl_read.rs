@@ -126,7 +126,7 @@ impl Found {
         ToolReply {
             markdown: text,
             structured: Some(json!({"sources": sources, "totalSources": total})),
-            is_error: false,
+            ..ToolReply::default()
         }
     }
 }
@@ -159,7 +159,7 @@ pub(super) fn one(bench: &Bench, connections: &[&str], name: &str) -> ToolReply 
         [hit] => ToolReply {
             markdown: detail(hit),
             structured: Some(json!({"sources": [summary(hit)], "totalSources": 1})),
-            is_error: false,
+            ..ToolReply::default()
         },
         hits => {
             let ids: Vec<String> = hits.iter().map(|hit| format!("- `{}`", hit.connection)).collect();
@@ -170,7 +170,7 @@ pub(super) fn one(bench: &Bench, connections: &[&str], name: &str) -> ToolReply 
                     ids.join("\n")
                 ),
                 structured: Some(json!({"sources": [], "totalSources": 0})),
-                is_error: false,
+                ..ToolReply::default()
             }
         }
     }
@@ -324,7 +324,7 @@ impl Tool for SlReadSource {
             "connectionId": connection, "sourceName": name, "path": path, "startLine": start, "endLine": page.last,
             "totalLines": lines.len(),
         });
-        ToolReply { markdown, structured: Some(structured), is_error: false }
+        ToolReply { markdown, structured: Some(structured), ..ToolReply::default() }
     }
 }
 
@@ -369,7 +369,7 @@ fn validation(connection: &str, report: LayerReport) -> ToolReply {
     if sources == 0 && findings.errors.is_empty() {
         let text = format!("No sources found for connection {}.", shown(connection));
         let structured = json!({"success": true, "sourceName": "(all)", "validationErrors": [text]});
-        return ToolReply { markdown: text, structured: Some(structured), is_error: false };
+        return ToolReply { markdown: text, structured: Some(structured), ..ToolReply::default() };
     }
     let mut lines = vec![format!("**Semantic layer validation** for {sources} source(s):")];
     if findings.errors.is_empty() && findings.warnings.is_empty() {
@@ -388,5 +388,5 @@ fn validation(connection: &str, report: LayerReport) -> ToolReply {
         "success": findings.errors.is_empty(), "sourceName": "(all)", "validationErrors": findings.errors,
         "validationWarnings": findings.warnings,
     });
-    ToolReply { markdown: lines.join("\n"), structured: Some(structured), is_error: false }
+    ToolReply { markdown: lines.join("\n"), structured: Some(structured), ..ToolReply::default() }
 }

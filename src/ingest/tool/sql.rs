@@ -74,11 +74,10 @@ impl Tool for SqlExecution {
         match database::ask(path, PATIENCE, move |connection| database::query(connection, &statement, most)) {
             Ok(rows) => table(&sql, &rows, most),
             Err(error) => ToolReply {
-                markdown: format!("SQL execution failed: {error}"),
                 structured: Some(json!({
                     "headers": [], "rows": [], "rowCount": 0, "truncated": false, "sql": sql, "error": error.to_string(),
                 })),
-                is_error: false,
+                ..ToolReply::declined(format!("SQL execution failed: {error}"))
             },
         }
     }
@@ -111,7 +110,7 @@ fn table(sql: &str, found: &Rows, most: Most) -> ToolReply {
         structured: Some(json!({
             "headers": headers, "rows": values, "rowCount": count, "truncated": truncated, "sql": sql,
         })),
-        is_error: false,
+        ..ToolReply::default()
     }
 }
 
@@ -276,7 +275,7 @@ fn details(found: &[Found]) -> ToolReply {
         }
     }
     let structured = json!({"resolved": resolved, "missing": missing, "scanAvailable": true});
-    ToolReply { markdown: text, structured: Some(structured), is_error: false }
+    ToolReply { markdown: text, structured: Some(structured), ..ToolReply::default() }
 }
 
 fn described(table: &Table) -> String {

@@ -93,7 +93,7 @@ impl Tool for WikiWrite {
                     structured: Some(
                         json!({"success": true, "key": key, "path": wiki::path_of(&key), "action": action}),
                     ),
-                    is_error: false,
+                    ..ToolReply::default()
                 }
             }
             Err(no) => no.reply(Self::NAME, &key),
@@ -133,7 +133,7 @@ impl Tool for WikiRemove {
             Ok(()) => ToolReply {
                 markdown: format!("Wiki page `{key}` removed."),
                 structured: Some(json!({"success": true, "key": key, "action": "removed"})),
-                is_error: false,
+                ..ToolReply::default()
             },
             Err(no) => no.reply(Self::NAME, &key),
         }

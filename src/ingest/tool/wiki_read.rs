@@ -41,7 +41,7 @@ impl Tool for WikiRead {
             Ok(Some(bytes)) => ToolReply {
                 markdown: String::from_utf8_lossy(&bytes).into_owned(),
                 structured: Some(json!({"key": key, "path": wiki::path_of(&key)})),
-                is_error: false,
+                ..ToolReply::default()
             },
             Ok(None) => {
                 let keys = wiki.keys().unwrap_or_default();
@@ -108,7 +108,11 @@ impl WikiSearch {
             (_, 0) => lines.join("\n"),
             (_, more) => format!("{}\n{more} more pages match; raise limit or narrow the query.", lines.join("\n")),
         };
-        ToolReply { markdown, structured: Some(json!({"results": results, "totalFound": found})), is_error: false }
+        ToolReply {
+            markdown,
+            structured: Some(json!({"results": results, "totalFound": found})),
+            ..ToolReply::default()
+        }
     }
 }
 
@@ -156,6 +160,6 @@ impl Tool for WikiListTags {
         }
         let lines: Vec<_> = tags.iter().map(|(tag, count)| format!("- {tag} ({count})")).collect();
         let markdown = if lines.is_empty() { "No tags yet.".to_owned() } else { lines.join("\n") };
-        ToolReply { markdown, structured: Some(json!({"tags": tags})), is_error: false }
+        ToolReply { markdown, structured: Some(json!({"tags": tags})), ..ToolReply::default() }
     }
 }

@@ -1,12 +1,11 @@
 //! The fold of one attempt's lines: counts, rows, and the translator's events passed on.
 
-use std::{
-    borrow::Cow,
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
-use super::usage::{larger, tokens};
+use super::{
+    fates::Fates,
+    usage::{larger, tokens},
+};
 use crate::{
     actions::{ActionKind, Ended, Event, Phase, Translator, event::Detail, label::short_name},
     decode::{
@@ -52,11 +51,7 @@ pub(super) struct LaneFold {
     translator: Translator,
     /// Calls without a result, by id.
     open: HashMap<Box<str>, OpenCall>,
-    /// Ids of calls whose failure is counted, or is none because a person refused them.
-    failed: HashSet<Box<str>>,
-    denied: HashSet<Box<str>>,
-    /// We have ended it: what its open calls come to says nothing about them.
-    cut: bool,
+    fates: Fates,
     /// Recent API messages with the highest usage seen of each.
     messages: Vec<(Box<str>, Tokens)>,
     /// Tokens of messages that are no longer remembered.
@@ -96,9 +91,7 @@ impl LaneFold {
             rows: 0,
             translator: Translator::new(None, None),
             open: HashMap::new(),
-            failed: HashSet::new(),
-            denied: HashSet::new(),
-            cut: false,
+            fates: Fates::default(),
             messages: Vec::new(),
             settled: Tokens::default(),
             api_error: ApiError::default(),
@@ -215,9 +208,11 @@ impl LaneFold {
     pub(super) fn end(&mut self, story: &mut Story, seq: Seq, ended: &Ended, emit: &mut dyn FnMut(Emitted<'_>)) {
         let (at, key, number) = (story.state.now, self.key.clone(), self.number);
         let mut told = Told::default();
+        let fates = &self.fates;
         self.translator.end(ended, &mut |event| {
             told.note(&event);
-            emit(Emitted::Event { entry: seq, at, unit: &key, attempt: number, event });
+            let aside = fates.aside(&event);
+            emit(Emitted::Event { entry: seq, at, unit: &key, attempt: number, event, aside });
         });
         self.settle(story, seq, told);
     }
@@ -258,23 +253,27 @@ impl LaneFold {
 
     /// Counts a failed call once, whoever reports it.
     pub(super) fn count_failure(&mut self, story: &mut Story, id: Option<&str>) {
-        if let Some(id) = id
-            && !self.failed.insert(id.into())
-        {
-            return;
+        if id.is_none_or(|id| self.fates.fails(id)) {
+            self.attempt(story).failures += 1;
         }
-        self.attempt(story).failures += 1;
     }
 
     /// A person refused a call: it counts as denied, and what the agent says of it is no failure.
     pub(super) fn refused(&mut self, story: &mut Story, id: &str) {
         self.count_denial(story, id);
-        self.failed.insert(id.into());
+        self.fates.fails(id);
+    }
+
+    /// A tool did not carry out a call.
+    pub(super) fn declined(&mut self, story: &mut Story, id: Option<&str>) {
+        if id.is_none_or(|id| self.fates.declines(id)) {
+            self.attempt(story).declined += 1;
+        }
     }
 
     /// We end the attempt: calls without a result will have none of their own.
     pub(super) fn cut_short(&mut self) {
-        self.cut = true;
+        self.fates.cut_short();
     }
 
     /// Keeps the first failure in words.
@@ -333,15 +332,7 @@ impl LaneFold {
         for block in &chat.blocks {
             let Block::ToolResult(result) = block else { continue };
             let id = result.tool_use_id.as_ref();
-            let refused = chat.refused.contains(&result.tool_use_id) || self.denied.contains(id);
-            // The agent answers what our interrupt cuts short in words of a person's refusal.
-            let cut = self.cut && !self.denied.contains(id) && !self.failed.contains(id);
-            let end = match (refused, result.is_error) {
-                (true, _) | (false, Some(true)) if cut => RowEnd::Cut,
-                (true, _) => RowEnd::Denied,
-                (false, Some(true)) => RowEnd::Failed,
-                (false, _) => RowEnd::Ok,
-            };
+            let end = self.fates.of_result(id, chat.refused.contains(&result.tool_use_id), result.is_error);
             if end == RowEnd::Denied {
                 self.count_denial(story, id);
             }
@@ -437,9 +428,11 @@ impl LaneFold {
     ) {
         let (entry, at, key, attempt) = (arrived.seq, arrived.at, &self.key, self.number);
         let mut told = Told::default();
+        let fates = &self.fates;
         self.translator.push(line, bytes, &mut |event| {
             told.note(&event);
-            emit(Emitted::Event { entry, at, unit: key, attempt, event });
+            let aside = fates.aside(&event);
+            emit(Emitted::Event { entry, at, unit: key, attempt, event, aside });
         });
         self.settle(story, arrived.seq, told);
     }
@@ -447,7 +440,7 @@ impl LaneFold {
     /// Brings rows and counts in line with what the translator decided.
     fn settle(&mut self, story: &mut Story, seq: Seq, told: Told) {
         for id in &told.denied {
-            if !self.denied.contains(&**id) {
+            if !self.fates.is_denied(id) {
                 self.count_denial(story, id);
                 self.count_failure(story, Some(id));
                 self.push_row(story, Row::new(seq, 0, RowKind::Denial, RowEnd::Denied, 0));
@@ -455,7 +448,7 @@ impl LaneFold {
         }
         if let Some(ok) = told.completed {
             let open: Vec<usize> = self.open.drain().map(|(_, call)| call.row).collect();
-            let end = if self.cut { RowEnd::Cut } else { RowEnd::Failed };
+            let end = self.fates.of_open();
             for row in open {
                 self.close_row(story, row, seq, end);
             }
@@ -494,7 +487,7 @@ impl LaneFold {
     }
 
     fn count_denial(&mut self, story: &mut Story, id: &str) {
-        if self.denied.insert(id.into()) {
+        if self.fates.denies(id) {
             self.attempt(story).denials += 1;
         }
     }

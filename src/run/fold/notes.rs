@@ -150,6 +150,11 @@ impl Fold {
                 fold.count_failure(story, tool_use_id.as_deref());
                 fold.tell_failure(story, Some(tool), || message.as_str().into());
             }
+            Note::ToolDeclined { tool_use_id, .. } => {
+                let Some(lane) = self.address(story, arrived, None, emit) else { return };
+                self.enter(story, lane, arrived);
+                self.lane(lane).declined(story, tool_use_id.as_deref());
+            }
             Note::Said { level, text } => {
                 // Attempt 0 stands for a unit that has none yet: there is no lane to show it in.
                 if matches!(arrived.lane, Address::Attempt(_, 1..))

@@ -51,6 +51,7 @@ impl Fold {
         let fold = self.lane(lane);
         let attempt = fold.attempt(story);
         attempt.integration = Some(integrated.result);
+        attempt.shared = integrated.shared.as_slice().into();
         let verdict = integrated.verdict.as_ref();
         if let Some(verdict) = verdict {
             attempt.verdict = Some(verdict.clone());
@@ -66,9 +67,8 @@ impl Fold {
             story.touch.row(RowEnd::Failed);
             self.remark(story, arrived, Level::Error, verdict.reason.clone());
         }
-        let Address::Attempt(unit, number) = arrived.lane else { return };
-        let reason = verdict.map(|verdict| verdict.reason.as_str());
-        emit(Emitted::Patch { at: arrived.at, unit, attempt: number, result: integrated.result, reason });
+        let Address::Attempt(unit, attempt) = arrived.lane else { return };
+        self.told(story, arrived, (unit, attempt), integrated, emit);
     }
 
     /// The patch is of a unit that has no attempt here: an earlier run left it.
@@ -88,9 +88,29 @@ impl Fold {
             self.remark(story, arrived, Level::Error, reason.to_owned());
         }
         let verdict = integrated.verdict.clone().map(Arc::new);
-        let taken = TakenOver { result: integrated.result, verdict, saved: false };
+        let shared = integrated.shared.as_slice().into();
+        let taken = TakenOver { result: integrated.result, verdict, saved: false, shared };
         story.state.taken_over.insert(story.state.units[index].key.clone(), taken);
-        emit(Emitted::Patch { at: arrived.at, unit: key, attempt: 0, result: integrated.result, reason });
+        self.told(story, arrived, (key, 0), integrated, emit);
+    }
+
+    /// Tells what became of a patch, and what it has in common with others.
+    fn told(
+        &mut self,
+        story: &mut Story,
+        arrived: &Arrived<'_>,
+        (unit, attempt): (&str, u32),
+        integrated: &PatchIntegrated,
+        emit: &mut dyn FnMut(Emitted<'_>),
+    ) {
+        for shared in &integrated.shared {
+            // Nobody has read what git put together; who came to the same text needs no second look.
+            let level = if shared.merged { Level::Warning } else { Level::Info };
+            self.remark(story, arrived, level, shared.to_string());
+        }
+        let (at, result, shared) = (arrived.at, integrated.result, integrated.shared.as_slice());
+        let reason = integrated.verdict.as_ref().map(|verdict| verdict.reason.as_str());
+        emit(Emitted::Patch { at, unit, attempt, result, reason, shared });
     }
 
     pub(super) fn saved(

@@ -87,7 +87,10 @@ mod tests {
                 }],
                 ..RunState::default()
             };
-            state.taken_over.insert("juice".into(), TakenOver { result: Integration::Accepted, verdict: None, saved });
+            state.taken_over.insert(
+                "juice".into(),
+                TakenOver { result: Integration::Accepted, verdict: None, saved, shared: Arc::default() },
+            );
             rows(&state)
         };
         let found = state(Some("0001.patch"), true);

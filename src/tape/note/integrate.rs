@@ -1,5 +1,7 @@
 //! Notes about what became of the patches of a run. In a project without a repository there are none.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::Verdict;
@@ -39,9 +41,32 @@ pub struct PatchIntegrated {
     /// Paths that changed, or that the conflict is about.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
+    /// Files that units before it in the plan wrote too, where the patch was taken.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub shared: Vec<Shared>,
     /// The verdict that now holds for the attempt, where the patch was not taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
+}
+
+/// A file that several units wrote, and whose changes fit together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Shared {
+    /// Relative to the project.
+    pub path: String,
+    /// Those that wrote it before, in the order in which their patches were taken.
+    pub units: Vec<UnitKey>,
+    /// git put the changes of all together; else they had come to the same text.
+    pub merged: bool,
+}
+
+impl fmt::Display for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units: Vec<&str> = self.units.iter().map(UnitKey::as_str).collect();
+        let came_of_it = if self.merged { "git merged the texts; read the result" } else { "the texts agree" };
+        write!(f, "{} also wrote {}: {came_of_it}", units.join(", "), self.path)
+    }
 }
 
 /// What became of a patch.
@@ -59,6 +84,8 @@ pub enum Integration {
     SemanticConflict,
     /// It changes what it may not.
     Policy,
+    /// Its file is gone or cannot be read.
+    Lost,
 }
 
 impl Integration {
@@ -69,6 +96,7 @@ impl Integration {
             Self::Noop => "unchanged",
             Self::TextualConflict | Self::SemanticConflict => "conflict",
             Self::Policy => "policy",
+            Self::Lost => "lost",
         }
     }
 

@@ -32,6 +32,7 @@ impl App {
             source: &self.shown,
         };
         view::draw(&scene, buf);
+        self.follower.settle(self.moment.now, self.model.beside(self.timeline.story()), buf);
     }
 
     /// Tells the views how much of their documents there is.

@@ -100,7 +100,9 @@ pub(super) fn pieces(
     let title = match end {
         RowEnd::Ok => "changed",
         RowEnd::Open => "is to change",
-        RowEnd::Failed | RowEnd::Denied | RowEnd::Cut => "would have changed; the call did not go through",
+        RowEnd::Failed | RowEnd::Denied | RowEnd::Declined | RowEnd::Cut => {
+            "would have changed; the call did not go through"
+        }
     };
     let mut facts = vec![(Role::Text, write.to.clone())];
     let mut pieces = Vec::new();

@@ -153,6 +153,9 @@ fn result(timeline: &mut Timeline, row: &Row, last: Seq, id: &str, end: RowEnd) 
         RowEnd::Ok => (Role::Succeeded, "ok".to_owned()),
         RowEnd::Failed => (Role::Failed, "failed".to_owned()),
         RowEnd::Denied => (Role::Denied, "denied".to_owned()),
+        RowEnd::Declined => {
+            (Role::Warning, "declined: the tool did not do what was asked, and that is no failure".to_owned())
+        }
         RowEnd::Cut => (Role::Stopped, "cut short by the end of the attempt".to_owned()),
     };
     let told = read_head(timeline, last, SHOWN, |arrived, size| {

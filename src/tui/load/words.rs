@@ -43,6 +43,12 @@ pub(super) fn result(result: &ToolResult<'_>, most: usize) -> String {
     if result.is_error == Some(true) { one_row(&result.text(), most) } else { label::result_fact(result.content) }
 }
 
+/// What a tool said that did not do what it was asked for.
+pub(super) fn declined(result: &ToolResult<'_>, most: usize) -> String {
+    let text = result.text();
+    one_row(&format!("declined: {}", text.strip_prefix("Error: ").unwrap_or(&text)), most)
+}
+
 /// A whole line.
 pub(super) fn line(body: &Body<'_>, json: &[u8], most: usize) -> String {
     let raw = || one_row(&super::head(json, most), most);
@@ -246,7 +252,10 @@ pub(super) fn note(note: &Note) -> String {
         }
         Note::PatchIntegrated(integrated) => match &integrated.verdict {
             Some(verdict) => format!("{}: {}", integrated.result.word(), verdict.reason),
-            None => integrated.result.word().to_owned(),
+            None => {
+                let shared = integrated.shared.iter().map(|shared| format!("; {shared}"));
+                format!("{}{}", integrated.result.word(), shared.collect::<String>())
+            }
         },
         Note::Saved(saved) => match saved.short() {
             Some(commit) => format!("saved as commit {commit}: {}", saved.subject),
@@ -254,6 +263,7 @@ pub(super) fn note(note: &Note) -> String {
         },
         Note::SaveFailed(failed) => format!("not saved: {}", failed.reason),
         Note::ToolFailed { tool, message, .. } => format!("{tool} failed: {}", one_row(message, 300)),
+        Note::ToolDeclined { tool, message, .. } => format!("{tool} declined: {}", one_row(message, 300)),
         Note::Said { level, text } => match level {
             Level::Debug | Level::Info => text.clone(),
             Level::Warning => format!("warning: {text}"),

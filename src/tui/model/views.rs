@@ -170,6 +170,7 @@ pub(in crate::tui) fn row_parts(story: &Story, lane: LaneId, index: usize) -> Ve
             RowEnd::Failed => "result, failed",
             RowEnd::Denied => "result, denied",
             RowEnd::Cut => "result, cut short",
+            RowEnd::Declined => "result, declined",
             RowEnd::Open | RowEnd::Ok => "result",
         };
         parts.push(Part { title, seq, of: Of::Result });

@@ -269,7 +269,8 @@ pub(super) fn row(scene: &Scene<'_>, row: &Row, area: Rect, buf: &mut Buffer) {
         (_, Some(ended)) => latency(ended.since(line.at)),
         (_, None) => String::new(),
     };
-    let fact_role = if matches!(end, RowEnd::Failed | RowEnd::Denied) { role } else { Role::Dim };
+    let is_odd = matches!(end, RowEnd::Failed | RowEnd::Denied | RowEnd::Declined);
+    let fact_role = if is_odd { role } else { Role::Dim };
     let took_width = if timed { 8 } else { 0 };
     // The label has first call on the room, the fact gets what is left and never less than a third.
     let room = pen.room().saturating_sub(took_width);

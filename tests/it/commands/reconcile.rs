@@ -154,31 +154,54 @@ fn a_pass_that_failed_is_among_what_failed() {
     assert!(none.done().is_empty() && none.stderr.contains("no unit failed in run "), "{none:?}");
 }
 
-/// The patch of the second unit vanishes after the first one was put together with nothing.
+/// The agent of four units and a pass, after `mischief` in the project.
+fn after(place: &Place, mischief: &str) -> String {
+    let script = [parts()[..3].concat(), writes("docs-payments", "payments.md", "payments", "Pay."), pass(LOOKS)];
+    let script = place.write("script.toml", script.concat()).display().to_string();
+    let (exe, root) = (env!("CARGO_BIN_EXE_ingestdeck"), place.path("").display().to_string());
+    let claude = format!("cd '{root}'; {mischief}\nexec '{exe}' scripted-agent --script '{script}' -- \"$@\"");
+    place.claude(&claude).display().to_string()
+}
+
+/// The patch of the second unit vanishes.
+#[test]
+fn a_patch_that_is_gone_costs_its_unit_only() {
+    let place = orchard();
+    let thief = after(&place, "rm -f .ktx/ingest-patches/*/0001-docs-growers.patch");
+    let ran = run(&place, &thief, &[]);
+    assert_eq!(ran.code, Some(100), "{ran:?}");
+    let lines = contract(&ran.stdout);
+    assert_eq!(summary(&lines)["units"], json!({"succeeded": 4, "failed": 1}), "{ran:?}");
+    let failed = &summary(&lines)["failed"][0];
+    let reason = failed["reason"].as_str().unwrap();
+    assert!(failed["unit"] == "docs-growers" && reason.starts_with("its patch cannot be read: "), "{ran:?}");
+    assert_eq!(states(&lines, "docs-growers"), ["queued", "running", "succeeded", "lost"]);
+    assert_eq!(wiki(&place), ["crates.md", "payments.md", "terms.md"], "the others are saved");
+    is_clean(&place);
+    let lines = contract(run(&place, &after(&place, ":"), &["--failed"]).done());
+    assert_eq!(summary(&lines)["units"], json!({"succeeded": 2}));
+    assert_eq!(wiki(&place), ["crates.md", "growers.md", "payments.md", "terms.md"]);
+}
+
+/// The branch vanishes while the units run.
 #[test]
 fn patches_that_cannot_be_put_together_are_neither_looked_at_nor_saved() {
     let place = orchard();
-    let script = [parts()[..3].concat(), writes("docs-payments", "payments.md", "payments", "Pay."), pass(LOOKS)];
-    place.write("script.toml", script.concat());
-    let exe = env!("CARGO_BIN_EXE_ingestdeck");
-    let root = place.path("").display().to_string();
-    let play = format!("exec '{exe}' scripted-agent --script '{root}/script.toml' -- \"$@\"");
-    let thief = place.claude(&format!("rm -f '{root}'/.ktx/ingest-patches/*/0001-docs-growers.patch\n{play}"));
-    let broken = run(&place, &thief.display().to_string(), &[]);
+    let thief = after(&place, "[ -e .git/kept ] || mv .git/refs/heads/main .git/kept");
+    let broken = run(&place, &thief, &[]);
+    fs::rename(place.path(".git/kept"), place.path(".git/refs/heads/main")).unwrap();
     assert_eq!(broken.code, Some(100), "{broken:?}");
     let lines = contract(&broken.stdout);
     assert_eq!(summary(&lines)["units"], json!({"succeeded": 4}), "no pass over what is not there: {broken:?}");
-    assert!(summary(&lines)["not_saved"].as_str().unwrap().contains("0001-docs-growers.patch"), "{broken:?}");
-    assert_eq!(states(&lines, "docs-crates").last().unwrap(), "integrated", "it had gone that far");
+    assert!(summary(&lines)["not_saved"].as_str().unwrap().contains("git rev-parse failed"), "{broken:?}");
     assert_eq!((subjects(&place).len(), wiki(&place).len()), (1, 0), "nothing is half applied");
     is_clean(&place);
     let plan = place.run(&["plan", "--ui", "json"]);
     assert_eq!(plan.done().matches("what it wrote last time was not saved").count(), 4, "{plan:?}");
 
-    let claude = place.claude(&play).display().to_string();
-    let resumed = run(&place, &claude, &["--resume-run", "latest"]);
+    let resumed = run(&place, &after(&place, ":"), &["--resume-run", "latest"]);
     let lines = contract(resumed.done());
-    assert_eq!(summary(&lines)["units"], json!({"reused": 3, "succeeded": 2}), "{resumed:?}");
+    assert_eq!(summary(&lines)["units"], json!({"reused": 4, "succeeded": 1}), "{resumed:?}");
     assert_eq!(wiki(&place), ["crates.md", "growers.md", "payments.md", "terms.md"]);
     is_clean(&place);
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::place::Place;
+use super::place::{Place, contract};
 
 #[test]
 fn a_unit_reads_a_database_and_leaves_a_source() {
@@ -55,4 +55,40 @@ steps = [
     assert_eq!(ran.code, Some(100), "{ran:?}");
     assert!(ran.stdout.contains("1 tool call(s) failed during WorkUnit docs-one"), "{ran:?}");
     assert!(!place.path("semantic-layer").exists());
+}
+
+/// KTX's tools answer such calls as plain text; the contract says `ok`, people read that nothing came of it.
+#[test]
+fn a_call_that_its_tool_declines_does_not_look_like_a_success() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    let script = r#"
+[[part]]
+steps = [
+  { call = { tool = "read_raw_file", with = { path = "../ktx.yaml" } } },
+  { call = { tool = "read_raw_file", with = { path = "one.md" } } },
+  { call = { tool = "wiki_read", with = { key = "nowhere" } } },
+  { call = { tool = "emit_unmapped_fallback", with = { rawPath = "one.md", reason = "parse_error", fallback = "flagged" } } },
+  { say = "That did not work." },
+]
+"#;
+    let claude = place.player(script);
+    let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);
+    assert!(
+        ran.done().contains("△ read_raw_file ../ktx.yaml  0.0s  declined: `../ktx.yaml` is not available"),
+        "{ran:?}"
+    );
+    assert!(ran.stdout.contains("✓ read_raw_file one.md"), "{ran:?}");
+    assert!(ran.stdout.contains("declined: there is no wiki page `nowhere`"), "{ran:?}");
+    assert!(ran.stdout.contains("declined: emit_unmapped_fallback is locked"), "{ran:?}");
+    let json = place.run(&["replay", "latest", "--ui", "json"]);
+    let ends: Vec<_> = contract(json.done())
+        .into_iter()
+        .filter(|line| line["event"]["phase"] == "completed" && line["event"]["action"]["kind"] == "tool")
+        .map(|line| (line["event"]["ok"].as_bool().unwrap(), line["call"].as_str().map(str::to_owned)))
+        .collect();
+    let declined = || (true, Some("declined".to_owned()));
+    assert_eq!(ends, [declined(), (true, None), declined(), declined()]);
+    let report = place.run(&["report", "latest"]);
+    assert!(report.done().contains("| `read_raw_file` | 2 | 0 | 1 | 0 |"), "{report:?}");
 }

@@ -104,6 +104,42 @@ fn a_run_becomes_one_commit_and_a_conflict_costs_its_unit_only() {
     assert!(patches[0].ends_with("/0000-docs-one.patch"), "{patches:?}");
 }
 
+/// Each changes a paragraph of its own, and the third one comes to what the first one has.
+#[test]
+fn who_writes_the_page_of_another_unit_is_named() {
+    let (place, claude) = repository(&part("docs-one", "shared", "one\\n\\nb\\n\\nc\\n\\nd\\n\\ntwo", ""));
+    runs(place.run(&["run", "--claude-bin", &claude, "--no-reconcile", "--only", "docs-one"]), 0);
+    let again = |unit: &str, text: &str| {
+        part(unit, "shared", text, "").replacen(
+            "steps = [",
+            "steps = [{ call = { tool = \"wiki_read\", with = { key = \"shared\" } } },",
+            1,
+        )
+    };
+    let (first, last) = ("ONE\\n\\nb\\n\\nc\\n\\nd\\n\\ntwo", "one\\n\\nb\\n\\nc\\n\\nd\\n\\nTWO");
+    place.player(&[again("docs-one", first), again("docs-three", first), again("docs-two", last)].concat());
+    for note in ["one", "three", "two"] {
+        place.write(&format!("notes/{note}.md"), "# other\n");
+    }
+    git(&place, &["commit", "--quiet", "--all", "-m", "second"]);
+    let ran = runs(place.run(&["run", "--claude-bin", &claude, "--no-reconcile"]), 0);
+    for sentence in [
+        "docs-three#1             · docs-one also wrote wiki/global/shared.md: the texts agree",
+        "docs-two#1               ▲ docs-one, docs-three also wrote wiki/global/shared.md: git merged the texts; read the",
+        "  ▲ wiki/global/shared.md: docs-one, docs-three, docs-two wrote it, and git merged their texts; read the result\n",
+    ] {
+        assert!(ran.stdout.contains(sentence), "{sentence}: {ran:?}");
+    }
+    assert!(fs::read_to_string(place.path("wiki/global/shared.md")).unwrap().contains("ONE\n\nb\n\nc\n\nd\n\nTWO"));
+    let replayed = place.run(&["replay", "latest", "--ui", "json"]);
+    assert!(contract(replayed.done()).iter().any(|line| line["event"]["shared"][0]["merged"] == true), "{replayed:?}");
+    let md = "### Written by several units (1)\n\n* `wiki/global/shared.md`: `docs-one`, `docs-three`, `docs-two` – git merged";
+    for (format, words) in [("md", md), ("html", "Written by several units (1)"), ("json", "\"merged\":true")] {
+        let report = place.run(&["report", "latest", "--format", format]);
+        assert!(report.done().contains(words), "{format}: {report:?}");
+    }
+}
+
 fn walk(place: &Place, folder: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(place.path(folder)).unwrap() {

@@ -1,5 +1,7 @@
 //! The table of units: order, groups and filters, by keys and by the mouse.
 
+use std::time::Duration;
+
 use ingestdeck::{
     tape::note::{PlannedUnit, RunPlanned},
     tui::world::Input,
@@ -58,6 +60,25 @@ fn the_table_sorts_groups_and_filters_at_every_size() {
         let text = shown_at(&two_connections(5_000), "otFpage-1<enter>", (width, height));
         insta::assert_snapshot!(format!("sorted_{width}x{height}"), text);
     }
+}
+
+#[test]
+fn the_stream_follows_once_the_selection_rests() {
+    let tape = tape::running();
+    let after = |keys: &str, ms: u64| {
+        let script = Script::new(keys, SIZE).waiting(Duration::from_millis(ms));
+        let text = play(tape.timeline(), None, options(), script).0.text();
+        let title: String = text.lines().nth(2).unwrap_or_default().chars().skip(54).collect();
+        assert!(title.starts_with('┌'), "the pane on the right begins elsewhere:\n{text}");
+        (title, text)
+    };
+    let (before, _) = after("", 200);
+    let (moving, text) = after("jj", 40);
+    assert_eq!(moving, before, "the pane is not painted with every key");
+    assert!(text.contains("3/4"), "the table is:\n{text}");
+    let (rested, _) = after("jj", 200);
+    assert_ne!(rested, before);
+    assert_eq!(rested, after("jj<tab><tab>", 40).0, "it is painted as soon as it has the focus");
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn integrating() -> Tape {
         result: Integration::Accepted,
         commit: Some(ONTO.into()),
         paths: vec!["wiki/global/revenue.md".into()],
-        verdict: None,
+        ..PatchIntegrated::default()
     };
     tape.note(Some(("dbt-all", 1)), &Note::PatchIntegrated(Box::new(accepted))).wait(30);
     tape
@@ -59,6 +59,7 @@ fn saved() -> Tape {
             reason: "textual conflict in wiki/global/revenue.md with dbt-all".into(),
             remedy: Some("retry it: it will see what the others wrote".into()),
         }),
+        shared: Vec::new(),
     };
     tape.note(Some(("docs-revenue", 1)), &Note::PatchIntegrated(Box::new(conflict))).wait(30);
     let saved = Saved {

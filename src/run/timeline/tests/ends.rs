@@ -1,7 +1,10 @@
 //! How units stand once their run has ended, or its record breaks off.
 
 use super::*;
-use crate::tape::note::{Continues, Earlier, Reused, RunEnded, StopHow};
+use crate::{
+    run::Aside,
+    tape::note::{Continues, Earlier, Reused, RunEnded, StopHow},
+};
 
 fn plan(units: &[&str]) -> Recorded {
     let unit = |unit: &&str| PlannedUnit { unit: (*unit).into(), ..PlannedUnit::default() };
@@ -139,4 +142,67 @@ fn a_record_that_breaks_off_leaves_nothing_waiting_either() {
     let run =
         vec![plan(&["waits", "queued"]), started("waits", 1), over("waits", 1, Outcome::Failed), waits("waits", 2)];
     assert_eq!(at_last(run), at_rest(&[("waits", UnitStatus::Interrupted), ("queued", UnitStatus::Untried)]));
+}
+
+/// A tool that did not do it, one that failed, one that went well, and two that our stop cut short: the result of one
+/// is what the agent makes of an interrupt.
+#[test]
+fn what_calls_came_to_is_told_beside_their_results() {
+    let declined = |id: &str| Note::ToolDeclined {
+        tool: "read_raw_file".into(),
+        tool_use_id: Some(id.into()),
+        message: "no".into(),
+    };
+    let entries = vec![
+        out("a", 1, INIT),
+        out("a", 1, &call("t1")),
+        note(Some(("a", 1)), &declined("t1")),
+        note(Some(("a", 1)), &declined("t1")),
+        out("a", 1, &answer("t1", false)),
+        out("a", 1, &call("t2")),
+        out("a", 1, &answer("t2", true)),
+        out("a", 1, &call("t3")),
+        out("a", 1, &answer("t3", false)),
+        out("a", 1, &call("t4")),
+        out("a", 1, &call("t5")),
+        stopped("a", 1),
+        out("a", 1, &answer("t4", true)),
+        over("a", 1, Outcome::Stopped),
+        // Its record breaks off.
+        started("b", 1),
+        out("b", 1, INIT),
+        out("b", 1, &call("t6")),
+    ];
+    let mut timeline = timeline(entries, 3, false);
+    let (mut told, mut gathering) = (Vec::new(), crate::run::report::Gathering::default());
+    let mut tell = |emitted: Emitted<'_>| {
+        gathering.take(&emitted);
+        if let Emitted::Event { event: crate::actions::Event::Action(event), aside, .. } = &emitted
+            && event.phase == crate::actions::Phase::Completed
+        {
+            told.push((event.action.id.to_string(), event.ok, *aside));
+        }
+    };
+    while timeline.advance(1, &mut tell).unwrap() == Progress::More {}
+    let (cut, declined) = (Some(Aside::Cut), Some(Aside::Declined));
+    let expected = [
+        ("t1", Some(true), declined),
+        ("t2", Some(false), None),
+        ("t3", Some(true), None),
+        ("t4", Some(false), cut),
+        ("t5", Some(false), cut),
+    ];
+    let told: Vec<_> = told.iter().map(|(id, ok, aside)| (id.as_str(), *ok, *aside)).collect();
+    assert_eq!(told[..5], expected, "`ok` is what the result says");
+    let story = timeline.story();
+    let attempt = &story.state.units[0].attempts[0];
+    assert_eq!((attempt.declined, attempt.failures, attempt.calls), (1, 1, 5));
+    let rows = story.rows(attempt.lane).iter().filter(|row| row.kind == RowKind::Tool);
+    let ends: Vec<RowEnd> = rows.map(|row| row.end(story.state.entries)).collect();
+    assert_eq!(ends, [RowEnd::Declined, RowEnd::Failed, RowEnd::Ok, RowEnd::Cut, RowEnd::Cut]);
+    let report = gathering.report(timeline.source().origin(), timeline.story(), false);
+    let made = |at: usize| report.units[at].attempts[0].tools.values().copied().collect::<Vec<_>>();
+    assert_eq!(made(0), [crate::run::report::Calls { made: 5, failed: 1, declined: 1, cut: 2 }]);
+    assert_eq!(made(1), [crate::run::report::Calls { made: 1, failed: 0, declined: 0, cut: 1 }]);
+    assert_eq!(report.units[0].attempts[0].failed.len(), 1);
 }

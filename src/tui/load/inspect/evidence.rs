@@ -138,6 +138,8 @@ struct Use {
     calls: usize,
     failed: usize,
     denied: usize,
+    declined: usize,
+    cut: usize,
 }
 
 fn tools(
@@ -161,6 +163,8 @@ fn tools(
         tool.calls += 1;
         tool.failed += usize::from(row.end(entries) == RowEnd::Failed);
         tool.denied += usize::from(row.end(entries) == RowEnd::Denied);
+        tool.declined += usize::from(row.end(entries) == RowEnd::Declined);
+        tool.cut += usize::from(row.end(entries) == RowEnd::Cut);
     }
     let facts = vec![
         (Role::Text, format!("{} offered", said.map_or_else(|| "?".into(), |said| said.tools.len().to_string()))),
@@ -195,7 +199,9 @@ fn tools(
             1 => ", used once".to_owned(),
             calls => format!(", used {calls} times"),
         };
-        for (count, what) in [(tool.failed, "failed"), (tool.denied, "denied")] {
+        let counts =
+            [(tool.failed, "failed"), (tool.denied, "denied"), (tool.declined, "declined"), (tool.cut, "cut short")];
+        for (count, what) in counts {
             if count > 0 {
                 used.push_str(&format!(", {count} {what}"));
             }

@@ -256,6 +256,10 @@ fn wrote(timeline: &Timeline, cache: &Cache, attempt: &Attempt, ended: Option<&A
     if let Some(path) = attempt.patch.as_ref().and_then(|patch| patch.path.as_deref()) {
         pieces.push(Piece::fact("patch", Role::Text, path));
     }
+    pieces.extend(attempt.shared.iter().map(|shared| {
+        let role = if shared.merged { Role::Warning } else { Role::Text };
+        Piece::fact("shared", role, shared.to_string())
+    }));
     if pieces.len() == 1 {
         pieces.push(Piece::line(Role::Dim, "  nothing"));
     }

@@ -1,0 +1,67 @@
+//! Raw files that go into the commit beside what was made of them. It must not know what that is.
+
+use std::collections::BTreeSet;
+
+use super::{Integration, PLAIN, RawCopy, split};
+use crate::ingest::git::GitError;
+
+/// How often git may refuse raw files before they are left out without looking at each.
+const REFUSALS: u32 = 200;
+
+impl Integration {
+    /// Adds `raw` to what is accepted, and returns the places of what git does not take. Bytes are taken as they are,
+    /// whatever attributes say.
+    pub(super) fn stage(&self, raw: &[RawCopy]) -> Result<Vec<String>, GitError> {
+        // Paths go to git one a line.
+        let can_be_named = |copy: &&RawCopy| {
+            copy.from.is_file() && !copy.from.to_string_lossy().contains('\n') && !copy.to.contains('\n')
+        };
+        let raw: Vec<&RawCopy> = raw.iter().filter(can_be_named).collect();
+        self.stage_all(&raw, &mut REFUSALS.clone());
+        self.unstaged(&raw)
+    }
+
+    /// Places of those that are not in the index. Some names git leaves out without a word.
+    fn unstaged(&self, raw: &[&RawCopy]) -> Result<Vec<String>, GitError> {
+        const MOST: usize = 500;
+        let git = &self.worktree.git;
+        let staged = split(&git.run(&["diff-index", "--cached", "--name-only", "--no-renames", "-z", "HEAD"])?);
+        let staged: BTreeSet<String> = staged.into_iter().collect();
+        let mut missing: Vec<&str> =
+            raw.iter().map(|copy| copy.to.as_str()).filter(|to| !staged.contains(*to)).collect();
+        // What the branch holds already is not staged either.
+        let mut there = BTreeSet::new();
+        for some in missing.chunks(MOST) {
+            let found = git.run(&[&["--literal-pathspecs", "ls-files", "-z", "--"], some].concat())?;
+            there.extend(split(&found));
+        }
+        missing.retain(|to| !there.contains(*to));
+        Ok(missing.into_iter().map(str::to_owned).collect())
+    }
+
+    /// One file that git stops at keeps out all others, so they are staged by halves then, until `calls` have failed.
+    fn stage_all(&self, raw: &[&RawCopy], calls: &mut u32) {
+        if raw.is_empty() {
+            return;
+        }
+        let Err(error) = self.try_to_stage(raw) else { return };
+        *calls = calls.saturating_sub(1);
+        if raw.len() == 1 || *calls == 0 {
+            tracing::warn!(%error, "raw files are not part of the commit");
+            return;
+        }
+        let (first, second) = raw.split_at(raw.len() / 2);
+        self.stage_all(first, calls);
+        self.stage_all(second, calls);
+    }
+
+    fn try_to_stage(&self, raw: &[&RawCopy]) -> Result<(), GitError> {
+        let git = &self.worktree.git;
+        let from: String = raw.iter().map(|copy| format!("{}\n", copy.from.display())).collect();
+        let hashes = git.feed(&["hash-object", "-w", "--no-filters", "--stdin-paths"], from.as_bytes())?;
+        let hashes = String::from_utf8_lossy(&hashes);
+        let entries = hashes.lines().zip(raw).map(|(hash, copy)| format!("{PLAIN} {hash}\t{}\n", copy.to));
+        git.feed(&["update-index", "--add", "--index-info"], entries.collect::<String>().as_bytes())?;
+        Ok(())
+    }
+}

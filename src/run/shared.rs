@@ -1,0 +1,58 @@
+//! Files that several units of a run wrote, and what came of that. Pure.
+
+use std::{collections::BTreeMap, fmt};
+
+use super::state::{RunState, Unit};
+use crate::tape::{
+    UnitKey,
+    note::{Integration, Shared},
+};
+
+/// A file that several units wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedFile {
+    /// Relative to the project.
+    pub path: String,
+    /// In the order in which their patches were taken.
+    pub units: Vec<UnitKey>,
+    /// git put different texts together; else all came to the same one.
+    pub merged: bool,
+}
+
+impl fmt::Display for SharedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units: Vec<&str> = self.units.iter().map(UnitKey::as_str).collect();
+        write!(f, "{}: {} wrote it, and {}", self.path, units.join(", "), self.came_of_it())
+    }
+}
+
+impl SharedFile {
+    /// What came of it, as the end of a sentence.
+    pub fn came_of_it(&self) -> &'static str {
+        if self.merged { "git merged their texts; read the result" } else { "their texts agree" }
+    }
+}
+
+/// Such files, sorted by path. What was not taken shares nothing: a conflict has a verdict of its own.
+pub fn files(state: &RunState) -> Vec<SharedFile> {
+    let mut files: BTreeMap<&str, SharedFile> = BTreeMap::new();
+    for (unit, shared) in state.units.iter().flat_map(|unit| of(state, unit).iter().map(move |shared| (unit, shared))) {
+        let new = || SharedFile { path: shared.path.clone(), units: Vec::new(), merged: false };
+        let file = files.entry(&shared.path).or_insert_with(new);
+        file.merged |= shared.merged;
+        for writer in shared.units.iter().chain([&unit.key]) {
+            if !file.units.contains(writer) {
+                file.units.push(writer.clone());
+            }
+        }
+    }
+    files.into_values().collect()
+}
+
+fn of<'a>(state: &'a RunState, unit: &'a Unit) -> &'a [Shared] {
+    match unit.latest() {
+        Some(attempt) if attempt.integration.is_some_and(Integration::is_taken) => &attempt.shared,
+        Some(_) => &[],
+        None => state.taken_over.get(&unit.key).map_or(&[], |taken| &taken.shared),
+    }
+}

@@ -1,0 +1,357 @@
+//! From cells to bytes, and as few of them as will do: a frame may go over a slow line.
+//!
+//! The drawing library's own way names both colours whenever one changes, each by its number, and the row with every
+//! gap. This one says what is different. It must not know what the cells show.
+
+use std::io::{self, Write};
+
+use ratatui::{
+    backend::{Backend, ClearType, CrosstermBackend, WindowSize},
+    buffer::Cell,
+    layout::{Position, Size},
+    style::{Color, Modifier},
+};
+
+/// Blanks from which on erasing them takes fewer bytes than writing them, where nothing stands behind them.
+const TRAILING: u16 = 5;
+/// The same, where the terminal has to be led behind them.
+const AMONG: u16 = 11;
+
+/// What shows on a blank cell.
+const ON_BLANKS: Modifier = Modifier::UNDERLINED.union(Modifier::REVERSED).union(Modifier::CROSSED_OUT);
+
+/// Codes that switch a modifier on.
+const MODIFIERS: [(Modifier, &str); 9] = [
+    (Modifier::BOLD, "1"),
+    (Modifier::DIM, "2"),
+    (Modifier::ITALIC, "3"),
+    (Modifier::UNDERLINED, "4"),
+    (Modifier::SLOW_BLINK, "5"),
+    (Modifier::RAPID_BLINK, "6"),
+    (Modifier::REVERSED, "7"),
+    (Modifier::HIDDEN, "8"),
+    (Modifier::CROSSED_OUT, "9"),
+];
+
+/// Writes frames for a terminal.
+#[derive(Debug)]
+pub struct Encoder<W: Write>(CrosstermBackend<W>);
+
+impl<W: Write> Encoder<W> {
+    /// Frames go to `out`, in one write and a flush each.
+    pub const fn new(out: W) -> Self {
+        Self(CrosstermBackend::new(out))
+    }
+
+    /// Writes something between two frames. It must leave the style as it was.
+    ///
+    /// # Errors
+    /// When `out` does not take it.
+    pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all(bytes)
+    }
+}
+
+/// How a cell is drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Ink {
+    fg: Color,
+    bg: Color,
+    modifier: Modifier,
+}
+
+impl Ink {
+    fn of(cell: &Cell) -> Self {
+        Self { fg: cell.fg, bg: cell.bg, modifier: cell.modifier }
+    }
+
+    /// Adds what changes this ink to `next`.
+    fn change(self, next: Self, out: &mut Vec<u8>) {
+        if self == next {
+            return;
+        }
+        out.extend_from_slice(b"\x1b[");
+        let begun = out.len();
+        let mut code = |code: &str| {
+            if out.len() > begun {
+                out.push(b';');
+            }
+            out.extend_from_slice(code.as_bytes());
+        };
+        // There is no way to switch off bold and not dim.
+        let kept = if next.modifier.contains(self.modifier) {
+            self
+        } else {
+            code("0");
+            Self::default()
+        };
+        for (modifier, on) in MODIFIERS {
+            if next.modifier.contains(modifier) && !kept.modifier.contains(modifier) {
+                code(on);
+            }
+        }
+        if next.fg != kept.fg {
+            code(&color(next.fg, 30));
+        }
+        if next.bg != kept.bg {
+            code(&color(next.bg, 40));
+        }
+        out.push(b'm');
+    }
+}
+
+/// The code of a colour; `base` is 30 for what is written, and 40 for what is behind it.
+fn color(color: Color, base: u8) -> String {
+    let of_eight = |number: u8| (base + number).to_string();
+    let bright = |number: u8| (base + 60 + number).to_string();
+    match color {
+        Color::Reset => of_eight(9),
+        Color::Black => of_eight(0),
+        Color::Red => of_eight(1),
+        Color::Green => of_eight(2),
+        Color::Yellow => of_eight(3),
+        Color::Blue => of_eight(4),
+        Color::Magenta => of_eight(5),
+        Color::Cyan => of_eight(6),
+        Color::Gray => of_eight(7),
+        Color::DarkGray => bright(0),
+        Color::LightRed => bright(1),
+        Color::LightGreen => bright(2),
+        Color::LightYellow => bright(3),
+        Color::LightBlue => bright(4),
+        Color::LightMagenta => bright(5),
+        Color::LightCyan => bright(6),
+        Color::White => bright(7),
+        Color::Indexed(number) => format!("{};5;{number}", base + 8),
+        Color::Rgb(red, green, blue) => format!("{};2;{red};{green};{blue}", base + 8),
+    }
+}
+
+/// A frame as it grows.
+#[derive(Debug, Default)]
+struct Strokes {
+    bytes: Vec<u8>,
+    ink: Ink,
+    /// Where the terminal writes next, if that is known.
+    cursor: Option<(u16, u16)>,
+    /// Blanks from there on that were not written yet.
+    blanks: u16,
+}
+
+impl Strokes {
+    fn cell(&mut self, x: u16, y: u16, cell: &Cell) {
+        let next = self.cursor.map(|(x, y)| (x.saturating_add(self.blanks), y));
+        if next != Some((x, y)) {
+            self.leave_blanks(TRAILING);
+            self.go(x, y);
+        }
+        let ink = Ink::of(cell);
+        let blank = cell.symbol() == " " && !ink.modifier.intersects(ON_BLANKS);
+        // What is erased takes the colour behind it on some terminals, and none on others.
+        if blank && ink.bg == Color::Reset {
+            if self.blanks == 0 && (self.ink.bg != ink.bg || self.ink.modifier.intersects(ON_BLANKS)) {
+                self.dip(ink);
+            }
+            self.blanks += 1;
+            return;
+        }
+        if self.leave_blanks(AMONG) {
+            self.go(x, y);
+        }
+        // Of a blank, only what is behind it shows.
+        self.dip(if blank && !self.ink.modifier.intersects(ON_BLANKS) { Ink { bg: ink.bg, ..self.ink } } else { ink });
+        self.bytes.extend_from_slice(cell.symbol().as_bytes());
+        self.cursor = Some((x.saturating_add(1), y));
+    }
+
+    fn dip(&mut self, ink: Ink) {
+        self.ink.change(ink, &mut self.bytes);
+        self.ink = ink;
+    }
+
+    /// The column is named, and not the distance: a terminal may take a symbol for wider than we do.
+    fn go(&mut self, x: u16, y: u16) {
+        let row = self.cursor.map(|(_, row)| row);
+        let sequence = if row == Some(y) { format!("\x1b[{}G", x + 1) } else { format!("\x1b[{};{}H", y + 1, x + 1) };
+        self.bytes.extend_from_slice(sequence.as_bytes());
+        self.cursor = Some((x, y));
+    }
+
+    /// Brings the blanks to the terminal. From `erased` on they are erased: then it is still before them, and it is
+    /// true.
+    fn leave_blanks(&mut self, erased: u16) -> bool {
+        let blanks = std::mem::take(&mut self.blanks);
+        if blanks >= erased {
+            self.bytes.extend_from_slice(format!("\x1b[{blanks}X").as_bytes());
+            return true;
+        }
+        self.bytes.resize(self.bytes.len() + usize::from(blanks), b' ');
+        self.cursor = self.cursor.map(|(x, y)| (x.saturating_add(blanks), y));
+        false
+    }
+
+    fn end(mut self) -> Vec<u8> {
+        self.leave_blanks(TRAILING);
+        self.dip(Ink::default());
+        self.bytes
+    }
+}
+
+impl<W: Write> Backend for Encoder<W> {
+    type Error = io::Error;
+
+    fn draw<'a, I>(&mut self, content: I) -> io::Result<()>
+    where
+        I: Iterator<Item = (u16, u16, &'a Cell)>,
+    {
+        let mut strokes = Strokes::default();
+        for (x, y, cell) in content {
+            strokes.cell(x, y, cell);
+        }
+        self.0.write_all(&strokes.end())
+    }
+
+    fn hide_cursor(&mut self) -> io::Result<()> {
+        self.0.hide_cursor()
+    }
+
+    fn show_cursor(&mut self) -> io::Result<()> {
+        self.0.show_cursor()
+    }
+
+    fn get_cursor_position(&mut self) -> io::Result<Position> {
+        self.0.get_cursor_position()
+    }
+
+    fn set_cursor_position<P: Into<Position>>(&mut self, position: P) -> io::Result<()> {
+        self.0.set_cursor_position(position)
+    }
+
+    fn clear(&mut self) -> io::Result<()> {
+        self.0.clear()
+    }
+
+    fn clear_region(&mut self, region: ClearType) -> io::Result<()> {
+        self.0.clear_region(region)
+    }
+
+    fn size(&self) -> io::Result<Size> {
+        self.0.size()
+    }
+
+    fn window_size(&mut self) -> io::Result<WindowSize> {
+        self.0.window_size()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Backend::flush(&mut self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use ratatui::{Terminal, TerminalOptions, Viewport, buffer::Buffer, layout::Rect, style::Style};
+
+    use super::*;
+
+    const AREA: Rect = Rect { x: 0, y: 0, width: 40, height: 6 };
+
+    /// What an emulator shows after these bytes: text, and the inks of what can be seen.
+    fn shown(bytes: &[u8]) -> Vec<String> {
+        let mut emulator = vt100::Parser::new(AREA.height.try_into().unwrap(), AREA.width.try_into().unwrap(), 0);
+        emulator.process(bytes);
+        let screen = emulator.screen();
+        let cell = |(row, column): (u16, u16)| {
+            let cell = screen.cell(row, column).unwrap();
+            let text = if cell.has_contents() { cell.contents() } else { " " };
+            let visible = text != " " || cell.inverse() || cell.underline();
+            let fg = visible.then(|| (cell.fgcolor(), cell.bold(), cell.dim(), cell.italic()));
+            format!("{text:?} {:?} {fg:?} {} {}", cell.bgcolor(), cell.inverse(), cell.underline())
+        };
+        (0..AREA.height).flat_map(|row| (0..AREA.width).map(move |column| (row, column))).map(cell).collect()
+    }
+
+    fn frames<B: Backend<Error = io::Error>>(backend: B, frames: &[Buffer]) {
+        let options = TerminalOptions { viewport: Viewport::Fixed(AREA) };
+        let mut terminal = Terminal::with_options(backend, options).unwrap();
+        for frame in frames {
+            terminal.draw(|target| target.buffer_mut().clone_from(frame)).unwrap();
+        }
+    }
+
+    fn color() -> impl Strategy<Value = Color> {
+        prop_oneof![
+            3 => Just(Color::Reset),
+            3 => prop::sample::select(vec![Color::Red, Color::Gray, Color::DarkGray, Color::White]),
+            1 => any::<u8>().prop_map(Color::Indexed),
+            1 => any::<[u8; 3]>().prop_map(|[red, green, blue]| Color::Rgb(red, green, blue)),
+        ]
+    }
+
+    fn ink() -> impl Strategy<Value = Style> {
+        let modifier = prop::sample::select(vec![
+            Modifier::empty(),
+            Modifier::BOLD,
+            Modifier::DIM | Modifier::ITALIC,
+            Modifier::REVERSED,
+            Modifier::UNDERLINED | Modifier::BOLD,
+        ]);
+        (color(), color(), modifier).prop_map(|(fg, bg, modifier)| Style::reset().fg(fg).bg(bg).add_modifier(modifier))
+    }
+
+    /// Pieces of text at places, each in an ink of its own. The emulator takes bold and dim for one thing.
+    fn buffer() -> impl Strategy<Value = Buffer> {
+        let piece = (0..AREA.width, 0..AREA.height, "[a-c 日]{0,12}|[ ]{0,30}", ink());
+        prop::collection::vec(piece, 0..12).prop_map(|pieces| {
+            let mut buffer = Buffer::empty(AREA);
+            for (x, y, text, ink) in pieces {
+                buffer.set_string(x, y, text, ink);
+            }
+            buffer
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn it_shows_what_the_drawing_library_would_have_shown(pictures in prop::collection::vec(buffer(), 1..5)) {
+            let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+            frames(Encoder::new(&mut ours), &pictures);
+            frames(CrosstermBackend::new(&mut theirs), &pictures);
+            let differs = shown(&ours).into_iter().zip(shown(&theirs)).enumerate().find(|(_, (ours, theirs))| ours != theirs);
+            prop_assert_eq!(differs, None);
+            prop_assert!(ours.len() <= theirs.len(), "{} bytes, theirs are {}", ours.len(), theirs.len());
+        }
+    }
+
+    #[test]
+    fn only_what_changes_is_said() {
+        let draw = |paint: &dyn Fn(&mut Buffer)| {
+            let mut bytes = Vec::new();
+            let mut buffer = Buffer::empty(AREA);
+            paint(&mut buffer);
+            let content = Buffer::empty(AREA);
+            let changes = content.diff(&buffer);
+            Encoder::new(&mut bytes).draw(changes.into_iter()).unwrap();
+            String::from_utf8(bytes).unwrap()
+        };
+        assert_eq!(draw(&|_| {}), "");
+        let bold = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
+        let words = |buffer: &mut Buffer| {
+            buffer.set_string(1, 1, "one", bold);
+            buffer.set_string(20, 1, "two", Style::new().fg(Color::Red));
+            buffer.set_string(0, 2, "three", Style::new());
+        };
+        assert_eq!(draw(&words), "\x1b[2;2H\x1b[1;31mone\x1b[21G\x1b[0;31mtwo\x1b[3;1H\x1b[39mthree");
+    }
+
+    #[test]
+    fn many_blanks_are_erased() {
+        let mut bytes = Vec::new();
+        let (mut before, mut after) = (Buffer::empty(AREA), Buffer::empty(AREA));
+        before.set_string(0, 0, "x".repeat(40), Style::new());
+        after.set_string(30, 0, "x", Style::new());
+        Encoder::new(&mut bytes).draw(before.diff(&after).into_iter()).unwrap();
+        assert_eq!(String::from_utf8(bytes).unwrap(), "\x1b[1;1H\x1b[30X\x1b[32G\x1b[9X");
+    }
+}
