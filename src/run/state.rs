@@ -186,7 +186,7 @@ impl Unit {
 pub enum UnitStatus {
     /// Planned, not started.
     Queued,
-    /// Planned, and its run ended before its turn came: nothing happens until a person asks.
+    /// Planned, and its run ended or was cut off before its turn came: nothing happens until a person asks.
     Untried,
     /// An attempt runs.
     Running,

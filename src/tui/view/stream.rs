@@ -161,6 +161,7 @@ pub fn waiting(scene: &Scene<'_>, unit: &Unit, area: Rect, buf: &mut Buffer) {
     let earlier = scene.story.state.earlier(&unit.key);
     let words = match unit.status {
         UnitStatus::Reused => "not run here: an earlier run did it",
+        UnitStatus::Untried if scene.story.state.ended.is_none() => "the run was cut off before its turn came",
         UnitStatus::Untried => "the run ended before its turn came",
         UnitStatus::Stopped => "stopped before it began",
         _ => "not started yet",
