@@ -145,7 +145,7 @@ fn a_run_that_ended_leaves_nothing_waiting() {
 fn a_record_that_breaks_off_leaves_nothing_waiting_either() {
     let run =
         vec![plan(&["waits", "queued"]), started("waits", 1), over("waits", 1, Outcome::Failed), waits("waits", 2)];
-    assert_eq!(at_last(run), at_rest(&[("waits", UnitStatus::Interrupted), ("queued", UnitStatus::Queued)]));
+    assert_eq!(at_last(run), at_rest(&[("waits", UnitStatus::Interrupted), ("queued", UnitStatus::Untried)]));
 }
 
 /// A tool that did not do it, one that failed, one that went well, and two that our stop cut short: the result of one
