@@ -15,7 +15,7 @@ use super::{
     pass::Pass,
     project,
     resume::{self, Taken},
-    settings,
+    settings, show,
     summary::counted,
 };
 use crate::{
@@ -50,20 +50,27 @@ pub fn plan(global: &Global, select: &SelectArgs) -> Result<Exit, Failure> {
     let slots = usize::try_from(project.settings.work_units.max_concurrency).unwrap_or(usize::MAX);
     let outlook = Outlook::new(&taken.efforts, slots);
     let pass = Pass::of(*settings::load(global)?.ingest.reconcile, ground::has_history(&project.root));
-    let nothing = nothing(&taken);
-    let after = After { sentences: pass.sentences(&taken), is_all: pass.is_enough(&taken, select), nothing };
-    let is_all = after.is_all;
+    let is_all = pass.is_enough(&taken, select);
+    let unusable = unusable(&taken).filter(|_| !is_all);
+    let is_empty = taken.planned.units.is_empty() && !is_all;
+    let nothing = (is_empty && unusable.is_none()).then(|| nothing(&taken));
+    if let Some(nothing) = nothing.as_ref().filter(|_| global.ui == Ui::Json) {
+        show::tell(&format!("ingestdeck: {nothing}"));
+    }
+    let after = After { sentences: pass.sentences(&taken), is_all, nothing };
     let printed = match global.ui {
         Ui::Json => objects(&taken, &choice, &outlook),
         Ui::None => Ok(()),
         Ui::Auto | Ui::Tui | Ui::Lines => table(&taken, &choice, &outlook, &after, ground.ok().as_deref()),
     };
-    printed.map_err(|error| super::show::stdout_failed(&error))?;
-    if let Some(failure) = unusable(&taken).filter(|_| !is_all) {
-        return Err(failure);
+    printed.map_err(|error| show::stdout_failed(&error))?;
+    match unusable {
+        Some(failure) => Err(failure),
+        None => {
+            project::warn(&faults(&taken.planned));
+            Ok(Exit::Ok)
+        }
     }
-    project::warn(&faults(&taken.planned));
-    Ok(Exit::Ok)
 }
 
 /// What to say when nothing is planned.
@@ -203,8 +210,8 @@ struct After {
     sentences: Vec<String>,
     /// It is run even if no unit is.
     is_all: bool,
-    /// What to say if no unit is planned.
-    nothing: String,
+    /// Why no unit is planned, if none is.
+    nothing: Option<String>,
 }
 
 fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, after: &After, ground: Option<&str>) -> io::Result<()> {
@@ -245,8 +252,8 @@ fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, after: &After, groun
         writeln!(out, "forecast: {}{why}", in_words(&forecast))?;
     } else if after.is_all {
         unchanged(planned).map_or(Ok(()), |why| writeln!(out, "{why}"))?;
-    } else {
-        writeln!(out, "{}", after.nothing)?;
+    } else if let Some(nothing) = &after.nothing {
+        writeln!(out, "{nothing}")?;
     }
     if let Some(ground) = ground.filter(|_| !planned.units.is_empty()) {
         writeln!(out, "{}", text::safe(ground, 200))?;

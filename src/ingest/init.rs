@@ -44,6 +44,9 @@ pub fn propose(tree: &Tree) -> Vec<Proposal> {
     let looks: Vec<&str> = files.iter().map(|file| file.path.as_str()).filter(|path| is_lookml(path)).collect();
     let looks: Vec<&str> = looks.into_iter().filter(|path| free(&found, path)).collect();
     found.extend(tops(&looks).into_iter().map(|place| ("lookml", place)));
+    if found.is_empty() && has_pages_of_its_own(tree) {
+        found.push(("docs", ""));
+    }
     for folder in folders_of_pages(&files) {
         if free(&found, folder) {
             found.push(("docs", folder));
@@ -103,7 +106,7 @@ fn tops<'a>(paths: &[&'a str]) -> BTreeSet<&'a str> {
     paths.iter().map(|path| path.split_once('/').map_or("", |(top, _)| top)).collect()
 }
 
-/// Folders with pages, without those below another one. The root is none, nor is a folder for its README alone: code has
+/// Folders with pages, without those below another one. The root is none of them, nor is a folder for its README alone: code has
 /// those, too.
 fn folders_of_pages<'a>(files: &[&'a RawFile]) -> Vec<&'a str> {
     let is_page = |path: &str| has_extension(path, &["md"]) && !split(path).1.eq_ignore_ascii_case("README.md");
@@ -116,6 +119,26 @@ fn folders_of_pages<'a>(files: &[&'a RawFile]) -> Vec<&'a str> {
         }
     }
     folders
+}
+
+/// Names of pages that are about a folder, and not what it is there for.
+const ABOUT: [&str; 8] =
+    ["AGENTS", "CHANGELOG", "CLAUDE", "CODE_OF_CONDUCT", "CONTRIBUTING", "LICENSE", "README", "SECURITY"];
+
+/// True if pages lie in the root, and nothing that reads like one lies anywhere else: all of that would become units.
+fn has_pages_of_its_own(tree: &Tree) -> bool {
+    let written = |path: &str| ["raw-sources", "semantic-layer", "wiki"].iter().any(|folder| is_below(path, folder));
+    let mut texts =
+        tree.files.iter().map(|file| file.path.as_str()).filter(|path| !written(path)).filter(|path| is_text(path));
+    let is_about = |stem: &str| ABOUT.iter().any(|name| stem.eq_ignore_ascii_case(name));
+    let is_page = |path: &str| {
+        path.rsplit_once('.').is_some_and(|(stem, extension)| !extension.eq_ignore_ascii_case("txt") && !is_about(stem))
+    };
+    texts.clone().any(is_page) && texts.all(|path| !path.contains('/'))
+}
+
+fn is_text(path: &str) -> bool {
+    source::adapter("docs").is_some_and(|docs| docs.takes(path))
 }
 
 /// What a file is called proves nothing; how it begins does.
@@ -167,6 +190,11 @@ mod tests {
         let paths =
             ["notes/a.md", "notes/b.md", "notes/deep/c.md", "notes/deep/d.md", "one/a.md", "code/README.md", "x.db"];
         assert_eq!(proposed(&paths), ["notes docs notes", "one docs one"]);
+        assert_eq!(proposed(&["README.md", "pricing.md", "x.db", "wiki/global/a.md"]), ["docs docs ."]);
+        assert_eq!(proposed(&["pricing.md", "notes/a.md"]), ["notes docs notes"]);
+        assert_eq!(proposed(&["pricing.md", "dbt_project.yml"]), ["dbt dbt ."]);
+        assert!(proposed(&["README.md", "CHANGELOG.md", "LICENSE.md", "requirements.txt"]).is_empty());
+        assert!(proposed(&["pricing.md", "node_modules/x/index.md"]).is_empty(), "that would become a unit, too");
         let paths = ["wiki/global/a.md", "wiki/global/b.md", "node_modules/x/a.md", "node_modules/x/b.md"];
         assert!(proposed(&paths).is_empty());
     }

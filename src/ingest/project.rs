@@ -59,7 +59,10 @@ pub enum ProjectError {
     #[error("KTX_PROJECT_DIR is set but empty; unset it, or set it to the directory of your ktx.yaml")]
     EmptyVariable,
     /// There is no project.
-    #[error("{} has no ktx.yaml; go to your project, or name it with --project-dir", .0.display())]
+    #[error(
+        "{} has no ktx.yaml; go to your project, name it with --project-dir, or let `ingestdeck init` write one",
+        .0.display()
+    )]
     Missing(PathBuf),
     /// The file is there and cannot be read.
     #[error("cannot read {}: {cause}", path.display())]
@@ -119,8 +122,8 @@ impl Project {
         let text = read(&path)?;
         let tree = yaml::tree(&text).map_err(|error| ProjectError::Invalid {
             path: path.clone(),
-            line: error.line,
-            problem: format!("{}; mend the YAML there", error.message),
+            line: None,
+            problem: yaml::explain(&text, &error),
         })?;
         let (settings, warnings) = settings::read(&tree).map_err(|fault| ProjectError::Invalid {
             path: path.clone(),
@@ -221,7 +224,7 @@ mod tests {
     fn absence_names_the_remedy() {
         let dir = tempfile::tempdir().unwrap();
         let message = Project::open(dir.path()).unwrap_err().to_string();
-        assert!(message.ends_with("has no ktx.yaml; go to your project, or name it with --project-dir"), "{message}");
+        assert!(message.ends_with("or let `ingestdeck init` write one"), "{message}");
         assert!(matches!(Project::open(&dir.path().join("no")), Err(ProjectError::Missing(_))));
     }
 

@@ -51,7 +51,10 @@ pub trait Adapter: Sync + std::fmt::Debug {
     /// The raw files of a connection, or why there are none, as the end of a sentence about it.
     fn gather(&self, origin: Origin<'_>) -> Result<Tree, String> {
         let root = directory(origin.project, origin.connection).map_err(|why| why.to_string())?;
-        Tree::walk(&root, &|path| self.takes(path)).map_err(|cause| format!("cannot read {}: {cause}", root.display()))
+        let ours = written_by_runs(origin.project, &root);
+        let wanted =
+            tree::Wanted { takes: &|path| self.takes(path), enters: &|path| !ours.iter().any(|our| our == path) };
+        Tree::walk_where(&root, wanted).map_err(|cause| format!("cannot read {}: {cause}", root.display()))
     }
 
     /// What is missing for `tree` to be a source of this kind, as the end of a sentence about its directory.
@@ -99,6 +102,13 @@ pub struct Chunk {
     pub sl_disallowed: Option<String>,
     /// Files that its own build upon, which it may read too once it runs for a change alone.
     pub behind: Vec<String>,
+}
+
+/// Folders below `root` that runs of `project` write: what they wrote is not what they are to read.
+fn written_by_runs(project: &Path, root: &Path) -> Vec<String> {
+    let Ok(inside) = project.strip_prefix(root) else { return Vec::new() };
+    let folders = ["raw-sources", "semantic-layer", "wiki"].into_iter();
+    folders.filter_map(|folder| inside.join(folder).to_str().map(str::to_owned)).collect()
 }
 
 /// The usual way to cut a unit down to what changed: unchanged raw files become dependencies.

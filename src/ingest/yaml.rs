@@ -2,6 +2,8 @@
 //!
 //! Owns the limits and the wording of syntax errors. It must not know which keys mean what.
 
+mod fault;
+
 use std::fmt;
 
 use serde::{
@@ -9,6 +11,8 @@ use serde::{
     de::{DeserializeOwned, MapAccess, SeqAccess, Visitor},
 };
 use serde_saphyr::Spanned;
+
+pub(crate) use fault::explain;
 
 /// A value and the line that it starts on (1 is the first).
 #[derive(Clone, Debug, PartialEq)]
@@ -57,6 +61,8 @@ impl Value {
 pub(crate) struct YamlError {
     /// Where, if known.
     pub(crate) line: Option<u64>,
+    /// Where in it, from 1 on.
+    pub(crate) column: Option<u64>,
     /// What, in the parser's words.
     pub(crate) message: String,
 }
@@ -73,6 +79,7 @@ pub(crate) fn tree(text: &str) -> Result<Node, YamlError> {
 pub(crate) fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
     serde_saphyr::from_str_with_options(text, options()).map_err(|error| YamlError {
         line: error.location().map(|location| location.line()),
+        column: error.location().map(|location| location.column()),
         message: sentence(&error.without_snippet().to_string()),
     })
 }

@@ -263,9 +263,10 @@ impl Totals {
         self.count(UnitStatus::Running) + self.count(UnitStatus::Held) + self.count(UnitStatus::Waiting)
     }
 
-    /// Units that nothing more happens to.
+    /// Units that something happened to, and nothing more will.
     pub fn over(&self) -> usize {
-        self.statuses.iter().sum::<usize>() - self.active() - self.count(UnitStatus::Queued)
+        let never = self.count(UnitStatus::Queued) + self.count(UnitStatus::Untried);
+        self.statuses.iter().sum::<usize>() - self.active() - never
     }
 }
 

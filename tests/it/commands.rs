@@ -118,6 +118,18 @@ fn a_project_begins_with_what_lies_in_its_directory() {
     assert_eq!(plan.done().lines().count(), 5, "{plan:?}");
     let again = place.run(&["init"]);
     assert!(again.refused(2).contains("is there already"), "{again:?}");
+    // Pages may lie in the directory itself. What runs make of them does not become a source.
+    let pages = Place::new();
+    pages.write("pricing.md", "# Pricing\n");
+    pages.write("README.md", "# About\n");
+    let made = pages.run(&["init"]);
+    assert!(made.done().contains("\n  docs  docs    .\n2 units; "), "{made:?}");
+    for path in ["wiki/global/pricing.md", "raw-sources/docs/docs/2026-11-22-100000-x/pricing.md"] {
+        pages.write(path, "# Pricing\n");
+    }
+    pages.write("more/deep.md", "# Deep\n");
+    let plan = pages.run(&["plan"]);
+    assert!(plan.done().contains("docs-more-deep") && plan.stdout.contains("3 units planned"), "{plan:?}");
     let nowhere = place.run(&["init", "no-such-directory"]);
     assert!(nowhere.refused(2).contains("cannot look into no-such-directory"), "{nowhere:?}");
 }

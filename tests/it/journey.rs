@@ -176,7 +176,7 @@ fn who_is_killed_leaves_nobody_and_a_readable_tape() {
 
     let show = place.run(&["runs", "show", "--project-dir", "kept"]);
     assert!(show.done().contains("  interrupted\n"), "{show:?}");
-    assert!(show.stdout.contains("4 interrupted, 4 queued"), "{show:?}");
+    assert!(show.stdout.contains("4 interrupted, 4 untried"), "{show:?}");
     let list = place.run(&["runs", "list", "--project-dir", "kept"]);
     assert!(list.done().contains("interrupted"), "{list:?}");
     let replayed = place.run(&["replay", "latest", "--project-dir", "kept", "--ui", "json"]);

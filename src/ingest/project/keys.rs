@@ -353,7 +353,11 @@ fn connections(node: &Node, checked: &mut Checked) -> Result<(), Fault> {
     for entry in entries("connections", node)? {
         reader::connection_id(entry)?;
         let path = join("connections", &entry.key);
-        let driver = entries(&path, &entry.value)?.iter().find(|field| field.key == "driver");
+        let fields = entries(&path, &entry.value).map_err(|fault| Fault {
+            problem: format!("{}; as in `{}: {{driver: docs, source_dir: PATH}}`", fault.problem, entry.key),
+            ..fault
+        })?;
+        let driver = fields.iter().find(|field| field.key == "driver");
         let driver = match driver.map(|field| &field.value.value) {
             Some(Value::Text(driver)) => driver.as_str(),
             _ => "",

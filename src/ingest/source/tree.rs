@@ -48,19 +48,33 @@ impl RawFile {
     }
 }
 
+/// What is looked at, by its path.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    /// A file.
+    pub(super) takes: &'a dyn Fn(&str) -> bool,
+    /// A folder.
+    pub(super) enters: &'a dyn Fn(&str) -> bool,
+}
+
 impl Tree {
     /// Lists the files below `root` that `takes` accepts. Hidden files and folders are passed over in silence; links,
     /// special files and names that cannot be shown with a warning.
     pub fn walk(root: &Path, takes: &dyn Fn(&str) -> bool) -> std::io::Result<Self> {
+        Self::walk_where(root, Wanted { takes, enters: &|_| true })
+    }
+
+    /// As [`walk`](Self::walk), passing over folders in silence that are not wanted.
+    pub(super) fn walk_where(root: &Path, wanted: Wanted<'_>) -> std::io::Result<Self> {
         let mut tree = Self { root: root.to_path_buf(), ..Self::default() };
         let entries = std::fs::read_dir(root)?;
-        tree.visit("", entries, 0, takes);
+        tree.visit("", entries, 0, wanted);
         tree.files.sort_by(|a, b| a.path.cmp(&b.path));
         tree.warnings.sort();
         Ok(tree)
     }
 
-    fn visit(&mut self, prefix: &str, entries: std::fs::ReadDir, depth: usize, takes: &dyn Fn(&str) -> bool) {
+    fn visit(&mut self, prefix: &str, entries: std::fs::ReadDir, depth: usize, wanted: Wanted<'_>) {
         for entry in entries {
             let entry = match entry {
                 Ok(entry) => entry,
@@ -85,22 +99,25 @@ impl Tree {
                 self.unseen.push(String::new());
                 return;
             }
-            self.take(format!("{prefix}{name}"), &entry, depth, takes);
+            self.take(format!("{prefix}{name}"), &entry, depth, wanted);
         }
     }
 
-    fn take(&mut self, path: String, entry: &std::fs::DirEntry, depth: usize, takes: &dyn Fn(&str) -> bool) {
+    fn take(&mut self, path: String, entry: &std::fs::DirEntry, depth: usize, wanted: Wanted<'_>) {
         let kind = match entry.file_type() {
             Ok(kind) => kind,
             Err(error) => return self.leave_out(path, &error.to_string()),
         };
+        if kind.is_dir() && !(wanted.enters)(&path) {
+            return;
+        }
         if kind.is_dir() && depth < DEEPEST {
             match std::fs::read_dir(entry.path()) {
-                Ok(entries) => self.visit(&format!("{path}/"), entries, depth + 1, takes),
+                Ok(entries) => self.visit(&format!("{path}/"), entries, depth + 1, wanted),
                 Err(error) => self.leave_out(path, &error.to_string()),
             }
         } else if kind.is_file() {
-            if !takes(&path) {
+            if !(wanted.takes)(&path) {
                 return;
             }
             match entry.metadata() {

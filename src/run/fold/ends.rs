@@ -24,7 +24,13 @@ impl Fold {
         emit: &mut dyn FnMut(Emitted<'_>),
     ) {
         match arrived.lane {
-            Address::Run => story.state.stopping = true,
+            Address::Run => {
+                story.state.stopping = true;
+                let latest = story.state.units.iter().filter_map(Unit::latest);
+                for attempt in latest.filter(|attempt| attempt.verdict.is_none() && how != StopHow::Drain) {
+                    self.lane(attempt.lane).cut_short();
+                }
+            }
             Address::Attempt(key, number) => {
                 let index = self.unit_index(story, &key.into());
                 let unit = &mut story.state.units[index];
@@ -68,11 +74,17 @@ impl Fold {
         emit(Emitted::Run { at: arrived.at, change: RunChange::Ended(ended) });
     }
 
-    /// The record breaks off while units wait for another attempt, which will never come.
+    /// The record breaks off while units wait for an attempt, which will never come.
     pub(super) fn broken_off(story: &mut Story, emit: &mut dyn FnMut(Emitted<'_>)) {
         let now = story.state.now;
-        for unit in story.state.units.iter_mut().filter(|unit| unit.status == UnitStatus::Waiting) {
-            settle(unit, UnitStatus::Interrupted, now, emit);
+        for index in 0..story.state.units.len() {
+            let unit = &story.state.units[index];
+            let status = match unit.status {
+                UnitStatus::Waiting => UnitStatus::Interrupted,
+                UnitStatus::Queued => withdrawn(&story.state, unit),
+                _ => continue,
+            };
+            settle(&mut story.state.units[index], status, now, emit);
         }
     }
 }

@@ -181,7 +181,7 @@ fn state_word(scene: &Scene<'_>) -> Fact {
             let status = if cut_off { UnitStatus::Interrupted } else { UnitStatus::Running };
             (status_role(status), glyphs.status(status), if cut_off { "interrupted" } else { "integrating" })
         }
-        None if totals.count(UnitStatus::Interrupted) > 0 => {
+        None if totals.count(UnitStatus::Interrupted) + totals.count(UnitStatus::Untried) > 0 => {
             (Role::Interrupted, glyphs.status(UnitStatus::Interrupted), "interrupted")
         }
         None if totals.count(UnitStatus::Queued) > 0 && scene.source.ended => {

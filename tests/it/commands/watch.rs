@@ -49,7 +49,7 @@ fn a_writer_that_dies_is_missed() {
     let seen = watching.end();
     assert_eq!(seen.code, Some(130), "{seen:?}");
     assert!(seen.stderr.contains(": writer gone: the process that ran this is no more"), "{seen:?}");
-    assert!(seen.stdout.contains("2 units: 1 interrupted, 1 queued"), "{seen:?}");
+    assert!(seen.stdout.contains("2 units: 1 interrupted, 1 untried"), "{seen:?}");
     // Whoever comes later is told the same.
     let late = place.run(&["watch", "--ui", "none"]);
     assert!(late.code == Some(130) && late.stderr.contains("writer gone"), "{late:?}");

@@ -1,0 +1,353 @@
+//! What is wrong with a YAML file that somebody wrote by hand: where the slip is, not where the parser tripped over it, and
+//! how to mend it.
+//!
+//! Owns the words. It must not quote values, which may be secrets, unless their key says that they are none.
+
+use super::YamlError;
+
+/// Keys whose values are no secrets.
+const PLAIN: [&str; 12] = [
+    "backend",
+    "branch",
+    "candidateExtraction",
+    "connections",
+    "default",
+    "driver",
+    "failureMode",
+    "ingest",
+    "llm",
+    "maxConcurrency",
+    "source_dir",
+    "stepBudget",
+];
+
+/// Explains why `text` could not be read: the place, what stands there, what is wrong with it, and how to mend it.
+pub(crate) fn explain(text: &str, error: &YamlError) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let Some(at) = error.line.and_then(|line| usize::try_from(line).ok()?.checked_sub(1)) else {
+        return format!("{}; mend the YAML", error.message);
+    };
+    // The end of the file is after its last line.
+    let at = at.min(lines.len().saturating_sub(1));
+    let column = error.column.and_then(|column| usize::try_from(column).ok());
+    let document = Document { lines: &lines, at, column, message: &error.message };
+    let Found { at, column, words } = document.found();
+    let column = column.map(|column| format!(" column {column}")).unwrap_or_default();
+    let shown = lines.get(at).and_then(|line| shown(line));
+    let shown = shown.map(|shown| format!(", at `{shown}`")).unwrap_or_default();
+    format!("line {}{column}{shown}: {words}", at + 1)
+}
+
+/// Lines, and where the parser gave up with which words.
+struct Document<'a> {
+    lines: &'a [&'a str],
+    at: usize,
+    column: Option<usize>,
+    message: &'a str,
+}
+
+/// A place, columns counted from 1, and what is wrong there.
+struct Found {
+    at: usize,
+    column: Option<usize>,
+    words: String,
+}
+
+impl<'a> Document<'a> {
+    fn found(&self) -> Found {
+        let says = |words: &[&str]| words.iter().any(|word| self.message.contains(word));
+        self.tab()
+            .or_else(|| says(&["duplicate mapping key"]).then(|| self.twice()))
+            .or_else(|| says(&["quoted scalar", "end of stream"]).then(|| self.unclosed_quote()).flatten())
+            .or_else(|| {
+                says(&["flow ", "',' or", "':' indicator", "end of stream", "unclosed"])
+                    .then(|| self.bracket())
+                    .flatten()
+            })
+            .or_else(|| says(&["mapping values are not allowed"]).then(|| self.colon()))
+            .or_else(|| {
+                says(&["expected key", "block collection", "invalid indentation"]).then(|| self.dedent()).flatten()
+            })
+            .unwrap_or_else(|| self.here(self.in_other_words()))
+    }
+
+    fn here(&self, words: impl Into<String>) -> Found {
+        Found { at: self.at, column: self.column, words: words.into() }
+    }
+
+    fn line(&self) -> &'a str {
+        self.lines.get(self.at).copied().unwrap_or_default()
+    }
+
+    fn tab(&self) -> Option<Found> {
+        let line = self.line();
+        let column = line.chars().take_while(|c| c.is_whitespace()).position(|c| c == '\t')? + 1;
+        Some(Found { at: self.at, column: Some(column), words: "a tab cannot indent YAML; use spaces".into() })
+    }
+
+    fn twice(&self) -> Found {
+        let line = self.line();
+        let named = self.message.rsplit_once("key: ").and_then(|(_, rest)| rest.split(", set").next());
+        let unclear = format!("the key `{}` is there twice; keep one of them", named.unwrap_or("?"));
+        let (Some(key), indent) = (key(line).filter(|key| Some(*key) == named), indent(line)) else {
+            return self.here(unclear);
+        };
+        let above = self.lines.iter().take(self.at).enumerate().rev();
+        let inside = above.take_while(|(_, above)| is_blank(above) || self::indent(above) >= indent);
+        let first =
+            inside.filter(|(_, above)| self::indent(above) == indent).find(|(_, above)| self::key(above) == Some(key));
+        let words = match first {
+            Some((first, _)) => format!("`{key}` is there already, on line {}; keep one of them", first + 1),
+            None => unclear,
+        };
+        Found { at: self.at, column: Some(indent + 1), words }
+    }
+
+    /// The last quote up to here that its own line does not close.
+    fn unclosed_quote(&self) -> Option<Found> {
+        let lines = self.lines.iter().enumerate().take(self.at + 1).rev();
+        let (at, column, quote) = lines
+            .filter_map(|(at, line)| Some((at, Scan::of(line).quote?)))
+            .map(|(at, (column, quote))| (at, column, quote))
+            .next()?;
+        Some(Found {
+            at,
+            column: Some(column),
+            words: format!("the quote {quote} that begins here is never closed; close it"),
+        })
+    }
+
+    /// A bracket that is never closed, or an entry without a comma before it.
+    fn bracket(&self) -> Option<Found> {
+        let mut open: Vec<(usize, usize, char)> = Vec::new();
+        for (at, line) in self.lines.iter().enumerate() {
+            for (column, bracket) in Scan::of(line).brackets {
+                match bracket {
+                    '[' | '{' => open.push((at, column, bracket)),
+                    _ => drop(open.pop()),
+                }
+            }
+        }
+        let close = |bracket| if bracket == '[' { ']' } else { '}' };
+        match open.first() {
+            Some(&(at, column, bracket)) => Some(Found {
+                at,
+                column: Some(column),
+                words: format!("the `{bracket}` that opens here is never closed; close it with `{}`", close(bracket)),
+            }),
+            None if self.message.contains("',' or") => {
+                Some(self.here("a comma is missing before this; separate entries by commas"))
+            }
+            None => None,
+        }
+    }
+
+    /// A colon where no key can be: of a second key on the line, below a line that is no key and value, or below a value.
+    fn colon(&self) -> Found {
+        let line = self.line();
+        let before =
+            (0..self.at).rev().find_map(|at| Some((at, *self.lines.get(at)?)).filter(|(_, line)| !is_blank(line)));
+        let Some((above, before)) = before.filter(|_| Scan::of(line).colons < 2) else {
+            return self.here("a value with `: ` in it needs quotes around it");
+        };
+        if Scan::of(before).colons == 0 {
+            let words = "this is no key with a value; write `key: value`, with a space after the colon";
+            return Found { at: above, column: Some(indent(before) + 1), words: words.into() };
+        }
+        let words = format!(
+            "it is indented further than line {}, which has a value already; begin it in column {}",
+            above + 1,
+            indent(before) + 1
+        );
+        Found { at: self.at, column: Some(indent(line) + 1), words }
+    }
+
+    /// A line that begins between two columns.
+    fn dedent(&self) -> Option<Found> {
+        let line = self.line();
+        let before = (0..self.at).rev().find(|at| self.lines.get(*at).is_some_and(|line| !is_blank(line)))?;
+        let wanted = indent(self.lines.get(before)?);
+        (wanted != indent(line)).then(|| Found {
+            at: self.at,
+            column: Some(indent(line) + 1),
+            words: format!(
+                "it begins in no column of the lines above; begin it in column {}, as line {} does",
+                wanted + 1,
+                before + 1
+            ),
+        })
+    }
+
+    fn in_other_words(&self) -> String {
+        let message = self.message;
+        let character = message.strip_prefix("unexpected character: `").and_then(|rest| rest.strip_suffix('\''));
+        if let Some(character) = character {
+            return match character {
+                "@" | "%" | "`" => format!("a value cannot begin with {character}; put it in quotes"),
+                _ => format!("the character {character} is not allowed in YAML; take it away"),
+            };
+        }
+        let known: [(&str, &str); 8] = [
+            ("unknown anchor", "`*` refers to something that has no name in this file; put the value in quotes"),
+            ("misplaced bracket", "a bracket closes here that was never opened; take it away"),
+            ("escape", "a backslash in double quotes begins an escape; use single quotes, or write it twice"),
+            ("Documents", "a second document begins; keep one, without `---` between them"),
+            ("budget", "there is more in it than settings can have; make it smaller"),
+            ("recursive", "something refers to itself; write it out"),
+            ("expected string scalar", "a key must be text; put it in quotes"),
+            ("block sequence entries", "a list cannot begin here; begin it on a line of its own"),
+        ];
+        let words = known.iter().find(|(part, _)| message.contains(part)).map(|(_, words)| (*words).to_owned());
+        words.unwrap_or_else(|| format!("{message}; mend the YAML there"))
+    }
+}
+
+/// What a line holds outside of quotes and comments. Columns count from 1.
+#[derive(Debug, Default)]
+struct Scan {
+    /// The quote that is not closed.
+    quote: Option<(usize, char)>,
+    brackets: Vec<(usize, char)>,
+    /// Colons that end a key.
+    colons: usize,
+}
+
+impl Scan {
+    fn of(line: &str) -> Self {
+        let mut scan = Self::default();
+        let mut quote: Option<(usize, char)> = None;
+        let mut flow = 0_usize;
+        // What came last but blanks: a quote or a bracket only begins something where a value begins.
+        let (mut last, mut before) = (None::<char>, ' ');
+        let mut characters = line.chars().enumerate().peekable();
+        while let Some((at, c)) = characters.next() {
+            let begins = matches!(last, None | Some(':' | ',' | '[' | '{' | '-' | '?'));
+            match (quote, c) {
+                (Some((_, '"')), '\\') => drop(characters.next()),
+                (Some((_, open)), c) if c == open => {
+                    // Two single quotes are one inside of them.
+                    if open == '\'' && characters.next_if(|(_, next)| *next == '\'').is_some() {
+                        continue;
+                    }
+                    quote = None;
+                }
+                (Some(_), _) => {}
+                (None, '#') if before.is_whitespace() => break,
+                (None, '"' | '\'') if begins => quote = Some((at + 1, c)),
+                (None, '[' | '{') if begins || flow > 0 => {
+                    flow += 1;
+                    scan.brackets.push((at + 1, c));
+                }
+                (None, ']' | '}') => {
+                    flow = flow.saturating_sub(1);
+                    scan.brackets.push((at + 1, c));
+                }
+                (None, ':') if characters.peek().is_none_or(|(_, next)| next.is_whitespace()) => scan.colons += 1,
+                (None, _) => {}
+            }
+            before = c;
+            last = if c.is_whitespace() { last } else { Some(c) };
+        }
+        scan.quote = quote;
+        scan
+    }
+}
+
+fn indent(line: &str) -> usize {
+    line.chars().take_while(|c| *c == ' ').count()
+}
+
+fn is_blank(line: &str) -> bool {
+    line.trim().is_empty() || line.trim_start().starts_with('#')
+}
+
+/// The key that a line begins with, if it is a plain one.
+fn key(line: &str) -> Option<&str> {
+    let line = line.trim_start().trim_start_matches("- ");
+    let (key, rest) = line.split_once(':')?;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+    let ends = rest.is_empty() || rest.starts_with(char::is_whitespace);
+    (ends && !key.is_empty() && key.len() <= LONGEST && key.chars().all(is_plain)).then_some(key)
+}
+
+/// Most characters of a line that are shown.
+const LONGEST: usize = 60;
+
+/// As much of a line as may be shown. A line that has no key may be a part of anything.
+fn shown(line: &str) -> Option<String> {
+    let short = |text: &str| text.chars().take(LONGEST).map(seen).collect::<String>();
+    let Some(key) = key(line) else {
+        let begins = line.trim().split([' ', ':']).next();
+        return PLAIN.iter().any(|known| begins == Some(known)).then(|| short(line.trim()));
+    };
+    let rest = line.split_once(':').map_or("", |(_, rest)| rest.trim());
+    let is_shown = PLAIN.contains(&key) && !rest.contains(['{', '[']);
+    Some(match rest {
+        "" => format!("{key}:"),
+        rest if is_shown => format!("{key}: {}", short(rest)),
+        _ => format!("{key}: …"),
+    })
+}
+
+/// A character as nobody can be deceived by it.
+fn seen(c: char) -> String {
+    if c.is_ascii_graphic() || c == ' ' { c.into() } else { c.escape_debug().to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ingest::yaml::tree;
+
+    fn explained(text: &str) -> String {
+        explain(text, &tree(text).unwrap_err())
+    }
+
+    #[test]
+    fn slips_are_told_where_they_are_and_with_what_mends_them() {
+        let cases = [
+            "connections:\n\tnotes:\n\t\tdriver: docs\n",
+            "connections:\n  notes:\n \t  driver: docs\n",
+            "connections:\n  notes:\n    driver: docs\n   source_dir: notes\n",
+            "connections:\n  notes:\n    driver: docs\n      source_dir: notes\n",
+            "connections:\n  notes:\n    driver: docs\n\n    # again\n    driver: dbt\n",
+            "a: {b: 1, b: 2}\n",
+            "connections:\n  notes:\n    driver: \"docs\n    source_dir: notes\n",
+            "connections:\n  notes:\n    driver: 'docs\n    source_dir: it's\n",
+            "connections: [a\nllm:\n  x: 1\n",
+            "connections:\n  a: {driver: docs\nllm:\n  x: 1\n",
+            "connections: [",
+            "connections:\n  notes:\n    driver docs\n    source_dir: notes\n",
+            "connections:\n  notes:\n    driver:docs\n    source_dir: notes\n",
+            "connections:\n  notes:\n    driver: docs: x\n",
+            "connections:\n  notes:\n    source_dir: @foo\n",
+            "connections:\n  notes:\n    source_dir: *foo\n",
+            "connections:\n  notes:\n    password: %foo\n",
+            "connections:\n  notes:\n    password: \"never shown\n    url: https://u:p@h\n",
+            "a: 1\n---\nb: 2\n",
+            "a: \"a\\q\"\n",
+            "a: }\n",
+            "a: &a [*a]\n",
+            "[a, b]: {driver: docs}\n",
+            "x: \u{1}\n",
+            "connections:\n  notes: {driver: docs, source_dir: notes}}\n",
+            "connections:\n  notes: {driver: docs source_dir: notes}\n",
+            "key: - a\n",
+            "key: |\n  secret\n bare\nx: y: z\n",
+        ];
+        let told: Vec<String> = cases.iter().map(|text| explained(text)).collect();
+        assert!(told.iter().all(|told| !told.contains("shown") && !told.contains("u:p")), "{told:#?}");
+        insta::assert_snapshot!(told.join("\n"));
+    }
+
+    #[test]
+    fn no_text_is_too_odd_to_be_explained() {
+        use proptest::prelude::*;
+        proptest!(|(text in "[a-c\"'\\[\\]{}:,#*&@%|>? \t\n\\\\-]{0,60}")| {
+            if let Err(error) = tree(&text) {
+                let told = explain(&text, &error);
+                prop_assert!(!told.contains('\n') && !told.is_empty());
+            }
+        });
+    }
+}
