@@ -182,3 +182,17 @@ fn folded(text: &str) -> String {
 pub fn error(text: &str) -> &str {
     if text.starts_with("[ede_diagnostic]") { "cut short before it was done" } else { text }
 }
+
+/// A tool's error in its own words: without the tags and the name of the hook that the agent puts around it.
+pub fn reason(text: &str) -> Cow<'_, str> {
+    let text = text.trim();
+    let refused = text.strip_prefix("PreToolUse:").and_then(|rest| rest.split_once(" hook error: "));
+    if let Some((tool, reason)) = refused
+        && !tool.contains(char::is_whitespace)
+    {
+        return Cow::Owned(format!("denied: {reason}"));
+    }
+    let inside =
+        text.strip_prefix("<tool_use_error>").map(|rest| rest.strip_suffix("</tool_use_error>").unwrap_or(rest));
+    Cow::Borrowed(inside.unwrap_or(text))
+}

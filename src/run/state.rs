@@ -378,7 +378,7 @@ pub struct Row {
     first: u32,
     /// Entry that ended it; `u32::MAX` while it is open.
     last: u32,
-    /// Index of the block inside the line of `first`.
+    /// Index of the block inside the line of `first`; of a session's end, 1 where [`Row::repeats`].
     pub block: u8,
     /// What it is.
     pub kind: RowKind,
@@ -396,6 +396,11 @@ impl Row {
         let first = u32::try_from(first.0).unwrap_or(OPEN - 1);
         let last = if end == RowEnd::Open { OPEN } else { first };
         Self { first, last, block, kind, end, depth }
+    }
+
+    /// True for the end of a session that has nothing to say beyond what the rows above it said.
+    pub fn repeats(&self) -> bool {
+        self.kind == RowKind::Completed && self.block > 0
     }
 
     /// The entry that began it.

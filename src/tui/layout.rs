@@ -2,13 +2,18 @@
 
 use ratatui::layout::Rect;
 
-use super::model::{Deck, Pane};
+use super::{
+    model::{Deck, Pane},
+    view::units::{shows_last_action, wanted as wanted_width},
+};
 use crate::run::state::Attempt;
 
 /// Least size that can be used.
 pub const LEAST: (u16, u16) = (40, 12);
 /// From this width on, panes stand side by side.
 pub const WIDE: u16 = 100;
+/// Columns of a stream that is wide enough to leave some to the table.
+const ROOMY: u16 = 80;
 /// From this height on, the bar of time takes two lines.
 const TALL: u16 = 20;
 /// From this width on, the header takes one line.
@@ -53,11 +58,22 @@ pub fn plan((width, height): (u16, u16), deck: &Deck, units: usize, walked: bool
         Pane::Stream if deck.zoom || body.height < 12 => (None, Some(body)),
         // With few units, a table on top leaves the width to the stream.
         _ if width < WIDE || units <= 3 => {
-            let wanted = u16::try_from(units.max(1)).unwrap_or(u16::MAX).saturating_add(3);
-            let top = wanted.min((body.height * 2 / 5).max(6));
-            split(body, top, false)
+            let lines = deck.listing.lines(units).max(units).max(1);
+            let wanted = u16::try_from(lines).unwrap_or(u16::MAX).saturating_add(3);
+            // A table that is nearly whole is shown whole; a longer one gets half.
+            let most = if wanted <= body.height * 3 / 5 { wanted } else { body.height.div_ceil(2).max(6) };
+            split(body, wanted.min(most), false)
         }
-        _ => split(body, (width * 9 / 20).clamp(46, 100), true),
+        // Names and columns decide, up to where the stream would get too little.
+        _ => {
+            let most = (width * 9 / 20).max((width / 2 + 2).min(62)).min(100);
+            let wanted = if shows_last_action(most) {
+                most
+            } else {
+                wanted_width(deck.listing.longest(), width.saturating_sub(ROOMY))
+            };
+            split(body, wanted.clamp(46, most), true)
+        }
     };
     Plan { area, header, body, units, stream, bar, footer }
 }

@@ -200,12 +200,13 @@ fn label(body: &Body<'_>, size: u64, row: &Row) -> (String, Option<String>) {
             let note = Note::parse(json);
             // The second row of a note that begins an attempt.
             let wanted = (row.block > 0).then(|| words::wanted(&note)).flatten();
-            (wanted.unwrap_or_else(|| words::note(&note)), None)
+            (wanted.unwrap_or_else(|| words::note_row(&note)), None)
         }
         Body::Out(json) | Body::In(json) => {
             let line = decode::line(json);
             let blocks = match &line.body {
                 decode::Body::Assistant(chat) | decode::Body::User(chat) => chat.blocks.as_slice(),
+                decode::Body::Result(result) if row.repeats() => return (words::end(result), None),
                 _ => &[],
             };
             match blocks.get(usize::from(row.block)) {

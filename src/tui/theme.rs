@@ -320,7 +320,7 @@ impl Glyphs {
         }];
         let kind = match kind {
             RowKind::Tool => return by_end,
-            _ if matches!(end, RowEnd::Failed | RowEnd::Denied) => return by_end,
+            _ if matches!(end, RowEnd::Failed | RowEnd::Denied | RowEnd::Cut) => return by_end,
             RowKind::Text => 1,
             RowKind::Thinking => 2,
             RowKind::Denial => 3,
@@ -408,8 +408,8 @@ pub fn row_role(kind: RowKind, end: RowEnd) -> Role {
         (_, RowEnd::Failed) => Role::Failed,
         (_, RowEnd::Denied) | (RowKind::Denial, _) => Role::Denied,
         (RowKind::Tool, RowEnd::Open) => Role::Running,
-        (RowKind::Tool | RowKind::Completed, RowEnd::Cut) => Role::Stopped,
-        (RowKind::Tool | RowKind::Completed, RowEnd::Declined) => Role::Warning,
+        (_, RowEnd::Cut) => Role::Stopped,
+        (_, RowEnd::Declined) => Role::Warning,
         (RowKind::Tool | RowKind::Completed, RowEnd::Ok | RowEnd::Open) => Role::Succeeded,
         (RowKind::Text, _) => Role::Said,
         (RowKind::Thinking, _) => Role::Thinking,

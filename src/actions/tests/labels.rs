@@ -84,4 +84,21 @@ fn results_are_summed_up() {
     }
 }
 
+#[test]
+fn errors_stand_without_what_is_around_them() {
+    for (error, reason) in [
+        (
+            "PreToolUse:mcp__ktx__wiki_write hook error: write the other page first",
+            "denied: write the other page first",
+        ),
+        ("PreToolUse: a page about hook error: none", "PreToolUse: a page about hook error: none"),
+        ("<tool_use_error>Error: No such tool available: Bash</tool_use_error>", "Error: No such tool available: Bash"),
+        ("<tool_use_error>cut sho", "cut sho"),
+        (" the key must be flat\n", "the key must be flat"),
+        ("", ""),
+    ] {
+        assert_eq!(label::reason(error), reason);
+    }
+}
+
 // Whatever comes.

@@ -1,13 +1,19 @@
 //! The fold of one attempt's lines: counts, rows, and the translator's events passed on.
 
+mod rows;
+
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
+use self::rows::Told;
 use super::{
     fates::Fates,
     usage::{larger, tokens},
 };
 use crate::{
-    actions::{ActionKind, Ended, Event, Phase, Translator, event::Detail, label::short_name},
+    actions::{
+        Ended, Translator,
+        label::{self, short_name},
+    },
     decode::{
         Block, Body as Said, Chat, Line, ResultLine, Usage,
         line::{Delta, System},
@@ -52,6 +58,8 @@ pub(super) struct LaneFold {
     /// Calls without a result, by id.
     open: HashMap<Box<str>, OpenCall>,
     fates: Fates,
+    /// The session told that it fails: that it then ends so is no second failure.
+    failing: bool,
     /// Recent API messages with the highest usage seen of each.
     messages: Vec<(Box<str>, Tokens)>,
     /// Tokens of messages that are no longer remembered.
@@ -92,6 +100,7 @@ impl LaneFold {
             translator: Translator::new(None, None),
             open: HashMap::new(),
             fates: Fates::default(),
+            failing: false,
             messages: Vec::new(),
             settled: Tokens::default(),
             api_error: ApiError::default(),
@@ -217,21 +226,6 @@ impl LaneFold {
         self.settle(story, seq, told);
     }
 
-    /// A stderr line is shown, not judged: the CLI also warns there.
-    pub(super) fn stderr(&mut self, story: &mut Story, seq: Seq) {
-        self.push_row(story, Row::new(seq, 0, RowKind::Warning, RowEnd::Ok, 0));
-    }
-
-    /// A row for a note of ours.
-    pub(super) fn note_row(&mut self, story: &mut Story, seq: Seq, end: RowEnd) {
-        self.push_row(story, Row::new(seq, 0, RowKind::Note, end, 0));
-    }
-
-    /// A second row for the note that began the attempt: what a person wanted of it.
-    pub(super) fn amendment_row(&mut self, story: &mut Story, seq: Seq) {
-        self.push_row(story, Row::new(seq, 1, RowKind::Note, RowEnd::Ok, 0));
-    }
-
     /// Brings the unit's status in line with whether a call waits for a person.
     pub(super) fn settle_hold(
         &self,
@@ -305,6 +299,10 @@ impl LaneFold {
             self.api_error.status = chat.api_error_status;
             self.api_error.text = text;
         }
+        if depth == 0 {
+            let said = |block: &Block<'_>| matches!(block, Block::Text(text) if !text.is_blank());
+            self.failing = chat.error.is_some() && chat.blocks.iter().any(said);
+        }
         for (index, block) in chat.blocks.iter().enumerate() {
             let index = u8::try_from(index).unwrap_or(u8::MAX);
             match block {
@@ -341,7 +339,7 @@ impl LaneFold {
             }
             let call = self.open.remove(id);
             if matches!(end, RowEnd::Failed | RowEnd::Denied) {
-                self.tell_failure(story, call.as_ref().map(|call| &*call.tool), || result.text());
+                self.tell_failure(story, call.as_ref().map(|call| &*call.tool), || why(result.text()));
             }
             match call {
                 Some(call) => self.close_row(story, call.row, seq, end),
@@ -356,11 +354,7 @@ impl LaneFold {
 
     fn system(&mut self, story: &mut Story, seq: Seq, system: &System<'_>, depth: u8) {
         match system {
-            System::PermissionDenied { tool_use_id, .. } => {
-                self.count_denial(story, tool_use_id);
-                self.count_failure(story, Some(tool_use_id));
-                self.push_row(story, Row::new(seq, 0, RowKind::Denial, RowEnd::Denied, depth));
-            }
+            System::PermissionDenied { tool_use_id, .. } => self.tell_denial(story, seq, tool_use_id, depth),
             System::ApiRetry { .. }
             | System::Compacted { .. }
             | System::ModelFallback { .. }
@@ -427,7 +421,8 @@ impl LaneFold {
         emit: &mut dyn FnMut(Emitted<'_>),
     ) {
         let (entry, at, key, attempt) = (arrived.seq, arrived.at, &self.key, self.number);
-        let mut told = Told::default();
+        let again = matches!(&line.body, Said::Result(result) if self.has_said(result));
+        let mut told = Told::new(again);
         let fates = &self.fates;
         self.translator.push(line, bytes, &mut |event| {
             told.note(&event);
@@ -435,30 +430,6 @@ impl LaneFold {
             emit(Emitted::Event { entry, at, unit: key, attempt, event, aside });
         });
         self.settle(story, arrived.seq, told);
-    }
-
-    /// Brings rows and counts in line with what the translator decided.
-    fn settle(&mut self, story: &mut Story, seq: Seq, told: Told) {
-        for id in &told.denied {
-            if !self.fates.is_denied(id) {
-                self.count_denial(story, id);
-                self.count_failure(story, Some(id));
-                self.push_row(story, Row::new(seq, 0, RowKind::Denial, RowEnd::Denied, 0));
-            }
-        }
-        if let Some(ok) = told.completed {
-            let open: Vec<usize> = self.open.drain().map(|(_, call)| call.row).collect();
-            let end = self.fates.of_open();
-            for row in open {
-                self.close_row(story, row, seq, end);
-            }
-            let attempt = self.attempt(story);
-            attempt.open_calls = 0;
-            attempt.completed = Some(ok);
-            attempt.forget_live();
-            let end = if ok { RowEnd::Ok } else { RowEnd::Failed };
-            self.push_row(story, Row::new(seq, 0, RowKind::Completed, end, 0));
-        }
     }
 
     /// The verdict of a captured session: its result decides, as there are no notes.
@@ -491,46 +462,6 @@ impl LaneFold {
             self.attempt(story).denials += 1;
         }
     }
-
-    fn push_row(&mut self, story: &mut Story, row: Row) -> usize {
-        story.touch.began = true;
-        story.touch.row(row.end(u64::MAX));
-        let rows = &mut story.lanes[self.lane.0 as usize].rows;
-        let index = self.rows;
-        if index == rows.len() {
-            rows.push(row);
-        }
-        self.rows += 1;
-        index
-    }
-
-    fn close_row(&self, story: &mut Story, row: usize, seq: Seq, end: RowEnd) {
-        story.touch.row(end);
-        if let Some(row) = story.lanes[self.lane.0 as usize].rows.get_mut(row) {
-            row.close(seq, end);
-        }
-    }
-}
-
-/// What the fold takes from the translator's events.
-#[derive(Default)]
-struct Told {
-    denied: Vec<Box<str>>,
-    completed: Option<bool>,
-}
-
-impl Told {
-    fn note(&mut self, event: &Event<'_>) {
-        match event {
-            Event::Action(action) if action.action.kind == ActionKind::Warning && action.phase == Phase::Completed => {
-                if let Detail::Denial { tool_use_id: Some(id), .. } = &action.action.detail {
-                    self.denied.push(id.as_ref().into());
-                }
-            }
-            Event::Completed(completed) => self.completed = Some(completed.ok),
-            Event::Started(_) | Event::Action(_) => {}
-        }
-    }
 }
 
 /// The status that a verdict leaves a unit in.
@@ -553,6 +484,14 @@ fn facts_of(result: &ResultLine<'_>) -> ResultFacts {
         text: owned(&result.result),
         errors: owned(&result.error).or_else(|| (!result.errors.is_empty()).then(|| result.errors.join("; "))),
         api_status: result.api_error_status,
+    }
+}
+
+/// An error without what is wrapped around it.
+fn why(text: Cow<'_, str>) -> Cow<'_, str> {
+    match label::reason(&text) {
+        reason if *reason == *text => text,
+        reason => Cow::Owned(reason.into_owned()),
     }
 }
 

@@ -58,8 +58,13 @@ impl Fates {
         }
     }
 
-    /// How calls end that will have no result.
-    pub(super) fn of_open(&self) -> RowEnd {
+    /// How a call ends that will have no result.
+    pub(super) fn of_open(&self, id: &str) -> RowEnd {
+        if self.is_denied(id) { RowEnd::Denied } else { self.of_session() }
+    }
+
+    /// How a session ends that does not end well.
+    pub(super) fn of_session(&self) -> RowEnd {
         if self.cut { RowEnd::Cut } else { RowEnd::Failed }
     }
 

@@ -43,7 +43,10 @@ impl Fold {
                 let attempt = fold.attempt(story);
                 attempt.isolated = checked.breach.is_none();
                 attempt.breach = checked.breach.as_deref().map(Arc::from);
-                fold.note_row(story, arrived.seq, if checked.breach.is_none() { RowEnd::Ok } else { RowEnd::Failed });
+                match checked.breach {
+                    None => fold.note_row(story, arrived.seq, RowEnd::Ok),
+                    Some(_) => fold.breach_row(story, arrived.seq),
+                }
             }
             Note::AttemptEnded(ended) => self.attempt_ended(story, arrived, ended, emit),
             Note::RetryScheduled { delay_ms, next, .. } => {
@@ -82,8 +85,11 @@ impl Fold {
                 if let Holding::Until(_) = holding {
                     *holding = Holding::Each;
                 }
+                // The row of the call shows that it waits; only what made it wait is news.
+                if reached.is_some() || !fold.is_open(tool_use_id.as_deref()) {
+                    fold.note_row(story, arrived.seq, RowEnd::Ok);
+                }
                 fold.attempt(story).held.push(call);
-                fold.note_row(story, arrived.seq, RowEnd::Ok);
                 fold.settle_hold(story, at, Some(tool), emit);
             }
             Note::CallDecided { tool_use_id, decision, .. } => {
@@ -99,7 +105,11 @@ impl Fold {
                 if let (true, Some(id)) = (denied, tool_use_id) {
                     fold.refused(story, id);
                 }
-                fold.note_row(story, arrived.seq, if denied { RowEnd::Denied } else { RowEnd::Ok });
+                // A refusal is what the call comes to, and letting a unit go has a row of its own.
+                let shown = denied || *decision == CallDecision::Released;
+                if !shown || !fold.is_open(tool_use_id.as_deref()) {
+                    fold.note_row(story, arrived.seq, if denied { RowEnd::Denied } else { RowEnd::Ok });
+                }
                 fold.settle_hold(story, at, None, emit);
             }
             Note::LimitPaused { until, limit, wait_ms } => {
@@ -263,8 +273,7 @@ impl Fold {
         attempt.verdict = Some(ended.verdict.clone());
         attempt.work = Some(Arc::new(ended.work.clone()));
         fold.unit(story).status = status;
-        let end = if ended.verdict.outcome == Outcome::Succeeded { RowEnd::Ok } else { RowEnd::Failed };
-        fold.note_row(story, arrived.seq, end);
+        fold.verdict_row(story, arrived.seq, ended.verdict.outcome);
         fold.tell(arrived.at, status, Some(&ended.verdict.reason), emit);
         if ended.verdict.outcome == Outcome::Failed {
             self.remark(story, arrived, Level::Error, ended.verdict.reason.clone());

@@ -1,7 +1,13 @@
 //! What a call counts as that was answered after we had ended the attempt.
 
 use super::*;
-use crate::{run::state::RowEnd, tape::note::StopHow};
+use crate::{
+    run::{
+        Chronicle, Mark,
+        state::{RowEnd, RowKind},
+    },
+    tape::note::StopHow,
+};
 
 const CALL: &str = r#"{"type":"assistant","message":{"id":"m","content":[{"type":"tool_use","id":"ID","name":"mcp__ktx__wiki_read","input":{}}]},"session_id":"s"}"#;
 const ANSWER: &str = r#"{"type":"user","message":{"role":"user","content":[{"type":"tool_result","content":"The user doesn't want to proceed with this tool use.","is_error":true,"tool_use_id":"ID"}]},"session_id":"s","tool_use_result":"User rejected tool use","tool_result_meta":[{"id":"ID","non_execution_kind":"user-rejected"}]}"#;
@@ -25,7 +31,7 @@ fn folded(entries: &[(char, String)]) -> (u32, u32, Vec<RowEnd>) {
         fold.apply(&mut story, &arrived, &mut |_| {});
     }
     let attempt = &story.state.units[0].attempts[0];
-    let rows = story.rows(attempt.lane).iter().filter(|row| row.kind == crate::run::state::RowKind::Tool);
+    let rows = story.rows(attempt.lane).iter().filter(|row| row.kind == RowKind::Tool);
     let ends = rows.map(|row| row.end(story.state.entries)).collect();
     (attempt.failures, attempt.denials, ends)
 }
@@ -60,4 +66,56 @@ fn what_else_is_written_to_the_agent_ends_nothing() {
     for written in [INTERRUPT.replace("interrupt", "get_settings"), "interrupt".into(), "{}".into(), String::new()] {
         assert_eq!(folded(&[call("a"), ('i', written), answer("a")]), (1, 1, vec![RowEnd::Denied]));
     }
+}
+
+/// Rows of an attempt after these lines, and how many of them are marked as failures and as denials.
+fn told(lines: &[String]) -> (Vec<(RowKind, RowEnd)>, [u64; 2]) {
+    let (mut fold, mut story) = (Fold::new("?".into()), Story::default());
+    let mut chronicle = Chronicle::default();
+    for (seq, line) in (0..).zip(lines) {
+        let body = Body::Out(line.as_bytes());
+        let arrived =
+            Arrived { seq: Seq(seq), at: Millis(seq), lane: Address::BySession, body, intact: true, line: None };
+        fold.apply(&mut story, &arrived, &mut |_| {});
+        chronicle.note(Seq(seq), Millis(seq), story.touch);
+    }
+    let lane = story.state.units[0].attempts[0].lane;
+    let rows = story.rows(lane).iter().map(|row| (row.kind, row.end(story.state.entries))).collect();
+    (rows, [Mark::Failure, Mark::Denial].map(|mark| chronicle.count(mark)))
+}
+
+const DENIED: &str = r#"{"type":"system","subtype":"permission_denied","tool_name":"Bash","tool_use_id":"ID","message":"no","session_id":"s"}"#;
+const REFUSED: &str = r#"{"type":"user","message":{"role":"user","content":[{"type":"tool_result","content":"no","is_error":true,"tool_use_id":"ID"}]},"session_id":"s","tool_result_meta":[{"id":"ID","non_execution_kind":"permission-denied"}]}"#;
+const LISTED: &str = r#"{"type":"result","subtype":"success","is_error":false,"permission_denials":[{"tool_name":"Bash","tool_use_id":"ID"}],"session_id":"s"}"#;
+
+#[test]
+fn a_denial_is_told_once_in_whatever_order_it_is_told() {
+    let lines = |all: &[&str]| all.iter().map(|line| line.replace("ID", "a")).collect::<Vec<_>>();
+    let denied = (RowKind::Tool, RowEnd::Denied);
+    let completed = (RowKind::Completed, RowEnd::Ok);
+    for told_by in [vec![DENIED, REFUSED], vec![REFUSED, DENIED], vec![DENIED, REFUSED, LISTED], vec![REFUSED, LISTED]]
+    {
+        let (mut rows, marks) = told(&lines(&[&[CALL][..], &told_by].concat()));
+        rows.retain(|row| *row != completed);
+        assert_eq!((rows, marks), (vec![denied], [0, 1]), "{told_by:?}");
+    }
+    let (rows, marks) = told(&lines(&[CALL, LISTED]));
+    assert_eq!((rows, marks), (vec![denied, completed], [0, 1]), "no result ever came");
+    let (rows, marks) = told(&lines(&[DENIED, LISTED]));
+    assert_eq!((rows, marks), (vec![(RowKind::Denial, RowEnd::Denied), completed], [0, 1]), "no call was seen");
+}
+
+#[test]
+fn a_session_that_fails_fails_once() {
+    let error = r#"{"type":"assistant","message":{"id":"m","model":"<synthetic>","content":[{"type":"text","text":"Invalid API key"}]},"error":"authentication_failed","session_id":"s"}"#;
+    let result = r#"{"type":"result","subtype":"success","is_error":true,"result":"Invalid API key","session_id":"s"}"#;
+    let (rows, marks) = told(&[error.to_owned(), result.to_owned()]);
+    let failed = [(RowKind::Text, RowEnd::Failed), (RowKind::Completed, RowEnd::Failed)];
+    assert_eq!((rows.as_slice(), marks), (&failed[..], [1, 0]));
+    let (rows, marks) = told(&[result.to_owned()]);
+    assert_eq!((rows.as_slice(), marks), (&failed[1..], [1, 0]), "nobody told it before");
+    // What failed and went on is one thing, how it ends another.
+    let said = error.replace(r#","error":"authentication_failed""#, "");
+    let (_, marks) = told(&[error.to_owned(), said, result.to_owned()]);
+    assert_eq!(marks, [2, 0]);
 }

@@ -488,8 +488,10 @@ fn a_hold_is_told() {
     assert_eq!(told, expected);
     let lane = timeline.story().state.units[0].attempts[0].lane;
     let story = timeline.story();
-    let ends: Vec<_> = story.rows(lane).iter().filter(|row| row.kind == RowKind::Note).map(|row| row.end(99)).collect();
-    assert_eq!(ends.iter().filter(|end| **end == RowEnd::Denied).count(), 1, "a denial can be found");
+    let rows = story.rows(lane);
+    let denied: Vec<_> = rows.iter().filter(|row| row.end(99) == RowEnd::Denied).map(|row| row.kind).collect();
+    assert_eq!(denied, [RowKind::Tool], "what was denied is told by the call's own row");
+    assert_eq!(timeline.chronicle().count(Mark::Denial), 1);
 }
 
 #[test]

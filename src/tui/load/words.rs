@@ -4,14 +4,14 @@ use serde_json::Value;
 
 use crate::{
     actions::label,
-    decode::{Block, Body, Kind, Raw, ToolResult, line::System},
+    decode::{Block, Body, Kind, Raw, ResultLine, ToolResult, line::System},
     tape::{
-        Note,
+        Millis, Note,
         note::{Amendment, CallDecision, Level, Outcome, StopHow, StopReason},
     },
     tui::{
         text::{one_row, size},
-        view::dollars,
+        view::{dollars, latency},
     },
 };
 
@@ -40,7 +40,27 @@ pub(super) fn fact(result: &ToolResult<'_>) -> String {
 
 /// A result: the error if it failed, else how much it brought.
 pub(super) fn result(result: &ToolResult<'_>, most: usize) -> String {
-    if result.is_error == Some(true) { one_row(&result.text(), most) } else { label::result_fact(result.content) }
+    if result.is_error == Some(true) {
+        one_row(&label::reason(&result.text()), most)
+    } else {
+        label::result_fact(result.content)
+    }
+}
+
+/// The end of a session whose last words were told before: how it ended, what it cost, how long it took.
+pub(super) fn end(result: &ResultLine<'_>) -> String {
+    let cost = result.total_cost_usd.map(|cost| format!(" · {}", dollars(Some(cost)))).unwrap_or_default();
+    let took = result.duration_ms.map(|took| format!(" · {}", latency(Millis(took)))).unwrap_or_default();
+    format!("{}{cost}{took}", outcome(result))
+}
+
+/// How a session ended. Some failures carry the subtype of a success.
+fn outcome<'a>(result: &'a ResultLine<'_>) -> &'a str {
+    match result.subtype.as_deref() {
+        None | Some("success") if result.failed() => "failed",
+        None => "completed",
+        Some(subtype) => subtype,
+    }
 }
 
 /// What a tool said that did not do what it was asked for.
@@ -81,7 +101,7 @@ pub(super) fn line(body: &Body<'_>, json: &[u8], most: usize) -> String {
             format!("limit {} {}{used}", limit.limit.as_deref().unwrap_or("of no name"), limit.status)
         }
         Body::Result(result) => {
-            let word = result.subtype.as_deref().unwrap_or(if result.failed() { "failed" } else { "completed" });
+            let word = outcome(result);
             let cost = result.total_cost_usd.map(|cost| format!(" · {}", dollars(Some(cost)))).unwrap_or_default();
             let error = result.error.as_deref().or_else(|| result.errors.first().map(AsRef::as_ref));
             let text =
@@ -167,6 +187,16 @@ pub(super) fn huge(head: &str, len: u64) -> String {
 pub(super) fn note_kind(json: &[u8]) -> String {
     let value: Value = serde_json::from_slice(json).unwrap_or_default();
     value["kind"].as_str().map_or_else(|| "note".to_owned(), |kind| one_row(&kind.replace('_', " "), 24))
+}
+
+/// A note in the row of a stream. Why an attempt failed stands below the rows, in full.
+pub(super) fn note_row(note: &Note) -> String {
+    match note {
+        Note::AttemptEnded(end) if end.verdict.outcome == Outcome::Failed => {
+            format!("failed: {}", end.verdict.cause.word())
+        }
+        note => self::note(note),
+    }
 }
 
 /// What a person wanted of the attempt that a note begins.

@@ -11,7 +11,7 @@ use crate::{
         spent::Spent,
         state::{RunState, Unit, UnitStatus},
     },
-    tui::update::find::matches,
+    tui::{text, update::find::matches},
 };
 
 /// What the table lists.
@@ -33,6 +33,8 @@ pub struct Listing {
     rows: Vec<usize>,
     /// Headings, in their order.
     groups: Vec<Group>,
+    /// Units whose names were measured, and the columns of the longest.
+    measured: (usize, usize),
 }
 
 /// Which units are listed, by where they stand.
@@ -196,6 +198,7 @@ impl Listing {
 
     /// Lists what `state` has.
     pub fn refresh(&mut self, state: &RunState) {
+        self.measure(state);
         self.groups.clear();
         self.rows.clear();
         if self.is_plain() {
@@ -227,6 +230,20 @@ impl Listing {
             }
         }
         self.units = Some(entries.into_iter().map(|entry| entry.unit).collect());
+    }
+
+    /// Measures the names that are new. Going back in time forgets none: panes keep their places.
+    fn measure(&mut self, state: &RunState) {
+        let (measured, longest) = self.measured;
+        // The first unit of a capture may still change its name.
+        let new = state.units.get(if measured <= 1 { 0 } else { measured }..).unwrap_or_default();
+        let new = new.iter().map(|unit| text::width(&unit.key)).max().unwrap_or_default();
+        self.measured = (measured.max(state.units.len()), longest.max(new));
+    }
+
+    /// Columns of the longest name of a unit.
+    pub fn longest(&self) -> usize {
+        self.measured.1
     }
 
     fn passes(&self, unit: &Unit) -> bool {

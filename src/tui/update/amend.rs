@@ -12,7 +12,10 @@ use crate::{
 /// Opens the form for the unit in view.
 pub(super) fn open(model: &mut Model, story: &Story) {
     model.deck.auto = false;
-    let Some(unit) = orders::target(model, story) else { return };
+    let Some(unit) = orders::target(model, story) else {
+        orders::nobody(model);
+        return;
+    };
     match orders::refusal(model, story, unit) {
         Some(refusal) => model.say(refusal),
         None => model.amending = Some(Amending::new(unit, &story.state)),

@@ -25,7 +25,10 @@ pub(super) fn open(model: &mut Model, story: &Story) {
         Some(View::Causes(_) | View::Grid) => super::orders::target(model, story),
         None => model.unit(story),
     };
-    let Some(unit) = unit else { return };
+    let Some(unit) = unit else {
+        super::orders::nobody(model);
+        return;
+    };
     let (key, attempts) = (unit.key.clone(), unit.attempts.len());
     model.deck.auto = false;
     match attempts {

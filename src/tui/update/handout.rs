@@ -53,8 +53,8 @@ pub(super) fn hand_out(model: &mut Model, story: &Story, tool: Tool) -> Vec<Effe
     match wish {
         Some(wish) => vec![Effect::HandOut(wish)],
         None => {
-            let unit = orders::target(model, story).map_or("nothing", |unit| unit.key.as_str());
-            let text = format!("{unit} has no transcript yet");
+            let Some(unit) = orders::target(model, story) else { return orders::nobody(model) };
+            let text = format!("{} has no transcript yet", unit.key);
             model.say(text);
             Vec::new()
         }

@@ -21,6 +21,12 @@ pub(in crate::tui) fn subject<'a>(model: &Model, story: &'a Story) -> Option<&'a
     orders::target(model, story).filter(|unit| reachable && !unit.status.is_over())
 }
 
+/// True on a table that lists no unit, of a run whose units can be held.
+pub(super) fn lacks_unit(model: &Model, story: &Story) -> bool {
+    let reachable = model.can_hold && model.pace == Pace::Follow && model.views.is_empty();
+    reachable && !story.state.units.is_empty() && model.unit(story).is_none()
+}
+
 /// Its call that waits, if one does.
 pub(in crate::tui) fn waiting<'a>(model: &Model, story: &'a Story) -> Option<(&'a Unit, &'a HeldCall)> {
     let unit = subject(model, story)?;

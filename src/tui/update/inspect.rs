@@ -47,7 +47,10 @@ pub(super) fn open(model: &mut Model, story: &Story) {
         }
         None => {
             model.deck.auto = false;
-            let Some(unit) = model.unit(story) else { return };
+            let Some(unit) = model.unit(story) else {
+                super::orders::nobody(model);
+                return;
+            };
             let Some((index, attempt)) = model.attempt(story) else {
                 let text = format!("{} has not run yet", unit.key);
                 model.say(text);

@@ -56,7 +56,13 @@ pub(super) fn press(model: &mut Model, story: &Story, key: Key) -> Vec<Effect> {
             Vec::new()
         }
         Lookup::Action(action) => {
-            model.pending.clear();
+            let chord = std::mem::take(&mut model.pending);
+            // Where no unit is listed, a key that means something to a unit must not turn into another one.
+            if hold::lacks_unit(model, story)
+                && let Lookup::Action(_) = model.keymap.lookup_in(&[Scope::Held, Scope::Live], &chord)
+            {
+                return orders::nobody(model);
+            }
             act(model, story, action)
         }
         Lookup::Pending => Vec::new(),
@@ -157,10 +163,10 @@ pub(super) fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effec
         Action::Play => return time::play(model),
         Action::StepForward => return time::moved(model, Effect::Step(Step::Entry { forward: true })),
         Action::StepBack => return time::moved(model, Effect::Step(Step::Entry { forward: false })),
-        Action::ActionForward => return time::action(model, true),
-        Action::ActionBack => return time::action(model, false),
-        Action::TurnForward => return time::turn(model, true),
-        Action::TurnBack => return time::turn(model, false),
+        Action::ActionForward => return time::action(model, story, true),
+        Action::ActionBack => return time::action(model, story, false),
+        Action::TurnForward => return time::turn(model, story, true),
+        Action::TurnBack => return time::turn(model, story, false),
         Action::RunToFailure => return time::moved(model, Effect::Step(Step::Failure { forward: true })),
         Action::BackToFailure => return time::moved(model, Effect::Step(Step::Failure { forward: false })),
         Action::Faster => return time::faster(model),
@@ -172,6 +178,9 @@ pub(super) fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effec
         Action::Complete => command::complete(model),
         Action::Older => command::recall(model, true),
         Action::Newer => command::recall(model, false),
+        Action::Copy | Action::CopyName if model.views.is_empty() && model.unit(story).is_none() => {
+            return orders::nobody(model);
+        }
         Action::Copy => return orders::copy(model, story),
         Action::CopyName => return orders::copy_name(model, story),
         Action::Editor => return handout::hand_out(model, story, Tool::Editor),

@@ -71,7 +71,7 @@ pub(super) fn retry(model: &mut Model, story: &Story) -> Vec<Effect> {
     vec![Effect::Command(Command::Retry { unit, amendment: None })]
 }
 
-fn nobody(model: &mut Model) -> Vec<Effect> {
+pub(super) fn nobody(model: &mut Model) -> Vec<Effect> {
     model.say("no unit is selected");
     Vec::new()
 }

@@ -2,7 +2,7 @@
 
 use ratatui::layout::Rect;
 
-use super::listing;
+use super::{listing, orders};
 use crate::{
     run::{
         Moment,
@@ -35,12 +35,23 @@ pub(super) fn moved(model: &mut Model, effect: Effect) -> Vec<Effect> {
     vec![Effect::SetPace(Pace::Hold), effect]
 }
 
-pub(super) fn turn(model: &mut Model, forward: bool) -> Vec<Effect> {
+/// Units are there, and none is listed: nobody sees whose turn or action a step would be about.
+fn hides_all(model: &Model, story: &Story) -> bool {
+    !story.state.units.is_empty() && orders::target(model, story).is_none()
+}
+
+pub(super) fn turn(model: &mut Model, story: &Story, forward: bool) -> Vec<Effect> {
+    if hides_all(model, story) {
+        return orders::nobody(model);
+    }
     let unit = model.deck.unit;
     moved(model, Effect::Step(Step::Turn { unit, forward }))
 }
 
-pub(super) fn action(model: &mut Model, forward: bool) -> Vec<Effect> {
+pub(super) fn action(model: &mut Model, story: &Story, forward: bool) -> Vec<Effect> {
+    if hides_all(model, story) {
+        return orders::nobody(model);
+    }
     let unit = model.deck.unit;
     moved(model, Effect::Step(Step::Action { unit, forward }))
 }

@@ -1,6 +1,6 @@
 //! The stack of views: what is opened on top of what, and the way back.
 
-use super::{causes, compare, inspect, listing, time};
+use super::{causes, compare, inspect, listing, orders, time};
 use crate::{
     run::state::Story,
     tui::model::{EntryView, List, Model, Pane, Subject, Transcript, View},
@@ -38,7 +38,10 @@ pub(super) fn open(model: &mut Model, story: &Story) {
         }
         Some(View::Grid) | None => {
             model.deck.auto = false;
-            let Some(unit) = model.unit(story) else { return };
+            let Some(unit) = model.unit(story) else {
+                orders::nobody(model);
+                return;
+            };
             let Some((index, attempt)) = model.attempt(story) else {
                 let text = format!("{} has not run yet", unit.key);
                 model.say(text);

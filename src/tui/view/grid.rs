@@ -4,7 +4,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{Pen, Scene, dollars, pane, stream, units};
 use crate::{
-    run::state::{RowEnd, RowKind, Unit, UnitStatus},
+    run::state::{Unit, UnitStatus},
     tui::{
         model::Slot,
         text,
@@ -26,8 +26,9 @@ pub fn draw(scene: &Scene<'_>, body: Rect, buf: &mut Buffer) {
         let Some(slot) = grid.slots.get(place) else { continue };
         let Some((unit, attempt)) = slot.subject(scene.story) else { continue };
         let focus = place == grid.focus;
-        let title = title(scene, place, unit, area.width);
         let right = right(scene, slot, unit, alone.then_some((place + 1, grid.slots.len())));
+        let taken: usize = right.iter().map(|(_, text)| text::width(text)).sum();
+        let title = title(scene, place, unit, usize::from(area.width).saturating_sub(taken));
         let pieces: Vec<_> = title.iter().map(|(role, text)| (*role, text.as_str())).collect();
         let right: Vec<_> = right.iter().map(|(role, text)| (*role, text.as_str())).collect();
         let inside = pane(scene, area, focus, &pieces, &right, buf);
@@ -38,11 +39,11 @@ pub fn draw(scene: &Scene<'_>, body: Rect, buf: &mut Buffer) {
     }
 }
 
-fn title(scene: &Scene<'_>, place: usize, unit: &Unit, width: u16) -> Vec<(Role, String)> {
+fn title(scene: &Scene<'_>, place: usize, unit: &Unit, width: usize) -> Vec<(Role, String)> {
     let glyphs = scene.theme.glyphs;
     let role = status_role(unit.status);
-    let room = usize::from(width).saturating_sub(14).clamp(8, 40);
-    let mut title = vec![
+    let room = width.saturating_sub(18).clamp(8, 40);
+    let title = vec![
         (Role::Key, format!("{} ", place + 1)),
         (role, format!("{} ", glyphs.unit(unit))),
         (Role::Strong, text::middle(&unit.key, room, glyphs.cut).into_owned()),
@@ -53,9 +54,7 @@ fn title(scene: &Scene<'_>, place: usize, unit: &Unit, width: u16) -> Vec<(Role,
     if attempt.number > 1 {
         facts.push((Role::Text, format!("try {}", attempt.number)));
     }
-    if attempt.failures > 0 {
-        facts.push((Role::Failed, format!("{}{}", glyphs.row(RowKind::Tool, RowEnd::Failed), attempt.failures)));
-    }
+    facts.extend(units::bad_calls(attempt, glyphs));
     facts.push((units::turns_role(attempt), units::turns(attempt)));
     facts.push((Role::Text, dollars(attempt.cost_usd)));
     if unit.status == UnitStatus::Running && scene.source.origin.has_times {
@@ -63,11 +62,7 @@ fn title(scene: &Scene<'_>, place: usize, unit: &Unit, width: u16) -> Vec<(Role,
         let role = if silent.0 >= units::SILENCE { Role::Warning } else { Role::Dim };
         facts.push((role, format!("{silent} ago")));
     }
-    for (role, fact) in facts {
-        title.push((Role::Dim, format!(" {} ", glyphs.dot)));
-        title.push((role, fact));
-    }
-    title
+    stream::fitted(title, facts, glyphs.dot, width)
 }
 
 /// What a pane asks for, at its right end.

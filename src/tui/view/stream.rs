@@ -105,7 +105,7 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) {
     } else {
         " PAUSED ".to_owned()
     };
-    let title = title(scene, unit, attempt);
+    let title = title(scene, unit, attempt, usize::from(area.width).saturating_sub(text::width(&right)));
     let pieces: Vec<_> = title.iter().map(|(role, text)| (*role, text.as_str())).collect();
     let inside = pane(scene, area, focus, &pieces, &[(Role::Paused, &right)], buf);
     match attempt {
@@ -188,43 +188,18 @@ pub fn waiting(scene: &Scene<'_>, unit: &Unit, area: Rect, buf: &mut Buffer) {
     }
 }
 
-fn title(scene: &Scene<'_>, unit: &Unit, attempt: Option<(usize, &Attempt)>) -> Vec<(Role, String)> {
+fn title(scene: &Scene<'_>, unit: &Unit, attempt: Option<(usize, &Attempt)>, width: usize) -> Vec<(Role, String)> {
     let glyphs = scene.theme.glyphs;
     let role = status_role(unit.status);
-    let mut title = vec![
+    let name = width.saturating_sub(24).clamp(8, 48);
+    let title = vec![
         (role, format!("{} ", glyphs.unit(unit))),
-        (Role::Strong, text::safe(&unit.key, 40).into_owned()),
+        (Role::Strong, text::middle(&unit.key, name, glyphs.cut).into_owned()),
         (role, format!(" {}", unit.word())),
     ];
     let Some((index, attempt)) = attempt else { return title };
+    // The most telling first: where room is short, the last ones go.
     let mut facts = Vec::new();
-    if unit.attempts.len() > 1 || attempt.number > 1 {
-        let old = index + 1 < unit.attempts.len();
-        facts.push((
-            if old { Role::Paused } else { Role::Text },
-            format!("try {} of {}", attempt.number, unit.attempts.len()),
-        ));
-    } else {
-        facts.push((Role::Text, "try 1".to_owned()));
-    }
-    if attempt.amendment.is_some() {
-        facts.push((Role::Text, "amended".to_owned()));
-    }
-    let calls = if attempt.calls == 1 { "1 call".to_owned() } else { format!("{} calls", attempt.calls) };
-    facts.push((Role::Text, calls));
-    if attempt.failures > 0 {
-        facts.push((Role::Failed, format!("{}{}", glyphs.row(RowKind::Tool, RowEnd::Failed), attempt.failures)));
-    }
-    if attempt.denials > 0 {
-        facts.push((Role::Denied, format!("{}{}", glyphs.row(RowKind::Tool, RowEnd::Denied), attempt.denials)));
-    }
-    facts.push((units::turns_role(attempt), format!("{} turns", units::turns(attempt))));
-    facts.push((Role::Text, dollars(attempt.cost_usd)));
-    if unit.status == UnitStatus::Running && attempt.ended_at.is_none() && scene.source.origin.has_times {
-        let silent = scene.model.time.since(attempt.last_at);
-        let role = if silent.0 >= 30_000 { Role::Warning } else { Role::Dim };
-        facts.push((role, format!("{silent} ago")));
-    }
     if let (Some(call), true) = (attempt.held.first(), scene.source.origin.has_times) {
         facts.push((Role::Paused, format!("waits {}", scene.model.time.since(call.since))));
     } else if unit.status == UnitStatus::Running {
@@ -237,12 +212,49 @@ fn title(scene: &Scene<'_>, unit: &Unit, attempt: Option<(usize, &Attempt)>) -> 
             }
         }
     }
+    if unit.attempts.len() > 1 || attempt.number > 1 {
+        let old = index + 1 < unit.attempts.len();
+        facts.push((
+            if old { Role::Paused } else { Role::Text },
+            format!("try {} of {}", attempt.number, unit.attempts.len()),
+        ));
+    }
+    if attempt.amendment.is_some() {
+        facts.push((Role::Text, "amended".to_owned()));
+    }
+    facts.extend(units::bad_calls(attempt, glyphs));
+    facts.push((units::turns_role(attempt), format!("{} turns", units::turns(attempt))));
+    facts.push((Role::Text, dollars(attempt.cost_usd)));
+    facts.push((Role::Text, if attempt.calls == 1 { "1 call".to_owned() } else { format!("{} calls", attempt.calls) }));
+    if unit.status == UnitStatus::Running && attempt.ended_at.is_none() && scene.source.origin.has_times {
+        let silent = scene.model.time.since(attempt.last_at);
+        let role = if silent.0 >= 30_000 { Role::Warning } else { Role::Dim };
+        facts.push((role, format!("{silent} ago")));
+    }
     if let Some(model) = &attempt.model {
         let model = model.strip_prefix("claude-").unwrap_or(model);
         facts.push((Role::Text, text::safe(model, 24).into_owned()));
     }
+    fitted(title, facts, glyphs.dot, width)
+}
+
+/// A title of a pane of `width` columns with as many of the facts as it has room for, none of them cut.
+pub(super) fn fitted(
+    mut title: Vec<(Role, String)>,
+    facts: Vec<(Role, String)>,
+    dot: &str,
+    width: usize,
+) -> Vec<(Role, String)> {
+    /// Corners, and a space on either side.
+    const AROUND: usize = 4;
+    let mut used = AROUND + title.iter().map(|(_, text)| text::width(text)).sum::<usize>();
     for (role, fact) in facts {
-        title.push((Role::Dim, format!(" {} ", glyphs.dot)));
+        let dot = format!(" {dot} ");
+        used += text::width(&dot) + text::width(&fact);
+        if used > width {
+            break;
+        }
+        title.push((Role::Dim, dot));
         title.push((role, fact));
     }
     title
@@ -260,7 +272,9 @@ pub(super) fn row(scene: &Scene<'_>, row: &Row, area: Rect, buf: &mut Buffer) {
         pen.cell(Role::Dim, &clock(line.at), 6);
     }
     pen.skip(usize::from(row.depth.min(6)) * 2);
-    pen.cell(role, scene.theme.glyphs.row(kind, end), 2);
+    // The sign of a failure stands once, where it is told.
+    let shown = if row.repeats() { RowEnd::Ok } else { end };
+    pen.cell(role, scene.theme.glyphs.row(kind, shown), 2);
 
     let timed = scene.source.origin.has_times && kind == RowKind::Tool;
     let took = match (end, line.ended) {
@@ -272,12 +286,17 @@ pub(super) fn row(scene: &Scene<'_>, row: &Row, area: Rect, buf: &mut Buffer) {
     let is_odd = matches!(end, RowEnd::Failed | RowEnd::Denied | RowEnd::Declined);
     let fact_role = if is_odd { role } else { Role::Dim };
     let took_width = if timed { 8 } else { 0 };
-    // The label has first call on the room, the fact gets what is left and never less than a third.
+    // The label has first call on the room, the fact gets what is left and never less than its share: why a call was
+    // refused or failed tells more than the end of its arguments.
     let room = pen.room().saturating_sub(took_width);
     let fact_width = text::width(&line.fact);
     let label_width = text::width(&line.label);
-    let fact_room =
-        if fact_width == 0 { 0 } else { fact_width.min((room / 3).max(room.saturating_sub(label_width + 2))) };
+    let share = match end {
+        RowEnd::Denied => room * 3 / 4,
+        RowEnd::Failed | RowEnd::Declined => room / 2,
+        RowEnd::Open | RowEnd::Ok | RowEnd::Cut => room / 3,
+    };
+    let fact_room = if fact_width == 0 { 0 } else { fact_width.min(share.max(room.saturating_sub(label_width + 2))) };
     let label_room = room.saturating_sub(if fact_room == 0 { 0 } else { fact_room + 2 });
     let label_role = match kind {
         RowKind::Thinking => Role::Thinking,

@@ -6,7 +6,7 @@ use super::{Pen, Scene, dollars, pane};
 use crate::{
     run::{
         spent::Spent,
-        state::{Attempt, Row, RowKind, Story, Unit, UnitStatus},
+        state::{Attempt, Row, RowEnd, RowKind, Story, Unit, UnitStatus},
     },
     tape::{Millis, note::Outcome},
     tui::{
@@ -14,12 +14,23 @@ use crate::{
         layout,
         model::{Filter, Group, Line, Listing, Pane, Sort, Totals},
         text,
-        theme::{Role, status_role},
+        theme::{Glyphs, Role, status_role},
     },
 };
 
 /// Columns of the pane from which on the last action of a unit is shown.
 const ROOMY: u16 = 90;
+/// Columns of the border.
+const BORDERS: usize = 2;
+/// Columns of the sign before a name.
+const GLYPH: usize = 2;
+/// Columns that a name takes at least, and at most.
+const SHORTEST: usize = 8;
+const LONGEST: usize = 48;
+/// Columns of most states; only the longest take more.
+const WORD: usize = 9;
+/// Columns of a long name that still tell it from others.
+const READABLE: usize = 16;
 /// Silence of a running unit that is worth a warning.
 pub const SILENCE: u64 = 10_000;
 
@@ -39,9 +50,10 @@ impl Column {
     /// In the order of the screen.
     const ALL: [Self; 8] =
         [Self::Word, Self::Try, Self::Failures, Self::Calls, Self::Turns, Self::Cost, Self::Age, Self::Idle];
-    /// The most telling first.
-    const RANKED: [Self; 8] =
-        [Self::Age, Self::Failures, Self::Word, Self::Idle, Self::Turns, Self::Cost, Self::Calls, Self::Try];
+    /// Worth more than the middle of a long name, the most telling first.
+    const NEEDED: [Self; 4] = [Self::Word, Self::Failures, Self::Cost, Self::Age];
+    /// Shown where names have room, the most telling first.
+    const FURTHER: [Self; 4] = [Self::Idle, Self::Turns, Self::Calls, Self::Try];
 
     fn heading(self) -> &'static str {
         match self {
@@ -56,10 +68,10 @@ impl Column {
         }
     }
 
-    /// Columns with the gap before it.
-    fn width(self) -> usize {
+    /// Columns with the gap before it; `word` is that of the longest state.
+    fn width(self, word: usize) -> usize {
         match self {
-            Self::Word => 12,
+            Self::Word => word + 1,
             Self::Try => 4,
             Self::Failures => 5,
             Self::Calls | Self::Idle => 6,
@@ -81,6 +93,7 @@ impl Column {
 
 struct Columns {
     key: usize,
+    word: usize,
     shown: Vec<Column>,
     last: usize,
 }
@@ -90,38 +103,58 @@ struct Columns {
 struct Seen {
     /// Columns of the longest key.
     key: usize,
+    /// Columns of the longest state.
+    word: usize,
     /// Some unit had more than one attempt.
     again: bool,
     /// Some unit runs.
     running: bool,
 }
 
-/// Widths for a pane. The key has the first call on the room, up to three fifths of it. Attempts move to the front when
-/// there are several, and silence is only told of what runs.
+/// Columns of a pane that shows whole names of `key` columns and what matters most beside them; and anything else that
+/// fits into `most`.
+pub fn wanted(key: usize, most: u16) -> u16 {
+    let needed = Column::NEEDED.into_iter().chain([Column::Try]).map(|column| column.width(WORD));
+    let needed = BORDERS + GLYPH + key.clamp(SHORTEST, LONGEST) + needed.sum::<usize>();
+    let further = Column::FURTHER.into_iter().filter(|column| *column != Column::Try);
+    let wanted = further.fold(needed, |wanted, column| match wanted + column.width(WORD) {
+        more if more <= usize::from(most) => more,
+        _ => wanted,
+    });
+    u16::try_from(wanted).unwrap_or(u16::MAX)
+}
+
+/// Widths for a pane. What matters most takes room from the names, of which a third of the width is left; anything else
+/// comes after them. Attempts matter when there are several, and silence is only told of what runs.
 fn columns(width: usize, seen: &Seen, roomy: bool) -> Columns {
-    const GLYPH: usize = 2;
-    let (key, again) = (seen.key, seen.again);
-    let key = key.clamp(8, 48);
-    let mut room = width.saturating_sub(GLYPH + key.min((width * 3 / 5).max(8)));
-    let mut shown = Vec::new();
-    let first = again.then_some(Column::Try);
-    let ranked = Column::RANKED.into_iter().filter(|column| Some(*column) != first);
-    let ranked = ranked.filter(|column| *column != Column::Idle || seen.running);
-    let (front, rest): (Vec<_>, Vec<_>) = ranked.enumerate().partition(|(place, _)| *place < 3);
-    for (_, column) in front.into_iter().chain(first.map(|column| (0, column))).chain(rest) {
-        if column.width() > room {
+    let key = seen.key.clamp(SHORTEST, LONGEST);
+    let word = seen.word.max(WORD);
+    let again = seen.again.then_some(Column::Try);
+    let mut shown: Vec<Column> = Vec::new();
+    let mut room = width.saturating_sub(GLYPH + key.min((width / 3).max(READABLE)));
+    for column in Column::NEEDED.into_iter().chain(again) {
+        if column.width(word) <= room {
+            room -= column.width(word);
+            shown.push(column);
+        }
+    }
+    let taken: usize = shown.iter().map(|column| column.width(word)).sum();
+    let mut room = width.saturating_sub(GLYPH + taken + key);
+    let further = Column::FURTHER.into_iter().filter(|column| *column != Column::Idle || seen.running);
+    for column in further.filter(|column| Some(*column) != again) {
+        if column.width(word) > room {
             break;
         }
-        room -= column.width();
+        room -= column.width(word);
         shown.push(column);
     }
-    let fixed: usize = shown.iter().map(|column| column.width()).sum();
+    let fixed: usize = shown.iter().map(|column| column.width(word)).sum();
     let free = width.saturating_sub(GLYPH + fixed);
     let shown = Column::ALL.into_iter().filter(|column| shown.contains(column)).collect();
     if roomy && free > key + 18 {
-        Columns { key, shown, last: free - key - 2 }
+        Columns { key, word, shown, last: free - key - 2 }
     } else {
-        Columns { key: free, shown, last: 0 }
+        Columns { key: free, word, shown, last: 0 }
     }
 }
 
@@ -171,6 +204,7 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) {
     let mut seen = Seen::default();
     for unit in units {
         seen.key = seen.key.max(text::width(&unit.key));
+        seen.word = seen.word.max(unit.word().len());
         seen.again |= unit.attempts.len() > 1;
         seen.running |= unit.status == UnitStatus::Running;
     }
@@ -236,9 +270,9 @@ fn headings(scene: &Scene<'_>, columns: &Columns, area: Rect, buf: &mut Buffer) 
         let role = role(column.orders_by(sort));
         if *column == Column::Word {
             pen.skip(1);
-            pen.cell(role, column.heading(), column.width() - 1);
+            pen.cell(role, column.heading(), columns.word);
         } else {
-            pen.cell_right(role, column.heading(), column.width());
+            pen.cell_right(role, column.heading(), column.width(columns.word));
         }
     }
     if columns.last > 0 {
@@ -271,7 +305,7 @@ fn row(scene: &Scene<'_>, unit: &Unit, columns: &Columns, area: Rect, buf: &mut 
     // The beginning of keys is what units share; their end tells them apart.
     pen.cell(key, &text::middle(&unit.key, columns.key, scene.theme.glyphs.cut), columns.key);
     for column in &columns.shown {
-        let width = column.width();
+        let width = column.width(columns.word);
         let (role, text) = match (column, attempt) {
             (Column::Word, _) => {
                 pen.skip(1);
@@ -281,11 +315,10 @@ fn row(scene: &Scene<'_>, unit: &Unit, columns: &Columns, area: Rect, buf: &mut 
             (Column::Age, attempt) => age(unit, attempt, scene.model.time),
             (_, None) => (Role::Dim, String::new()),
             (Column::Try, Some(attempt)) => (Role::Text, attempt.number.to_string()),
-            (Column::Failures, Some(attempt)) => match (attempt.failures, attempt.denials) {
-                (0, 0) => (Role::Dim, "·".to_owned()),
-                (0, denials) => (Role::Denied, format!("▲{denials}")),
-                (failures, _) => (Role::Failed, format!("✗{failures}")),
-            },
+            (Column::Failures, Some(attempt)) => {
+                let bad = bad_calls(attempt, scene.theme.glyphs);
+                bad.unwrap_or_else(|| (Role::Dim, scene.theme.glyphs.dot.to_owned()))
+            }
             (Column::Calls, Some(attempt)) => (Role::Text, attempt.calls.to_string()),
             (Column::Turns, Some(attempt)) => (turns_role(attempt), turns(attempt)),
             (Column::Cost, Some(_)) => (Role::Text, cost(unit, scene.model.time)),
@@ -298,6 +331,17 @@ fn row(scene: &Scene<'_>, unit: &Unit, columns: &Columns, area: Rect, buf: &mut 
         let (role, text) = last(scene, unit);
         pen.cell(role, &text, columns.last.saturating_sub(1));
     }
+}
+
+/// Calls that failed; where none did, those that were refused. A refused call counts as failed unless a person refused it,
+/// so both numbers would tell of the same calls.
+pub(super) fn bad_calls(attempt: &Attempt, glyphs: &Glyphs) -> Option<(Role, String)> {
+    let (role, end, calls) = match (attempt.failures, attempt.denials) {
+        (0, 0) => return None,
+        (0, denials) => (Role::Denied, RowEnd::Denied, denials),
+        (failures, _) => (Role::Failed, RowEnd::Failed, failures),
+    };
+    Some((role, format!("{}{calls}", glyphs.row(RowKind::Tool, end))))
 }
 
 /// What all attempts cost; `+` where some did not say.

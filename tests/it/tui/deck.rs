@@ -68,9 +68,8 @@ fn the_stream_follows_once_the_selection_rests() {
     let after = |keys: &str, ms: u64| {
         let script = Script::new(keys, SIZE).waiting(Duration::from_millis(ms));
         let text = play(tape.timeline(), None, options(), script).0.text();
-        let title: String = text.lines().nth(2).unwrap_or_default().chars().skip(54).collect();
-        assert!(title.starts_with('┌'), "the pane on the right begins elsewhere:\n{text}");
-        (title, text)
+        let title = text.lines().nth(2).unwrap_or_default().split('┌').nth(2);
+        (title.expect("a pane on the right").to_owned(), text)
     };
     let (before, _) = after("", 200);
     let (moving, text) = after("jj", 40);
@@ -180,7 +179,40 @@ fn long_names_keep_their_end() {
     assert!(text.lines().next().is_some_and(|line| line.contains("production-europe-west")), "{text}");
     let text = shown_at(&tape, "", (40, 12));
     assert!(text.lines().next().is_some_and(|line| line.contains("-west")), "{text}");
-    assert!(text.contains("cognised/daily") && text.contains("cognised/hourly"), "{text}");
+    assert!(text.contains("cognised/daily") && text.contains("ognised/hourly"), "{text}");
+}
+
+#[test]
+fn state_and_cost_stay_beside_long_names() {
+    let mut tape = Tape::new("orbit", false);
+    let keys = ["finance/revenue", "finance/refunds", "growth/orders", "growth/visits"];
+    let keys = keys.map(|end| format!("models/marts/europe/recognised/{end}"));
+    tape.plan(&keys.each_ref().map(String::as_str)).start(&keys[0], 1).wait(100).end(&keys[0], 1, 1);
+    for width in [100, 120, 140] {
+        let text = shown_at(&tape, "", (width, 30));
+        let heading = text.lines().nth(3).unwrap_or_default();
+        assert!(["UNIT", "STATE", "FAIL", "COST"].iter().all(|name| heading.contains(name)), "{text}");
+        for end in ["e/revenue", "e/refunds", "h/orders", "h/visits"] {
+            assert!(text.lines().any(|line| line.chars().take(40).collect::<String>().contains(end)), "{end}:\n{text}");
+        }
+    }
+}
+
+#[test]
+fn a_table_takes_the_rows_that_it_needs_and_leaves_some() {
+    let rows = |units: usize| {
+        let keys: Vec<_> = (0..units).map(|unit| format!("page-{unit}")).collect();
+        let mut tape = Tape::new("orbit", false);
+        tape.plan(&keys.iter().map(String::as_str).collect::<Vec<_>>()).start("page-0", 1).wait(100);
+        let text = shown_at(&tape, "gg", (80, 24));
+        let bottom = text.lines().position(|line| line.starts_with('└')).unwrap_or_default();
+        let streamed = text.lines().skip(bottom + 2).take_while(|line| line.starts_with('│')).count();
+        (text.lines().filter(|line| line.starts_with("│") && line.contains(" page-")).count(), streamed)
+    };
+    assert_eq!(rows(4), (4, 10));
+    assert_eq!(rows(8), (8, 6), "all of a demo");
+    assert_eq!(rows(9), (7, 7), "half of what is longer");
+    assert_eq!(rows(5000), (7, 7));
 }
 
 #[test]

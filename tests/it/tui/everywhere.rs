@@ -77,6 +77,7 @@ fn every_view_of_every_state_stands_at_every_size() {
                 let (first, last) = (shown.lines().next().unwrap(), shown.lines().last().unwrap());
                 // A message covers the hints for a while.
                 let told = last.contains("? help") || keys.starts_with(':') || keys == "=";
+                let told = told || last.contains("no unit is selected");
                 assert!(first.contains(' ') && told, "{state}, `{keys}` at {size:?}:\n{shown}");
             }
         }

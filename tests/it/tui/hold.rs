@@ -214,13 +214,21 @@ fn a_long_call_leaves_room_and_says_how_long_it_is() {
 #[test]
 fn a_replay_tells_what_was_decided() {
     let told = |decision, input: Option<Value>, reason| {
-        let tape = decided(decision, input, reason);
+        let mut tape = decided(decision, input, reason);
+        match decision {
+            CallDecision::Released => _ = tape.note(Some(("dbt-all", 1)), &Note::HoldReleased),
+            CallDecision::Denied => {
+                let why = format!("PreToolUse:mcp__ktx__wiki_write hook error: {}", reason.unwrap_or_default());
+                tape.result("dbt-all", 1, "t2", &why, true);
+            }
+            CallDecision::Allowed | CallDecision::Edited | CallDecision::Withdrawn => {}
+        }
         play(tape.timeline(), None, options(), Script::new("$", SIZE)).0.text()
     };
     for (text, words) in [
         (told(CallDecision::Allowed, None, None), "allowed once"),
         (told(CallDecision::Released, None, None), "let go"),
-        (told(CallDecision::Denied, None, Some("not\u{1b}[31m yet")), "▲ denied: not"),
+        (told(CallDecision::Denied, None, Some("not\u{1b}[31m yet")), "denied: not\\e[31m yet"),
         (told(CallDecision::Edited, Some(json!({"key": "b"})), None), "allowed with other arguments: {\"key\":\"b\"}"),
         (told(CallDecision::Withdrawn, None, None), "nobody waits for the call any more"),
     ] {
@@ -232,4 +240,14 @@ fn a_replay_tells_what_was_decided() {
         play(decided(CallDecision::Allowed, None, None).timeline(), None, options(), Script::new(",", SIZE));
     assert!(script.text().contains("wiki_write waits for you"), "{}", script.text());
     assert!(script.text().contains("‖ dbt-all held"), "{}", script.text());
+}
+
+#[test]
+fn where_no_unit_is_listed_a_key_of_units_does_nothing_else() {
+    for key in ["<space>", "w", "<enter>", "i", "=", "r", "e", "x", "y", "Y", "E", "P", ")", "(", "}", "{"] {
+        let (script, given) = live(&running(), options(), Script::new(&format!("Fzzz<enter>{key}"), SIZE));
+        let text = script.text();
+        assert!(given.is_empty() && text.contains("no unit is selected") && text.contains("● LIVE"), "{key}:\n{text}");
+        assert!(script.copied.is_empty(), "{key}");
+    }
 }

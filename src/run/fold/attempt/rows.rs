@@ -1,0 +1,145 @@
+//! The rows of an attempt: what gets one, what is told by one that is there already, and what is marked as a failure.
+//!
+//! One thing that happened has one row and one mark, however many lines tell of it.
+
+use super::LaneFold;
+use crate::{
+    actions::{ActionKind, Event, Phase, event::Detail},
+    decode::ResultLine,
+    run::state::{Row, RowEnd, RowKind, Story},
+    tape::{Seq, note::Outcome},
+};
+
+impl LaneFold {
+    /// A stderr line is shown, not judged: the CLI also warns there.
+    pub(in crate::run::fold) fn stderr(&mut self, story: &mut Story, seq: Seq) {
+        self.push_row(story, Row::new(seq, 0, RowKind::Warning, RowEnd::Ok, 0));
+    }
+
+    /// A row for the verdict.
+    pub(in crate::run::fold) fn verdict_row(&mut self, story: &mut Story, seq: Seq, outcome: Outcome) {
+        let end = match outcome {
+            Outcome::Succeeded => RowEnd::Ok,
+            Outcome::Failed => RowEnd::Failed,
+            Outcome::Stopped => RowEnd::Cut,
+        };
+        self.push_end(story, Row::new(seq, 0, RowKind::Note, end, 0));
+    }
+
+    /// A row for a breach of the isolation, by which the attempt will fail.
+    pub(in crate::run::fold) fn breach_row(&mut self, story: &mut Story, seq: Seq) {
+        self.push_end(story, Row::new(seq, 0, RowKind::Note, RowEnd::Failed, 0));
+    }
+
+    /// True while a call has a row that waits for its end.
+    pub(in crate::run::fold) fn is_open(&self, id: Option<&str>) -> bool {
+        id.is_some_and(|id| self.open.contains_key(id))
+    }
+
+    /// A row for a note of ours.
+    pub(in crate::run::fold) fn note_row(&mut self, story: &mut Story, seq: Seq, end: RowEnd) {
+        self.push_row(story, Row::new(seq, 0, RowKind::Note, end, 0));
+    }
+
+    /// A second row for the note that began the attempt: what a person wanted of it.
+    pub(in crate::run::fold) fn amendment_row(&mut self, story: &mut Story, seq: Seq) {
+        self.push_row(story, Row::new(seq, 1, RowKind::Note, RowEnd::Ok, 0));
+    }
+
+    /// Brings rows and counts in line with what the translator decided.
+    pub(super) fn settle(&mut self, story: &mut Story, seq: Seq, told: Told) {
+        for id in &told.denied {
+            self.tell_denial(story, seq, id, 0);
+        }
+        if let Some(ok) = told.completed {
+            for (id, call) in std::mem::take(&mut self.open) {
+                self.close_row(story, call.row, seq, self.fates.of_open(&id));
+            }
+            let attempt = self.attempt(story);
+            attempt.open_calls = 0;
+            attempt.completed = Some(ok);
+            attempt.forget_live();
+            let end = if ok { RowEnd::Ok } else { self.fates.of_session() };
+            self.push_end(story, Row::new(seq, u8::from(told.again), RowKind::Completed, end, 0));
+        }
+    }
+
+    /// A call was denied. It is told by the call's own row; one without gets a row for the denial, once.
+    pub(super) fn tell_denial(&mut self, story: &mut Story, seq: Seq, id: &str, depth: u8) {
+        let told = self.open.contains_key(id) || self.fates.is_denied(id);
+        self.count_denial(story, id);
+        self.count_failure(story, Some(id));
+        if !told {
+            self.push_row(story, Row::new(seq, 0, RowKind::Denial, RowEnd::Denied, depth));
+        }
+    }
+
+    /// True when a result says no more than the model's last text did.
+    pub(super) fn has_said(&self, result: &ResultLine<'_>) -> bool {
+        let text = result.result.as_deref().unwrap_or_default().trim();
+        result.error.is_none()
+            && result.errors.is_empty()
+            && (text.is_empty() || text == self.translator.last_text().trim())
+    }
+
+    /// A row for how the session or the attempt ends. A failure that was told before is not marked again.
+    fn push_end(&mut self, story: &mut Story, row: Row) {
+        let failed = row.end(u64::MAX) == RowEnd::Failed;
+        if failed && self.failing {
+            self.add_row(story, row);
+        } else {
+            self.push_row(story, row);
+        }
+        self.failing |= failed;
+    }
+
+    pub(super) fn push_row(&mut self, story: &mut Story, row: Row) -> usize {
+        story.touch.row(row.end(u64::MAX));
+        self.add_row(story, row)
+    }
+
+    fn add_row(&mut self, story: &mut Story, row: Row) -> usize {
+        story.touch.began = true;
+        let rows = &mut story.lanes[self.lane.0 as usize].rows;
+        let index = self.rows;
+        if index == rows.len() {
+            rows.push(row);
+        }
+        self.rows += 1;
+        index
+    }
+
+    pub(super) fn close_row(&self, story: &mut Story, row: usize, seq: Seq, end: RowEnd) {
+        story.touch.row(end);
+        if let Some(row) = story.lanes[self.lane.0 as usize].rows.get_mut(row) {
+            row.close(seq, end);
+        }
+    }
+}
+
+/// What the fold takes from the translator's events.
+#[derive(Default)]
+pub(super) struct Told {
+    denied: Vec<Box<str>>,
+    completed: Option<bool>,
+    /// What it completes with was said before.
+    again: bool,
+}
+
+impl Told {
+    pub(super) fn new(again: bool) -> Self {
+        Self { again, ..Self::default() }
+    }
+
+    pub(super) fn note(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Action(action) if action.action.kind == ActionKind::Warning && action.phase == Phase::Completed => {
+                if let Detail::Denial { tool_use_id: Some(id), .. } = &action.action.detail {
+                    self.denied.push(id.as_ref().into());
+                }
+            }
+            Event::Completed(completed) => self.completed = Some(completed.ok),
+            Event::Started(_) | Event::Action(_) => {}
+        }
+    }
+}
