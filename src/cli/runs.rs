@@ -184,7 +184,10 @@ fn show_one(global: &Global, runs: &Runs, what: &str) -> Result<Exit, Failure> {
                 let pad = widest.saturating_sub(text::width(&unit.key));
                 let key = text::safe(&unit.key, KEY);
                 let attempts = counted(unit.attempts.len(), "attempt");
-                writeln!(out, "  {:<11} {key}{:pad$}  {attempts}", unit.status.word(), "")?;
+                // What a run that goes on has done is on its way.
+                let is_unsaved = standing != Standing::Running && state.is_unsaved(unit);
+                let saved = if is_unsaved { ", not saved" } else { "" };
+                writeln!(out, "  {:<11} {key}{:pad$}  {attempts}{saved}", unit.status.word(), "")?;
             }
             let is_scripted = timeline.source().origin().header.as_ref().is_some_and(|header| header.scripted);
             let next = Next::Project {
