@@ -12,6 +12,7 @@ pub mod index;
 pub mod search;
 
 mod ahead;
+mod giant;
 mod ktx;
 mod lines;
 mod parsed;

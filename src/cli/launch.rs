@@ -286,7 +286,7 @@ impl Stage<'_> {
         let tape = Arc::new(tape);
         plan.iter().try_for_each(|plan| note(&tape, plan)).map_err(Failure::internal)?;
         let (source, finish) = FileSource::follow(tape.path()).map_err(|error| replay::failure(&error))?;
-        let timeline = Timeline::new(Box::new(source));
+        let timeline = Timeline::new(Box::new(replay::for_ui(source, ui)));
 
         let tracing = self.trace(&tape);
         let (inputs, received) = mpsc::channel(INPUTS);

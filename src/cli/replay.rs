@@ -18,8 +18,8 @@ use crate::{
 /// When it cannot be found or is nothing that can be replayed.
 pub fn replay(global: &Global, args: &ReplayArgs) -> Result<Exit, Failure> {
     let speed = args.speed.as_deref().map(pace).transpose()?;
-    let source = open(global, &args.what)?;
     let ui = show::resolve(global.ui);
+    let source = for_ui(open(global, &args.what)?, ui);
     if ui != Ui::Tui && args.paused {
         return Err(Failure::usage("--paused needs the screen; add --ui tui, or leave it out"));
     }
@@ -45,6 +45,11 @@ fn plain(global: &Global, ui: Ui, mut timeline: Timeline, speed: Option<f64>) ->
     show::play(&mut timeline, &mut sink, speed)?;
     sink.end(&origin, &timeline.story().state)?;
     Ok(Exit::Ok)
+}
+
+/// What `ui` needs of a source: only programs get every byte.
+pub fn for_ui(source: FileSource, ui: Ui) -> FileSource {
+    if ui == Ui::Json { source } else { source.shortened() }
 }
 
 /// Opens what the user named: stdin, a file, or a recorded run of the project.

@@ -42,7 +42,9 @@ pub fn watch(global: &Global, args: &WatchArgs) -> Result<Exit, Failure> {
     let found = runs.resolve(&args.run).map_err(|error| runs::unknown(&error))?;
     let (source, finish) = FileSource::follow(&found.tape).map_err(|error| replay::failure(&error))?;
     let writer = Writer { runs, found };
-    match show::resolve(global.ui) {
+    let ui = show::resolve(global.ui);
+    let source = replay::for_ui(source, ui);
+    match ui {
         Ui::Tui => on_screen(global, &writer, Timeline::new(Box::new(source)), finish),
         ui => plainly(global, ui, &writer, Timeline::forward(Box::new(source)), &finish),
     }

@@ -17,6 +17,7 @@ use std::{
 use self_cell::self_cell;
 
 use super::{
+    giant::{GIANT, Shortener},
     index::{Core, Growth, Mark, is_blank},
     lines::read_at,
     parsed::{Parsed, Reading},
@@ -63,6 +64,10 @@ struct Block {
     filled: usize,
     /// Offset of the first.
     start: u64,
+    /// Offset behind the last.
+    end: u64,
+    /// They are what is left of one giant line.
+    short: bool,
 }
 
 /// Lines that are read ahead.
@@ -91,8 +96,8 @@ impl std::fmt::Debug for Ahead {
 }
 
 impl Ahead {
-    /// Starts to read at `offset`, where a line must start. `None` if the system gives no threads.
-    pub(super) fn new(core: &Arc<Core>, reading: Reading, offset: u64) -> Option<Self> {
+    /// Starts to read at `offset`, where a line must start; `shortens` giant ones. `None` if the system gives no threads.
+    pub(super) fn new(core: &Arc<Core>, reading: Reading, offset: u64, shortens: bool) -> Option<Self> {
         let threads = thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
         let (spent, blocks) = mpsc::channel();
         let (done, ready) = mpsc::channel();
@@ -101,7 +106,7 @@ impl Ahead {
             Growth::Until(_) => offset,
         };
         let blocks = Arc::new(Mutex::new(blocks));
-        let reader = Arc::new(Mutex::new(Reader { offset, limit, number: 0, failed: false }));
+        let reader = Arc::new(Mutex::new(Reader { offset, limit, number: 0, shortens, failed: false }));
         for _ in 0..threads * BLOCKS_PER_THREAD {
             // The receiver is still here.
             let _ = spent.send(Spent::New);
@@ -139,7 +144,7 @@ impl Ahead {
                     return (upto, line.end);
                 }
             }
-            (upto, block.start + block.filled as u64)
+            (upto, block.end)
         });
         if upto < batch.borrow_dependent().len() {
             self.current = Some((batch, upto));
@@ -171,6 +176,8 @@ struct Reader {
     limit: u64,
     /// Number of the next block.
     number: u64,
+    /// Giant lines are wanted in short.
+    shortens: bool,
     failed: bool,
 }
 
@@ -188,8 +195,11 @@ impl Reader {
     }
 
     fn read(&mut self, core: &Core, block: &mut Block) -> Result<(), SourceError> {
-        (block.start, block.filled) = (self.offset, 0);
+        (block.start, block.filled, block.short) = (self.offset, 0, false);
         loop {
+            if self.shortens && block.filled >= GIANT {
+                return self.read_giant(core, block);
+            }
             if block.bytes.len() < block.filled + BLOCK {
                 block.bytes.resize((block.filled * 2).max(BLOCK), 0);
             }
@@ -212,6 +222,32 @@ impl Reader {
             }
         }
         self.offset += block.filled as u64;
+        block.end = self.offset;
+        Ok(())
+    }
+
+    /// Goes on with a line of which `block` holds the beginning, and leaves in it what is kept of the line.
+    fn read_giant(&mut self, core: &Core, block: &mut Block) -> Result<(), SourceError> {
+        let mut shortener = Shortener::default();
+        shortener.take(&block.bytes[..block.filled]);
+        block.end = self.offset + block.filled as u64;
+        block.bytes = vec![0; BLOCK];
+        while block.end < self.limit {
+            let room = usize::try_from(self.limit - block.end).map_or(BLOCK, |left| left.min(BLOCK));
+            let count = read_at(&core.file, block.end, &mut block.bytes[..room]).map_err(|error| core.error(&error))?;
+            if count == 0 {
+                return Err(core.shrunk());
+            }
+            let newline = memchr::memchr(b'\n', &block.bytes[..count]);
+            shortener.take(&block.bytes[..newline.unwrap_or(count)]);
+            block.end += newline.map_or(count, |at| at + 1) as u64;
+            if newline.is_some() {
+                break;
+            }
+        }
+        block.bytes = shortener.end();
+        (block.filled, block.short) = (block.bytes.len(), true);
+        self.offset = block.end;
         Ok(())
     }
 }
@@ -256,7 +292,7 @@ impl Worker {
         while !rest.is_empty() {
             let length = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
             let (line, after) = rest.split_at(length);
-            let end = offset + (length + after.len().min(1)) as u64;
+            let end = if block.short { block.end } else { offset + (length + after.len().min(1)) as u64 };
             rest = after.get(1..).unwrap_or_default();
             if !is_blank(line) {
                 let mut parsed = self.reading.parse(line);
@@ -336,6 +372,45 @@ mod tests {
             // Every line can be found again, and what was passed in bulk can be passed again.
             bulk.rewind(crate::tape::Seq(8000)).unwrap();
             assert!(all(&mut bulk, 1) == expected[8000..]);
+        }
+    }
+
+    #[test]
+    fn giant_lines_are_handed_out_in_short_on_every_way() {
+        const LENGTH: usize = 20 << 20;
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let line = |text: &str| {
+            let result = format!(r#"{{"type":"tool_result","tool_use_id":"t","content":"{text}","is_error":true}}"#);
+            format!(r#"{{"type":"user","message":{{"content":[{result}]}},"session_id":"s","n":{}}}"#, text.len())
+        };
+        let giant = "lorem \\n ".repeat(LENGTH / 9);
+        for text in ["one", &giant, "two", &giant] {
+            writeln!(file, "{}", line(text)).unwrap();
+        }
+        file.write_all(line(&giant).as_bytes()).unwrap();
+        let length = file.path().metadata().unwrap().len();
+        let mut whole = FileSource::open(file.path()).unwrap();
+        let whole = all(&mut whole, 1);
+        for max_bytes in [1, 1 << 20, 1 << 30] {
+            let mut source = FileSource::open(file.path()).unwrap().shortened();
+            let short = all(&mut source, max_bytes);
+            assert_eq!((short.len(), source.position().0), (5, length), "{max_bytes}");
+            for (short, whole) in short.iter().zip(&whole) {
+                if whole.2.len() < LENGTH {
+                    assert_eq!(short, whole);
+                    continue;
+                }
+                assert!(short.2.len() < 100 << 10 && short.3, "{} bytes", short.2.len());
+                let [short, whole] = [&short.2, &whole.2].map(|line| serde_json::from_slice::<serde_json::Value>(line));
+                let (short, whole) = (short.unwrap(), whole.unwrap());
+                assert_eq!((&short["session_id"], &short["n"]), (&whole["session_id"], &whole["n"]));
+                assert_eq!(short["message"]["content"][0]["is_error"], true);
+            }
+            let mut again = Vec::new();
+            assert!(source.read(crate::tape::Seq(1), &mut |arrived| again = arrived.body.bytes().to_vec()).unwrap());
+            assert_eq!(again, whole[1].2, "it is there when it is asked for");
+            source.rewind(crate::tape::Seq(2)).unwrap();
+            assert_eq!(all(&mut source, max_bytes), short[2..]);
         }
     }
 

@@ -179,6 +179,14 @@ impl FileSource {
         self
     }
 
+    /// For whoever only looks: of a giant line, entries hold what is left of it when its long strings are cut, so that
+    /// none is ever held whole. To read one again gives it whole as before.
+    #[must_use]
+    pub fn shortened(mut self) -> Self {
+        self.lines.shorten();
+        self
+    }
+
     /// What the file was recognised as.
     pub fn format(&self) -> Format {
         self.format
@@ -290,7 +298,7 @@ impl Source for FileSource {
 
     fn poll(&mut self, max_bytes: usize, sink: &mut dyn FnMut(Arrived<'_>)) -> Result<Progress, SourceError> {
         if self.ahead.is_none() && max_bytes >= BULK && self.remains() >= WORTH_THREADS {
-            self.ahead = Ahead::new(&self.core, self.reading, self.lines.offset());
+            self.ahead = Ahead::new(&self.core, self.reading, self.lines.offset(), self.lines.shortens());
         }
         if self.ahead.is_some() {
             return self.poll_ahead(max_bytes, sink);

@@ -108,9 +108,16 @@ impl Mark {
     }
 }
 
+/// Lines for whoever needs no more of a giant one than tells its kind.
+fn looking(file: &Arc<File>, split: Split, offset: u64) -> Lines {
+    let mut lines = Lines::new(Arc::clone(file), split, offset);
+    lines.shorten();
+    lines
+}
+
 impl Core {
     pub(super) fn new(file: Arc<File>, name: String, split: Split, stamped: bool, first: u64, growth: Growth) -> Self {
-        let ahead = Mutex::new(Passes { near: Lines::new(Arc::clone(&file), split, first), far: Far::NotYet });
+        let ahead = Mutex::new(Passes { near: looking(&file, split, first), far: Far::NotYet });
         let table = RwLock::new(Table { marks: Vec::new(), covered: first });
         Self { file, name, split, stamped, first_entry: first, growth, table, ahead }
     }
@@ -288,7 +295,7 @@ impl Core {
         }
         let middle = covered + (limit - covered) / 2;
         let (found, finding) = mpsc::channel();
-        let (mut lines, stamped) = (Lines::new(Arc::clone(&self.file), self.split, middle - 1), self.stamped);
+        let (mut lines, stamped) = (looking(&self.file, self.split, middle - 1), self.stamped);
         let look = move || {
             // The line that crosses the middle belongs to the first half.
             if !matches!(lines.next(limit, true), Ok(Next::Line(..))) {

@@ -2,6 +2,8 @@
 
 use std::{fs::File, io, os::unix::fs::FileExt as _, sync::Arc};
 
+use super::giant::{GIANT, Shortener};
+
 /// Bytes read at once. Large enough that the system call costs nothing, small enough to stay in the cache.
 const BLOCK: usize = 256 << 10;
 
@@ -39,20 +41,48 @@ pub(super) struct Lines {
     next: usize,
     /// No newline between `next` and here.
     searched: usize,
+    /// Giant lines are wanted in short.
+    shortens: bool,
+    /// A giant line that is being read: where it begins, and what is kept of it. `start` is how far it was read.
+    giant: Option<(u64, Shortener)>,
+    /// The last one.
+    short: Vec<u8>,
 }
 
 impl Lines {
     pub(super) fn new(file: Arc<File>, split: Split, offset: u64) -> Self {
-        Self { file, split, buffer: Vec::new(), start: offset, filled: 0, next: 0, searched: 0 }
+        Self {
+            file,
+            split,
+            buffer: Vec::new(),
+            start: offset,
+            filled: 0,
+            next: 0,
+            searched: 0,
+            shortens: false,
+            giant: None,
+            short: Vec::new(),
+        }
+    }
+
+    /// From now on a giant line is handed out with its long strings cut, and never held whole.
+    pub(super) fn shorten(&mut self) {
+        self.shortens = self.split == Split::Lines;
+    }
+
+    /// True if giant lines are handed out in short.
+    pub(super) fn shortens(&self) -> bool {
+        self.shortens
     }
 
     /// Offset of the next line.
     pub(super) fn offset(&self) -> u64 {
-        self.start + self.next as u64
+        self.giant.as_ref().map_or(self.start + self.next as u64, |(begun, _)| *begun)
     }
 
     /// Continues at `offset`, where a line must start.
     pub(super) fn seek(&mut self, offset: u64) {
+        self.giant = None;
         let inside = offset.checked_sub(self.start).and_then(|at| usize::try_from(at).ok());
         if let Some(next) = inside.filter(|next| *next <= self.filled) {
             self.next = next;
@@ -64,7 +94,11 @@ impl Lines {
 
     /// The next line that ends before `limit`. The rest before `limit` counts as a line if the file is `finished`.
     pub(super) fn next(&mut self, limit: u64, finished: bool) -> io::Result<Next<'_>> {
+        self.short = Vec::new();
         loop {
+            if self.giant.is_some() {
+                return self.shortened(limit, finished);
+            }
             let ready = self.start + self.filled as u64;
             if let Some(end) = self.newline() {
                 return Ok(self.take(end, end + 1));
@@ -76,10 +110,53 @@ impl Lines {
                 self.give_back();
                 return Ok(Next::Pending);
             }
+            if self.shortens && self.filled - self.next >= GIANT {
+                let mut shortener = Shortener::default();
+                shortener.take(&self.buffer[self.next..self.filled]);
+                self.giant = Some((self.start + self.next as u64, shortener));
+                self.forget(ready);
+                continue;
+            }
             if self.fill(limit - ready)? == 0 {
                 return Ok(Next::Shrunk);
             }
         }
+    }
+
+    /// Goes on with a giant line.
+    fn shortened(&mut self, limit: u64, finished: bool) -> io::Result<Next<'_>> {
+        let Some((begun, mut shortener)) = self.giant.take() else { return Ok(Next::Pending) };
+        let mut block = vec![0; BLOCK];
+        let ended = loop {
+            let room = usize::try_from(limit.saturating_sub(self.start)).map_or(BLOCK, |left| left.min(BLOCK));
+            if room == 0 {
+                break finished;
+            }
+            let count = read_at(&self.file, self.start, &mut block[..room])?;
+            if count == 0 {
+                self.forget(begun);
+                return Ok(Next::Shrunk);
+            }
+            let newline = memchr::memchr(b'\n', &block[..count]);
+            shortener.take(&block[..newline.unwrap_or(count)]);
+            self.forget(self.start + newline.map_or(count, |at| at + 1) as u64);
+            if newline.is_some() {
+                break true;
+            }
+        };
+        if ended {
+            self.short = shortener.end();
+            return Ok(Next::Line(begun, &self.short));
+        }
+        self.giant = Some((begun, shortener));
+        Ok(Next::Pending)
+    }
+
+    /// Goes on at `offset` with nothing read yet.
+    fn forget(&mut self, offset: u64) {
+        self.start = offset;
+        (self.filled, self.next, self.searched) = (0, 0, 0);
+        self.buffer = Vec::new();
     }
 
     fn newline(&mut self) -> Option<usize> {
@@ -101,9 +178,7 @@ impl Lines {
     /// Once a giant line has passed, its memory need not stay.
     fn give_back(&mut self) {
         if self.next == self.filled && self.buffer.len() > BLOCK {
-            self.start += self.filled as u64;
-            (self.filled, self.next, self.searched) = (0, 0, 0);
-            self.buffer = Vec::new();
+            self.forget(self.start + self.filled as u64);
         }
     }
 
@@ -189,6 +264,30 @@ mod tests {
         lines.seek(0);
         assert!(matches!(lines.next(2, true), Ok(Next::Line(0, b"a"))));
         assert!(lines.buffer.len() <= 2 * BLOCK, "{}", lines.buffer.len());
+    }
+
+    #[test]
+    fn a_giant_line_may_grow_while_it_is_read() {
+        let giant = format!("{{\"text\":\"{}\",\"last\":1}}", "x".repeat(GIANT + 2 * BLOCK));
+        let content = format!("one\n{giant}\ntwo\n");
+        let mut growing = tempfile::tempfile().unwrap();
+        let mut lines = Lines::new(Arc::new(growing.try_clone().unwrap()), Split::Lines, 0);
+        lines.shorten();
+        let mut found = Vec::new();
+        let mut length = 0;
+        for piece in content.as_bytes().chunks(content.len() / 40 + 1) {
+            growing.write_all(piece).unwrap();
+            length += piece.len() as u64;
+            found.extend(all(&mut lines, length, false));
+            assert_eq!(lines.offset(), if length == content.len() as u64 { length } else { 4 });
+            assert!(lines.buffer.len() <= 2 * (GIANT + BLOCK), "{}", lines.buffer.len());
+        }
+        assert_eq!(found.len(), 3);
+        assert_eq!((found[0].0, found[1].0, found[2].0), (0, 4, (giant.len() + 5) as u64));
+        let short = String::from_utf8(found[1].1.clone()).unwrap();
+        assert!(short.len() < 100 << 10 && short.ends_with("xx\",\"last\":1}"), "{} bytes", short.len());
+        lines.seek(4);
+        assert_eq!(all(&mut lines, length, true), &found[1..]);
     }
 
     #[test]

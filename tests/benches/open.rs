@@ -1,9 +1,11 @@
 //! Opening a huge capture: first screen, complete index, memory. Whole processes, against `wc -l`.
 
+use std::fs;
+
 use crate::{
     capture::Capture,
     harness::{Bar, Limit, Outcome, Report, Sample, pairs},
-    probe::{Output, argument, ingestdeck, run},
+    probe::{Output, Run, argument, ingestdeck, run},
 };
 
 const PAIRS: usize = 9;
@@ -46,5 +48,35 @@ pub(crate) fn measure(report: &mut Report, capture: &Capture) -> Outcome<()> {
     let measured = pairs(5, || Ok(end()?.seconds), count)?;
     let bar = Bar { hard: Limit::AtMost(5.0), aim: Limit::AtMost(2.0) };
     report.ratio("facts of the whole file (everything folded) / wc -l", &measured, bar);
+    giant_line(report, capture)
+}
+
+/// Bytes of a giant line.
+const GIANT: usize = 100 << 20;
+
+/// A capture with a line of 100 MB in it, opened and folded to its end.
+fn giant_line(report: &mut Report, capture: &Capture) -> Outcome<()> {
+    let path = capture.path.with_file_name("giant.jsonl");
+    let session = r#""session_id":"11111111-1111-4111-8111-111111111111""#;
+    let call = r#"{"type":"tool_use","id":"t1","name":"Read","input":{"file_path":"big.txt"}}"#;
+    let text = "all work and no play ".repeat(GIANT / 21);
+    let lines = [
+        format!(r#"{{"type":"system","subtype":"init",{session},"tools":["Read"],"model":"m"}}"#),
+        format!(r#"{{"type":"assistant","message":{{"id":"m1","role":"assistant","content":[{call}]}},{session}}}"#),
+        format!(
+            r#"{{"type":"user","message":{{"role":"user","content":[{{"tool_use_id":"t1","type":"tool_result","content":"{text}"}}]}},{session}}}"#
+        ),
+        format!(r#"{{"type":"result","subtype":"success","is_error":false,"result":"Read.",{session}}}"#),
+    ];
+    fs::write(&path, lines.join("\n") + "\n")?;
+    let end = ["replay", argument(&path)?, "--ui", "tui", "--until", "end"];
+    let runs = (0..PAIRS).map(|_| run(ingestdeck(), &end, Output::Terminal)).collect::<Outcome<Vec<_>>>()?;
+    fs::remove_file(&path)?;
+    let sample = |of: fn(&Run) -> f64| Sample::new(runs.iter().map(of).collect());
+    let bar = Bar { hard: Limit::AtMost(50.0), aim: Limit::AtMost(25.0) };
+    let name = "a line of 100 MB: from the start of the program to the frame that shows its head, ms";
+    report.figure(name, &sample(|run| run.seconds * 1000.0), bar);
+    let bar = Bar { hard: Limit::AtMost(48.0), aim: Limit::AtMost(32.0) };
+    report.figure("a line of 100 MB: peak memory, MiB", &sample(|run| run.peak_kib / 1024.0), bar);
     Ok(())
 }

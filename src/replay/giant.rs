@@ -1,0 +1,204 @@
+//! A line that is too long to be held: its long strings are cut while it is read, and what is left is the same line
+//! with less in it.
+//!
+//! It must not know where the bytes come from, or what the line means.
+
+/// Bytes from which on a line is shortened, if that is wanted.
+pub(super) const GIANT: usize = 8 << 20;
+
+/// Bytes that are kept of a string of such a line, and of a line that is no JSON.
+const KEPT: usize = 64 << 10;
+
+/// Bytes that are kept of such a line: one that has still more is a line of a million small things. What is left of
+/// that is not JSON.
+const MOST: usize = 64 << 20;
+
+/// A line on its way.
+#[derive(Debug)]
+pub(super) struct Shortener {
+    kept: Vec<u8>,
+    place: Place,
+    /// Bytes that are kept of a string.
+    most: usize,
+}
+
+/// Where the next byte stands.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// Nothing but blanks came yet.
+    Start,
+    /// The line is no object: only its beginning matters.
+    Text,
+    /// Between strings.
+    Outside,
+    Inside(Inside),
+    /// Behind a backslash.
+    Escaped(Inside),
+}
+
+/// A place in a string.
+#[derive(Clone, Copy, Debug, Default)]
+struct Inside {
+    /// Bytes of the string that were kept.
+    kept: usize,
+    /// Bytes that have to be kept, as they belong to the last one.
+    owed: usize,
+    /// The rest of the string is left out.
+    cut: bool,
+}
+
+impl Default for Shortener {
+    fn default() -> Self {
+        Self::keeping(KEPT)
+    }
+}
+
+impl Shortener {
+    fn keeping(most: usize) -> Self {
+        Self { kept: Vec::new(), place: Place::Start, most }
+    }
+
+    /// Goes on with the next bytes of the line.
+    pub(super) fn take(&mut self, mut bytes: &[u8]) {
+        while let Some(first) = bytes.first() {
+            let used = match self.place {
+                Place::Start if first.is_ascii_whitespace() => 1,
+                Place::Start => {
+                    self.place = if *first == b'{' { Place::Outside } else { Place::Text };
+                    0
+                }
+                Place::Text => {
+                    let room = self.most.saturating_sub(self.kept.len()).min(bytes.len());
+                    self.keep(&bytes[..room]);
+                    bytes.len()
+                }
+                Place::Outside => match memchr::memchr(b'"', bytes) {
+                    Some(quote) => {
+                        self.keep(&bytes[..=quote]);
+                        self.place = Place::Inside(Inside::default());
+                        quote + 1
+                    }
+                    None => {
+                        self.keep(bytes);
+                        bytes.len()
+                    }
+                },
+                Place::Inside(inside) => self.inside(inside, bytes),
+                Place::Escaped(mut inside) => {
+                    if !inside.cut {
+                        self.keep(&bytes[..1]);
+                        inside.kept += 1;
+                        inside.owed = if *first == b'u' { 4 } else { 0 };
+                    }
+                    self.place = Place::Inside(inside);
+                    1
+                }
+            };
+            bytes = &bytes[used..];
+        }
+    }
+
+    /// Goes on with a string to its next special byte, and says how far that was.
+    fn inside(&mut self, mut inside: Inside, bytes: &[u8]) -> usize {
+        let special = memchr::memchr2(b'"', b'\\', bytes);
+        let plain = &bytes[..special.unwrap_or(bytes.len())];
+        if !inside.cut {
+            let least = self.most.saturating_sub(inside.kept).max(inside.owed).min(plain.len());
+            // A character is kept whole.
+            let more = plain[least..].iter().take_while(|byte| matches!(byte, 0x80..=0xbf)).count();
+            let (kept, rest) = plain.split_at(least + more);
+            self.keep(kept);
+            inside.kept += kept.len();
+            inside.owed = inside.owed.saturating_sub(kept.len());
+            inside.cut = !rest.is_empty();
+        }
+        self.place = match special.map(|at| bytes[at]) {
+            None => Place::Inside(inside),
+            Some(b'"') => {
+                self.keep(b"\"");
+                Place::Outside
+            }
+            Some(_) => {
+                inside.cut |= inside.kept >= self.most;
+                if !inside.cut {
+                    self.keep(b"\\");
+                    inside.kept += 1;
+                }
+                Place::Escaped(inside)
+            }
+        };
+        special.map_or(bytes.len(), |at| at + 1)
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        let room = MOST.saturating_sub(self.kept.len()).min(bytes.len());
+        self.kept.extend_from_slice(&bytes[..room]);
+    }
+
+    /// What is left of the line.
+    pub(super) fn end(self) -> Vec<u8> {
+        self.kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn shortened(line: &[u8], most: usize, at_once: usize) -> Vec<u8> {
+        let mut shortener = Shortener::keeping(most);
+        line.chunks(at_once.max(1)).for_each(|chunk| shortener.take(chunk));
+        shortener.end()
+    }
+
+    /// True if `short` is `long` with nothing but the ends of strings missing, and no string longer than it may be.
+    fn is_less_of(short: &Value, long: &Value, most: usize) -> bool {
+        match (short, long) {
+            (Value::String(short), Value::String(long)) => {
+                long.starts_with(short.as_str())
+                    && (short == long || short.len() <= most + 8 && long.len() > short.len())
+            }
+            (Value::Array(short), Value::Array(long)) => {
+                short.len() == long.len() && short.iter().zip(long).all(|(short, long)| is_less_of(short, long, most))
+            }
+            (Value::Object(short), Value::Object(long)) => {
+                short.len() == long.len()
+                    && short.iter().zip(long).all(|((_, short), (_, long))| is_less_of(short, long, most))
+            }
+            _ => short == long,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_same_line_with_less_in_it(
+            texts in prop::collection::vec("[a-c\"\\\\\n\u{7}é日😀]{0,60}", 0..6), most in 1..50_usize, at_once in 1..70_usize,
+        ) {
+            let line = json!({"type": "user", "content": texts, "n": [1, 2.5, null, true], "session_id": "s"});
+            let line = json!({"first": line, "last": {"is_error": false}});
+            let short = shortened(line.to_string().as_bytes(), most.max(12), at_once);
+            let short: Value = serde_json::from_slice(&short).unwrap();
+            prop_assert!(is_less_of(&short, &line, most.max(12)), "{short}\n{line}");
+        }
+
+        #[test]
+        fn escapes_are_never_halved(text in "[a\u{7}\u{1}\"\\\\]{20,60}", most in 1..40_usize, at_once in 1..20_usize) {
+            let line = serde_json::to_string(&json!({"t": text})).unwrap();
+            let short: Value = serde_json::from_slice(&shortened(line.as_bytes(), most, at_once)).unwrap();
+            prop_assert!(text.starts_with(short["t"].as_str().unwrap()));
+        }
+
+        #[test]
+        fn whatever_comes_it_ends(bytes in prop::collection::vec(any::<u8>(), 0..400), most in 0..20_usize, at_once in 1..50_usize) {
+            prop_assert!(shortened(&bytes, most, at_once).len() <= bytes.len());
+        }
+    }
+
+    #[test]
+    fn text_keeps_its_beginning() {
+        assert_eq!(shortened(b"  not \"JSON\" at all", 7, 3), b"not \"JS");
+    }
+}
