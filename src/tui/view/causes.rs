@@ -73,7 +73,10 @@ fn line(scene: &Scene<'_>, view: &Causes, line: CauseLine, area: Rect, buf: &mut
                 pen.cell_right(Role::Dim, &format!("try {}", attempt.number), 8);
                 pen.skip(2);
             }
-            pen.put(Role::Dim, &text::one_row(causes::error(&scene.story.state, unit), 300));
+            // What a single unit says stands in the line of the cause.
+            if heap.units.len() > 1 {
+                pen.put(Role::Dim, &text::one_row(causes::error(&scene.story.state, unit), 300));
+            }
         }
     }
 }
