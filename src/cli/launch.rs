@@ -298,7 +298,8 @@ impl Stage<'_> {
         self.held.iter().flatten().for_each(|unit| holds.hold(unit));
         let executor = Arc::new(make(tap, Arc::clone(&holds), &directory));
         let drive = Drive::new(schedule, executor, recorder).run(received, options.is_some(), fuse.blown());
-        let view = View { timeline, changed: tape.subscribe(), finish };
+        let will = if self.held.is_some() { Will::default() } else { Will::at_work() };
+        let view = View { timeline, changed: tape.subscribe(), finish, will };
         let outcome = match options {
             Some(options) => on_screen(options, view, drive, inputs, holds).await,
             None => plainly(self.global, ui, view, drive, inputs).await,
@@ -365,6 +366,8 @@ struct View {
     timeline: Timeline,
     changed: watch::Receiver<u64>,
     finish: Finish,
+    /// What is wanted of it from the beginning.
+    will: Will,
 }
 
 type Ended = Result<RunEnded, BrokenOff>;
@@ -377,7 +380,7 @@ async fn on_screen(
     inputs: mpsc::Sender<Input>,
     holds: Arc<Holds>,
 ) -> Result<Outcome, Failure> {
-    let View { timeline, changed, finish } = view;
+    let View { timeline, changed, finish, .. } = view;
     let (tell, broken) = oneshot::channel();
     let driving = tokio::spawn(async move {
         let ended = drive.await;
@@ -434,7 +437,7 @@ async fn plainly(
     drive: impl Future<Output = Ended> + Send + 'static,
     inputs: mpsc::Sender<Input>,
 ) -> Result<Outcome, Failure> {
-    let View { mut timeline, changed, finish } = view;
+    let View { mut timeline, changed, finish, will } = view;
     let signals = Signals::listen()?;
     let (complete, is_complete) = oneshot::channel();
     let driving = tokio::spawn(async move {
@@ -455,7 +458,7 @@ async fn plainly(
     let ending = async { (showing.await, driving.await) };
     // Nobody listens any more once the run is over.
     let order = async |input| drop(inputs.send(input).await);
-    let ((shown, ended), heard) = signals.until(Will::default(), ending, order).await?;
+    let ((shown, ended), heard) = signals.until(will, ending, order).await?;
     let (mut timeline, sink, shown) = shown.map_err(Failure::internal)?;
     let ended = ended.map_err(Failure::internal)?;
     timeline.seek(u64::MAX).map_err(Failure::internal)?;
@@ -479,9 +482,12 @@ fn note(recorder: &TapeWriter, note: &Note) -> Result<(), RecordError> {
 pub fn find_claude(global: &Global) -> Result<std::path::PathBuf, Failure> {
     const INSTALL: &str = "install it with `npm install -g @anthropic-ai/claude-code` and run `claude` once to sign in, or name it with --claude-bin";
     if let Some(given) = &global.claude_bin {
-        return is_program(given)
-            .then(|| given.clone())
-            .ok_or_else(|| Failure::new(Exit::Setup, format!("there is no program {}; {INSTALL}", given.display())));
+        let given_is = given.display();
+        return match (is_program(given), given.exists()) {
+            (true, _) => Ok(given.clone()),
+            (false, true) => Err(Failure::new(Exit::Setup, format!("{given_is} cannot be executed; {INSTALL}"))),
+            (false, false) => Err(Failure::new(Exit::Setup, format!("there is no program {given_is}; {INSTALL}"))),
+        };
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)

@@ -157,7 +157,10 @@ impl<W: Write> Lines<W> {
                 let continues = continues.unwrap_or_default();
                 ('●', format!("{units} planned, {} at once{scripted}{continues}", planned.concurrency))
             }
-            RunChange::Paused { limit, .. } => ('▲', format!("paused: {limit}")),
+            RunChange::Paused { until, limit } => {
+                let wait = until.map(|until| format!(" for {}", until.since(at))).unwrap_or_default();
+                ('▲', format!("paused{wait}: {limit}"))
+            }
             RunChange::Integrating(0) => ('●', "nothing to integrate but what the pass makes".to_owned()),
             RunChange::Integrating(units) => ('●', format!("integrating {}", counted(*units, "unit"))),
             RunChange::Saved(saved) => match saved.short() {

@@ -2,6 +2,7 @@
 //!
 //! Reads the record of the earlier run and holds it against the plan of now. It must not start anything.
 
+mod gone;
 mod left;
 mod unreconciled;
 
@@ -232,6 +233,7 @@ impl<'a> Footing<'a> {
             return Err(none_left(continues.run));
         }
         planned.units = units;
+        let mut gone_since = Vec::new();
         for unit in &mut planned.units {
             let Some(then) = known.get(unit.planned.unit.as_str()) else { continue };
             let past = before.past(then);
@@ -246,7 +248,14 @@ impl<'a> Footing<'a> {
                     if let Some(earlier) = &mut earlier {
                         (earlier.run, earlier.reused) = (past.run, Some(*reused));
                     }
-                    format!("succeeded in run {} with the same content", past.run.short())
+                    let stands = format!("succeeded in run {} with the same content", past.run.short());
+                    match gone::words(&gone::of(&self.project.root, self.chain.state(), then)) {
+                        None => stands,
+                        Some(gone) => {
+                            gone_since.push(format!("{} ({gone})", unit.planned.unit));
+                            format!("{stands}, but {gone}")
+                        }
+                    }
                 }
             };
             continues.units.extend(earlier.map(|earlier| (unit.planned.unit.clone(), earlier)));
@@ -255,6 +264,7 @@ impl<'a> Footing<'a> {
         let new = self.leave_out(&mut planned, new);
         unreconciled::keep(self.project, &mut continues);
         warn_of_others(&continues, &known, &planned.units, &new);
+        warn_of_gone(&gone_since);
         Ok(Taken { planned, continues: Some(continues), efforts: Vec::new(), left: None, nothing: None })
     }
 
@@ -335,6 +345,18 @@ fn warn_of_others(continues: &Continues, known: &HashMap<&str, &Unit>, units: &[
         sentences.push(format!("{what} left out, being no part of run {run}: {}", listed(&names)));
     }
     project::warn(&sentences);
+}
+
+/// What was deleted may be meant to be: it is written anew only for those who ask.
+fn warn_of_gone(units: &[String]) {
+    if units.is_empty() {
+        return;
+    }
+    let names: Vec<&str> = units.iter().map(String::as_str).collect();
+    project::warn(&[format!(
+        "what reused units wrote was deleted: {}; `run --full --only UNIT` writes it anew",
+        listed(&names)
+    )]);
 }
 
 fn listed(names: &[&str]) -> String {

@@ -109,6 +109,11 @@ enum Answer {
 }
 
 impl Will {
+    /// There is nothing that could start yet, so that not starting it would be no answer.
+    pub fn at_work() -> Self {
+        Self { stage: Wanted::Drained, exit: None }
+    }
+
     /// It has been told to stop, and may take its time.
     pub fn stopped() -> Self {
         Self { stage: Wanted::Stopped, exit: None }
@@ -175,6 +180,7 @@ mod tests {
     fn each_interrupt_asks_for_more_and_the_last_does_not_wait() {
         let all = [Some(Input::Drain), Some(Input::StopAll), Some(Input::KillAll), None];
         assert_eq!(answers(Will::default(), &[SIGINT; 4]), (all.to_vec(), Some(Exit::Signal(SIGINT))));
+        assert_eq!(answers(Will::at_work(), &[SIGINT; 2]).0, all[1..3]);
         assert_eq!(answers(Will::stopped(), &[SIGINT; 2]).0, all[2..]);
         assert_eq!(answers(Will::killed(), &[SIGINT]).0, all[3..]);
         assert_eq!(answers(Will::default(), &[]), (vec![], None));

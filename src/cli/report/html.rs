@@ -41,10 +41,14 @@ pub(super) fn write(report: &Report) -> String {
         let _ = writeln!(out, "<p class=\"note\">{sentence}</p>");
     }
     figures(&mut out, report);
+    if let Some(next) = words::next(report) {
+        let _ = writeln!(out, "<p><code>{}</code> goes on with it</p>", shown(&next, SENTENCE));
+    }
     failures(&mut out, report);
     timeline(&mut out, report);
     details(&mut out, report);
     saved(&mut out, report);
+    unmapped(&mut out, report);
     shared(&mut out, report);
     tools(&mut out, report);
     remarks(&mut out, report);
@@ -79,7 +83,11 @@ fn saved_as(report: &Report) -> String {
         (None, Some((commit, branch))) => {
             format!("commit {commit}{}", branch.map(|branch| format!(" on {branch}")).unwrap_or_default())
         }
-        (None, None) => "no commit".to_owned(),
+        // Without a repository pages go into the project one by one.
+        (None, None) => match report.units.iter().map(|unit| unit.actions().len()).sum() {
+            0 => "nothing".to_owned(),
+            saved => format!("{}, in no commit", counted(saved, "change")),
+        },
     }
 }
 
@@ -172,11 +180,12 @@ fn details(out: &mut String, report: &Report) {
         let (made, failed) = words::calls(unit);
         let _ = writeln!(
             out,
-            "<details id=\"u{index}\"{open}><summary>{} {} <span class=\"what\">{} · {} · {made} calls, {failed} failed · {} · {}</span></summary>",
+            "<details id=\"u{index}\"{open}><summary>{} {} <span class=\"what\">{} · {} · {}, {failed} failed · {} · {}</span></summary>",
             mark(unit),
             key(unit),
-            unit.status.word(),
+            words::standing(unit),
             counted(unit.attempts.len(), "attempt"),
+            counted(made as usize, "call"),
             words::time(unit.spent.worked),
             words::dollars(unit.spent.cost, unit.spent.partial),
         );
@@ -209,17 +218,25 @@ fn attempt(out: &mut String, attempt: &AttemptReport) {
     let reason = attempt.verdict.as_ref().map_or(word, |verdict| verdict.reason.as_str());
     let _ =
         writeln!(out, "<section class=\"{class}\"><h3>attempt {}: {}</h3>", attempt.number, shown(reason, SENTENCE));
-    let budget = attempt.step_budget.map(|most| format!(" of {most}")).unwrap_or_default();
     let facts = [
         Some(format!("from {} for {}", words::time(attempt.started), words::time(attempt.ran))),
-        Some(format!("{}{budget} turns", attempt.turns)),
-        Some(format!("{} calls, {} failed, {} denied", attempt.calls, attempt.failures, attempt.denials)),
+        Some(match attempt.step_budget {
+            Some(most) => format!("{} of {}", attempt.turns, counted(most as usize, "turn")),
+            None => counted(attempt.turns as usize, "turn"),
+        }),
+        Some(format!(
+            "{}, {} failed, {} denied",
+            counted(attempt.calls as usize, "call"),
+            attempt.failures,
+            attempt.denials
+        )),
         Some(format!("cost {}", words::dollars(attempt.cost, false))),
         Some(format!("tokens {}", words::tokens(attempt.tokens))),
         Some(format!("model {}", attempt.model.as_deref().unwrap_or("?"))),
         Some(format!("session {}", attempt.session.as_deref().unwrap_or("?"))),
         attempt.amendment.as_deref().map(|amendment| format!("asked for otherwise: {amendment}")),
         attempt.transcript.as_deref().map(|path| format!("transcript {path}")),
+        attempt.patch.as_ref().and_then(|patch| patch.path.as_deref()).map(|path| format!("patch {path}")),
     ];
     let facts: Vec<String> = facts.into_iter().flatten().map(|fact| shown(&fact, SENTENCE)).collect();
     let _ = writeln!(out, "<p>{}</p>", facts.join(" · "));
@@ -268,6 +285,19 @@ fn saved(out: &mut String, report: &Report) {
     out.push_str("</ul>\n");
 }
 
+fn unmapped(out: &mut String, report: &Report) {
+    let unmapped: Vec<_> = report.units.iter().flat_map(UnitReport::unmapped).collect();
+    if unmapped.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "<h2>Not mapped ({})</h2>\n<ul>", unmapped.len());
+    for file in unmapped {
+        let text = shown(&words::unmapped(file), SENTENCE);
+        let _ = writeln!(out, "<li><code>{}</code>: {text}</li>", shown(&file.raw_path, NAME));
+    }
+    out.push_str("</ul>\n");
+}
+
 fn shared(out: &mut String, report: &Report) {
     if report.shared.is_empty() {
         return;
@@ -298,7 +328,8 @@ fn tools(out: &mut String, report: &Report) {
 
 fn remarks(out: &mut String, report: &Report) {
     let (told, more) = &report.remarks;
-    if told.is_empty() {
+    let lost = words::lost(report);
+    if told.is_empty() && lost.is_none() {
         return;
     }
     out.push_str("<h2>Remarks</h2>\n<ul>\n");
@@ -307,6 +338,9 @@ fn remarks(out: &mut String, report: &Report) {
     }
     if *more > 0 {
         let _ = writeln!(out, "<li>and {more} more</li>");
+    }
+    if let Some(lost) = lost {
+        let _ = writeln!(out, "<li>{lost}</li>");
     }
     out.push_str("</ul>\n");
 }

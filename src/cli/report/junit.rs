@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     run::{
-        Report,
+        Report, RunOutcome,
         report::{AttemptReport, UnitReport},
         state::UnitStatus,
     },
@@ -32,7 +32,7 @@ pub(super) fn write(report: &Report) -> String {
     let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     let all: Vec<&UnitReport> = report.units.iter().collect();
     let name = attribute(&words::title(report));
-    let _ = writeln!(out, "<testsuites name=\"{name}\" {}>", sums(&all, report.duration));
+    let _ = writeln!(out, "<testsuites name=\"{name}\" {}>", sums(&all, report.outcome, report.duration));
     for (connection, adapter) in report.connections() {
         let units: Vec<&UnitReport> =
             all.iter().filter(|unit| (unit.connection(), unit.adapter()) == (connection, adapter)).copied().collect();
@@ -49,7 +49,7 @@ fn suite(out: &mut String, report: &Report, connection: &str, adapter: Option<&s
     let _ = writeln!(
         out,
         "  <testsuite name=\"{name}\" {}{}>",
-        sums(units, Millis(worked)),
+        sums(units, report.outcome, Millis(worked)),
         began.as_deref().unwrap_or_default()
     );
     out.push_str("    <properties>\n");
@@ -67,18 +67,20 @@ fn suite(out: &mut String, report: &Report, connection: &str, adapter: Option<&s
     }
     out.push_str("    </properties>\n");
     for unit in units {
-        case(out, connection, unit);
+        case(out, report, connection, unit);
     }
     out.push_str("  </testsuite>\n");
 }
 
-fn case(out: &mut String, connection: &str, unit: &UnitReport) {
+fn case(out: &mut String, report: &Report, connection: &str, unit: &UnitReport) {
     let (name, class) = (attribute(&unit.key), attribute(connection));
     let time = seconds(unit.spent.worked);
     let _ = writeln!(out, "    <testcase name=\"{name}\" classname=\"{class}\" time=\"{time}\">");
-    let reason = unit.reason.as_deref().unwrap_or("no reason is on record");
-    let kind = attribute(unit.cause.as_deref().unwrap_or(unit.status.word()));
-    match judged(unit) {
+    let not_saved = not_saved(report, unit);
+    let reason = not_saved.as_deref().or(unit.reason.as_deref()).unwrap_or("no reason is on record");
+    let kind = if not_saved.is_some() { "not saved" } else { unit.cause.as_deref().unwrap_or(unit.status.word()) };
+    let kind = attribute(kind);
+    match judged(unit, report.outcome) {
         Verdict::Passed => {}
         Verdict::Skipped => {
             let text = unit.reason.as_deref().unwrap_or(unit.status.word());
@@ -97,6 +99,12 @@ fn case(out: &mut String, connection: &str, unit: &UnitReport) {
         let _ = writeln!(out, "      <system-out>{}</system-out>", markup(&lines(&attempts.join("\n"))));
     }
     out.push_str("    </testcase>\n");
+}
+
+/// Why what a good unit wrote is nowhere.
+fn not_saved(report: &Report, unit: &UnitReport) -> Option<String> {
+    let why = report.unsaved.as_deref().unwrap_or("the run ended before that");
+    (unit.is_good() && unit.unsaved).then(|| format!("what it wrote was not saved: {why}"))
 }
 
 /// What there is to say about a failure: why, what to do, and the calls that failed.
@@ -126,8 +134,14 @@ fn attempt(attempt: &AttemptReport) -> String {
     )
 }
 
-fn judged(unit: &UnitReport) -> Verdict {
+/// What a unit came to. A success that is in nobody's project, although its run is over, must not be green.
+fn judged(unit: &UnitReport, outcome: RunOutcome) -> Verdict {
     match unit.status {
+        UnitStatus::Succeeded | UnitStatus::Budget | UnitStatus::Reused
+            if unit.unsaved && outcome != RunOutcome::Running =>
+        {
+            Verdict::Error
+        }
         UnitStatus::Succeeded | UnitStatus::Budget | UnitStatus::Reused => Verdict::Passed,
         UnitStatus::Failed => Verdict::Failed,
         UnitStatus::Interrupted => Verdict::Error,
@@ -140,8 +154,8 @@ fn judged(unit: &UnitReport) -> Verdict {
     }
 }
 
-fn sums(units: &[&UnitReport], time: Millis) -> String {
-    let count = |wanted| units.iter().filter(|unit| judged(unit) == wanted).count();
+fn sums(units: &[&UnitReport], outcome: RunOutcome, time: Millis) -> String {
+    let count = |wanted| units.iter().filter(|unit| judged(unit, outcome) == wanted).count();
     format!(
         "tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\" time=\"{}\"",
         units.len(),

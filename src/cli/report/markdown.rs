@@ -8,11 +8,7 @@ use super::{
 };
 use crate::{
     cli::{lines::status_glyph, summary::counted},
-    run::{
-        Report,
-        report::UnitReport,
-        state::{Lost, UnitStatus},
-    },
+    run::{Report, report::UnitReport, state::UnitStatus},
 };
 
 /// Longest sentence, in columns.
@@ -69,6 +65,9 @@ fn totals(out: &mut String, report: &Report) {
     if let Some(unsaved) = &report.unsaved {
         let _ = writeln!(out, "* **not saved**: {}", plain(unsaved, SENTENCE));
     }
+    if let Some(next) = words::next(report) {
+        let _ = writeln!(out, "* {} goes on with it", code(&next, NAME));
+    }
     out.push('\n');
 }
 
@@ -118,7 +117,7 @@ fn units(out: &mut String, report: &Report) {
             "| {} | {} {} | {} | {} | {made} | {failed} | {} | {} | {} |",
             name(unit),
             status_glyph(unit.status),
-            unit.status.word(),
+            words::standing(unit),
             unit.attempts.len(),
             words::turns(unit),
             words::time(unit.spent.worked),
@@ -154,9 +153,7 @@ fn saved(out: &mut String, report: &Report) {
         let _ = writeln!(out, "### Not mapped ({})\n", unmapped.len());
         for file in unmapped.iter().take(NAMED) {
             let path = code(&file.raw_path, NAME);
-            let detail = file.detail.as_deref().map(|detail| format!(" – {detail}")).unwrap_or_default();
-            let text = format!("{} → {}{detail}", file.reason, file.fallback);
-            let _ = writeln!(out, "* {path}: {}", plain(&text, SENTENCE));
+            let _ = writeln!(out, "* {path}: {}", plain(&words::unmapped(file), SENTENCE));
         }
         out.push('\n');
     }
@@ -192,9 +189,8 @@ fn tools(out: &mut String, report: &Report) {
 
 fn remarks(out: &mut String, report: &Report) {
     let (told, more) = &report.remarks;
-    let Lost { malformed, unknown, unknown_notes, torn } = report.lost;
-    let lost = malformed + unknown + unknown_notes + torn;
-    if told.is_empty() && lost == 0 {
+    let lost = words::lost(report);
+    if told.is_empty() && lost.is_none() {
         return;
     }
     out.push_str("### Remarks\n\n");
@@ -205,11 +201,8 @@ fn remarks(out: &mut String, report: &Report) {
     if more > 0 {
         let _ = writeln!(out, "* and {more} more");
     }
-    if lost > 0 {
-        let _ = writeln!(
-            out,
-            "* not understood: {malformed} malformed, {unknown} unknown lines, {unknown_notes} unknown notes, {torn} torn"
-        );
+    if let Some(lost) = lost {
+        let _ = writeln!(out, "* {lost}");
     }
     out.push('\n');
 }

@@ -11,6 +11,7 @@ use crate::{
     run::{
         RunOutcome,
         report::{AttemptReport, Calls, FailedCall, UnitReport},
+        shared::SharedFile,
         spent::Spent,
         state::UnitStatus,
     },
@@ -282,6 +283,47 @@ fn a_patch_of_an_earlier_run_counts_where_it_is_put_on_the_branch() {
     report.units[0].unsaved = true;
     let left = body(&report);
     assert_eq!((&left["ingestdeck"]["outcome"], &left["provenanceRows"]), (&json!("error"), &json!([])));
+}
+
+#[test]
+fn what_is_saved_nowhere_is_green_nowhere() {
+    let mut report = report_of("tapes/real.jsonl");
+    report.unsaved = Some("no disk".into());
+    for unit in &mut report.units {
+        (unit.status, unit.unsaved) = (UnitStatus::Succeeded, true);
+    }
+    let [md, _, junit, html] = written(&report);
+    let count = report.units.len();
+    assert!(junit.contains(&format!("tests=\"{count}\" failures=\"0\" errors=\"{count}\"")), "{junit}");
+    assert!(junit.contains("<error message=\"what it wrote was not saved: no disk\" type=\"not saved\">"), "{junit}");
+    for text in [&md, &html] {
+        assert!(text.contains("succeeded, not saved") && text.contains("--resume-run"), "{text}");
+    }
+    report.outcome = RunOutcome::Running;
+    let [md, _, junit, _] = written(&report);
+    assert!(!junit.contains("<error") && !md.contains("--resume-run"), "it may still be saved: {junit}");
+}
+
+#[test]
+fn a_page_tells_what_the_text_tells() {
+    let mut report = report_of("tapes/real.jsonl");
+    let good = UnitReport { status: UnitStatus::Succeeded, ..hostile("a<b", true) };
+    let conflict = UnitReport { integration: Some(Integration::TextualConflict), ..hostile("odd", false) };
+    report.units = vec![good, conflict];
+    report.lost.torn = 3;
+    report.shared =
+        vec![SharedFile { path: "wiki/x.md".into(), units: vec!["a<b".into(), "odd".into()], merged: true }];
+    let [md, _, _, html] = written(&report);
+    for section in ["Units", "Saved (1)", "Not mapped (1)", "Written by several units (1)", "Tools", "Remarks"] {
+        assert!(md.contains(&format!("### {section}\n")), "{section}: {md}");
+        assert!(html.contains(&format!("<h2>{section}</h2>")), "{section}: {html}");
+    }
+    for text in [&md, &html] {
+        assert!(
+            text.contains("3 torn") && text.contains("git merged their texts") && text.contains("conflict"),
+            "{text}"
+        );
+    }
 }
 
 /// A unit all of whose texts are `text`.

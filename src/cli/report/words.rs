@@ -1,13 +1,13 @@
 //! Figures and statuses as reports write them. Pure.
 
 use crate::{
-    cli::summary::counted,
+    cli::summary::{self, counted},
     run::{
         RunOutcome,
         report::{Calls, Report, Totals, UnitReport},
-        state::{Tokens, UnitStatus},
+        state::{Lost, Tokens, UnitStatus},
     },
-    tape::Millis,
+    tape::{Millis, note::work::Unmapped},
     tui::view,
 };
 
@@ -84,6 +84,17 @@ pub(super) fn incomplete(report: &Report) -> Option<&'static str> {
     }
 }
 
+/// The command that goes on with a run that left something, where it is one of a project's units.
+pub(super) fn next(report: &Report) -> Option<String> {
+    let header = report.header.as_ref()?;
+    let can_go_on = report.planned.as_ref().is_some_and(|plan| {
+        !plan.scripted && !header.scripted && plan.units.iter().any(|unit| !unit.connection.is_empty())
+    });
+    let is_left = report.units.iter().any(|unit| !unit.is_good() || unit.unsaved);
+    (can_go_on && is_left && report.outcome != RunOutcome::Running)
+        .then(|| summary::resume(None, &header.run.short().to_string()))
+}
+
 /// The sentence about a script that played the model.
 pub(super) const SCRIPTED: &str = "A scripted agent played the model: costs, tokens and models are invented.";
 
@@ -97,6 +108,33 @@ pub(super) fn turns(unit: &UnitReport) -> String {
         Some(_) => turns.to_string(),
         None => "–".to_owned(),
     }
+}
+
+/// Where a unit stands, as on the screen, and whether what it did is in nobody's project.
+pub(super) fn standing(unit: &UnitReport) -> &'static str {
+    match (unit.status, unit.integration) {
+        (UnitStatus::Failed, Some(patch)) if !patch.is_taken() => patch.word(),
+        (UnitStatus::Succeeded, _) if unit.unsaved => "succeeded, not saved",
+        (UnitStatus::Budget, _) if unit.unsaved => "budget, not saved",
+        (UnitStatus::Reused, _) if unit.unsaved => "reused, not saved",
+        (status, _) => status.word(),
+    }
+}
+
+/// What became of a raw file that could not be mapped, and why.
+pub(super) fn unmapped(file: &Unmapped) -> String {
+    let detail = file.detail.as_deref().map(|detail| format!(" – {detail}")).unwrap_or_default();
+    format!("{} → {}{detail}", file.reason, file.fallback)
+}
+
+/// What of the record could not be read, if anything.
+pub(super) fn lost(report: &Report) -> Option<String> {
+    let Lost { malformed, unknown, unknown_notes, torn } = report.lost;
+    (malformed + unknown + unknown_notes + torn > 0).then(|| {
+        format!(
+            "not understood: {malformed} malformed, {unknown} unknown lines, {unknown_notes} unknown notes, {torn} torn"
+        )
+    })
 }
 
 /// Columns of a table of tools, behind their names.

@@ -24,7 +24,13 @@ impl Fold {
         emit: &mut dyn FnMut(Emitted<'_>),
     ) {
         match arrived.lane {
-            Address::Run => story.state.stopping = true,
+            Address::Run => {
+                story.state.stopping = true;
+                let latest = story.state.units.iter().filter_map(Unit::latest);
+                for attempt in latest.filter(|attempt| attempt.verdict.is_none() && how != StopHow::Drain) {
+                    self.lane(attempt.lane).cut_short();
+                }
+            }
             Address::Attempt(key, number) => {
                 let index = self.unit_index(story, &key.into());
                 let unit = &mut story.state.units[index];

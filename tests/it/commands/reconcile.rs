@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::{
@@ -219,4 +220,30 @@ fn what_the_pass_decided_nothing_about_is_named() {
     assert!(ran.done().contains(sentence), "{ran:?}");
     assert_eq!(wiki(&place), ["crates.md", "growers.md"]);
     assert!(!place.run(&["plan"]).done().contains("gone"), "it is not asked about again");
+}
+
+/// The interrupt comes while the last unit is at work; that one may end, and nothing is begun after it.
+#[test]
+fn a_run_that_is_drained_before_its_pass_is_not_done() {
+    let place = small();
+    nix::unistd::mkfifo(&place.path(".git/gate"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let script = place.write("script.toml", [parts()[..2].concat(), pass(LOOKS)].concat()).display().to_string();
+    let (exe, root) = (env!("CARGO_BIN_EXE_ingestdeck"), place.path("").display().to_string());
+    let plays = format!("exec '{exe}' scripted-agent --script '{script}' -- \"$@\"");
+    let waits = place
+        .claude(&format!("cd '{root}'; if [ -e .git/began ]; then read x < .git/gate; fi; : > .git/began\n{plays}"));
+    let command = place.command(&["run", "--claude-bin", waits.to_str().unwrap(), "--concurrency", "1"]);
+    let mut running = place.start(command);
+    running.wait_for("stdout", "docs-growers#1           ▸ running");
+    running.signal(Signal::SIGINT);
+    running.wait_for("stderr", "draining: ");
+    fs::write(place.path(".git/gate"), "go\n").unwrap();
+    let ran = running.end();
+    assert_eq!(ran.code, Some(130), "{ran:?}");
+    assert!(ran.stdout.contains("2 units: 2 succeeded") && ran.stdout.contains("run --resume-run "), "{ran:?}");
+    assert!(!ran.stdout.contains("reconcile#"), "{ran:?}");
+    assert_eq!(wiki(&place), ["crates.md", "growers.md"], "what the units wrote is saved");
+    is_clean(&place);
+    let resumed = run(&place, &player(&place, LOOKS), &["--resume-run", "latest"]);
+    assert_eq!(summary(&contract(resumed.done()))["units"], json!({"reused": 2, "succeeded": 1}), "{resumed:?}");
 }

@@ -2,6 +2,8 @@
 
 use std::{fs, path::Path, process::Stdio};
 
+use nix::sys::signal::Signal;
+
 use super::place::{Place, Ran, contract};
 
 fn fixtures(folder: &str) -> Vec<String> {
@@ -121,4 +123,33 @@ fn a_session_outside_of_a_project_is_found_again() {
     assert!(place.run(&["replay", "latest"]).done().contains("completed: hi"));
     let ran = place.run(&["runs", "list", "--project-dir", "no-such"]);
     assert!(ran.refused(2).contains("no-such is no directory"), "{ran:?}");
+}
+
+/// The agent answers an interrupt in the words of a person's refusal, and says no more.
+#[test]
+fn the_first_interrupt_stops_a_session_and_its_record_says_so() {
+    let place = Place::new();
+    let init = r#"{"type":"system","subtype":"init","session_id":"s1","model":"m","tools":[],"mcp_servers":[]}"#;
+    let call = r#"{"type":"assistant","session_id":"s1","message":{"id":"m1","role":"assistant","model":"m","content":[{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"sleep 9"}}]}}"#;
+    let refused = r#"{"type":"user","session_id":"s1","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","is_error":true,"content":"The user does not want to proceed"}]}}"#;
+    let claude = place.claude(&format!(
+        "refused() {{ echo '{refused}'; exit 0; }}\ntrap refused INT\nprintf '%s\\n%s\\n' '{init}' '{call}'\nsleep 60 & wait"
+    ));
+    let mut running = place.start(place.command(&["session", "--claude-bin", claude.to_str().unwrap(), "--", "Wait."]));
+    running.wait_for("stdout", "session s1");
+    running.signal(Signal::SIGINT);
+    let ran = running.end();
+    assert_eq!(ran.code, Some(130), "{ran:?}");
+    assert!(
+        ran.stderr.contains("stopping what runs; Ctrl-C again kills it") && !ran.stderr.contains("draining"),
+        "{ran:?}"
+    );
+    let tape = ran.stdout.lines().find_map(|line| line.strip_prefix("recorded in ")).unwrap().to_owned();
+    let replayed = place.run(&["replay", &tape, "--ui", "lines"]);
+    for told in [&ran, &replayed] {
+        assert!(told.stdout.contains("■ sleep 9  ") && told.stdout.contains("  cut short\n"), "{told:?}");
+        assert!(told.stdout.contains("■ stopped: stopped before it was done"), "{told:?}");
+        assert!(told.stdout.contains("session · run ") && told.stdout.contains(" · stopped after "), "{told:?}");
+    }
+    assert!(fs::read_to_string(tape).unwrap().contains(r#"{"kind":"stop_requested","how":"stop"}"#));
 }

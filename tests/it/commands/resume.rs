@@ -385,3 +385,22 @@ fn there_must_be_a_run_of_units() {
     let demo = place.run(&["run", "--resume-run", "latest", "--project-dir", "kept", "--claude-bin", &claude]);
     assert!(demo.refused(4).contains("no run of units"), "{demo:?}");
 }
+
+#[test]
+fn a_reused_unit_whose_page_was_deleted_since_says_so() {
+    let place = place();
+    killed(&place);
+    let plan = |what: &[&str]| place.run(&[&["plan"], what].concat());
+    assert!(!plan(&["--resume-run", "latest"]).done().contains("gone since"));
+    fs::remove_file(place.path("wiki/global/one.md")).unwrap();
+    let planned = plan(&["--resume-run", "latest"]);
+    assert!(planned.done().contains("with the same content, but wiki/global/one.md is gone since"), "{planned:?}");
+    let claude = claude(&place, &["docs-one", "docs-two", "docs-three"].map(writes));
+    let resumed = run(&place, &claude, &["--resume-run", "latest"]);
+    let sentence = "what reused units wrote was deleted: docs-one (wiki/global/one.md is gone since); \
+        `run --full --only UNIT` writes it anew";
+    assert!(resumed.stderr.contains(sentence), "{resumed:?}");
+    assert_eq!(states(&contract(resumed.done()), "docs-one"), ["reused"], "who deleted it may have meant to");
+    contract(run(&place, &claude, &["--full", "--only", "docs-one"]).done());
+    assert!(place.path("wiki/global/one.md").exists());
+}

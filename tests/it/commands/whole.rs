@@ -120,7 +120,7 @@ fn a_limit_a_kill_and_a_resume_end_in_one_commit() {
     running.wait_for("stdout", "docs-payments#1          ● session");
     running.signal(Signal::SIGKILL);
     let killed = running.end();
-    assert!(killed.stdout.contains("▲ paused: ") && killed.stdout.contains("● resumed"), "{killed:?}");
+    assert!(killed.stdout.contains("▲ paused for ") && killed.stdout.contains("● resumed"), "{killed:?}");
     assert!(
         killed.stdout.contains("docs-crates#2            ✓ succeeded"),
         "the limit cost an attempt, no failure: {killed:?}"

@@ -47,6 +47,10 @@ fn stopped(unit: &str, number: u32) -> Recorded {
     note(Some((unit, number)), &Note::StopRequested { how: StopHow::Stop })
 }
 
+fn run_stopped(how: StopHow) -> Recorded {
+    note(None, &Note::StopRequested { how })
+}
+
 fn run_ended() -> Recorded {
     note(None, &Note::RunEnded(RunEnded { outcome: "limit".into(), ..RunEnded::default() }))
 }
@@ -205,4 +209,22 @@ fn what_calls_came_to_is_told_beside_their_results() {
     assert_eq!(made(0), [crate::run::report::Calls { made: 5, failed: 1, declined: 1, cut: 2 }]);
     assert_eq!(made(1), [crate::run::report::Calls { made: 1, failed: 0, declined: 0, cut: 1 }]);
     assert_eq!(report.units[0].attempts[0].failed.len(), 1);
+}
+
+#[test]
+fn a_stop_of_the_whole_run_cuts_short_what_runs_and_a_drain_does_not() {
+    for (how, end) in [(StopHow::Drain, RowEnd::Failed), (StopHow::Stop, RowEnd::Cut), (StopHow::Kill, RowEnd::Cut)] {
+        let entries = vec![
+            started("a", 1),
+            out("a", 1, INIT),
+            out("a", 1, &call("t1")),
+            run_stopped(how),
+            out("a", 1, &answer("t1", true)),
+            over("a", 1, Outcome::Stopped),
+        ];
+        let timeline = played(timeline(entries, 2, false));
+        let story = timeline.story();
+        let mut rows = story.rows(story.state.units[0].attempts[0].lane).iter();
+        assert_eq!(rows.find(|row| row.kind == RowKind::Tool).unwrap().end(story.state.entries), end, "{how:?}");
+    }
 }
