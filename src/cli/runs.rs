@@ -83,18 +83,19 @@ pub fn tape_of(global: &Global, what: &str) -> Result<PathBuf, Failure> {
 
 /// Brings the index up to date. It can be built again at any time, so a failure is only logged.
 pub fn index_quietly(runs: &Runs) {
-    if let Err(error) = index(runs) {
+    if let Err(error) = indexed(runs) {
         tracing::warn!(%error, "the index is behind; `ingestdeck runs reindex` builds it anew");
     }
 }
 
-/// Brings the index up to date, and tells in a sentence each which runs cannot be read.
+/// Opens the index, up to date, and tells in a sentence each which runs cannot be read.
 ///
 /// # Errors
 /// When the index cannot be used.
-pub fn index(runs: &Runs) -> Result<Vec<String>, RefreshError> {
+pub fn indexed(runs: &Runs) -> Result<(Db, Vec<String>), RefreshError> {
     let mut db = Db::open(&runs.database())?;
-    Ok(left_out(&runs.refresh(&mut db, &open_tape)?))
+    let left_out = left_out(&runs.refresh(&mut db, &open_tape)?);
+    Ok((db, left_out))
 }
 
 fn left_out(refreshed: &Refreshed) -> Vec<String> {
