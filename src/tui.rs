@@ -271,12 +271,9 @@ pub async fn drive<W: World>(
                     None => app.over(),
                 }
             }
-            Event::Grew => {
-                app.grew();
-                app.work();
-            }
+            Event::Grew => app.grew(world.moment().now),
             Event::Work => app.work(),
-            Event::Timer => app.woke(),
+            Event::Timer => app.woke(world.moment().now),
             Event::Input(first) => {
                 let mut next = Some(first);
                 for _ in 0..BATCH {

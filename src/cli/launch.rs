@@ -485,9 +485,12 @@ fn note(recorder: &TapeWriter, note: &Note) -> Result<(), RecordError> {
 pub fn find_claude(global: &Global) -> Result<std::path::PathBuf, Failure> {
     const INSTALL: &str = "install it with `npm install -g @anthropic-ai/claude-code` and run `claude` once to sign in, or name it with --claude-bin";
     if let Some(given) = &global.claude_bin {
-        return is_program(given)
-            .then(|| given.clone())
-            .ok_or_else(|| Failure::new(Exit::Setup, format!("there is no program {}; {INSTALL}", given.display())));
+        let given_is = given.display();
+        return match (is_program(given), given.exists()) {
+            (true, _) => Ok(given.clone()),
+            (false, true) => Err(Failure::new(Exit::Setup, format!("{given_is} cannot be executed; {INSTALL}"))),
+            (false, false) => Err(Failure::new(Exit::Setup, format!("there is no program {given_is}; {INSTALL}"))),
+        };
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)

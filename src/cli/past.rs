@@ -14,7 +14,7 @@ use crate::{
     },
     run::state::UnitStatus,
     store::{
-        Db, Runs,
+        Runs,
         db::{PastArtifact, PastEffort, PastFile, PastUnit},
     },
     tape::RunId,
@@ -67,9 +67,8 @@ pub fn read(project: &Project, before: Option<RunId>) -> Result<Past, Failure> {
     if runs.list().map_err(Failure::internal)?.is_empty() {
         return Ok(Past::default());
     }
-    let unreadable = runs::index(&runs).map_err(Failure::internal)?;
+    let (db, unreadable) = runs::indexed(&runs).map_err(Failure::internal)?;
     opened::warn(&unreadable);
-    let db = Db::open(&runs.database()).map_err(Failure::internal)?;
     let mut baseline = Baseline::default();
     for ((connection, adapter, path), file) in db.past_files(before).map_err(Failure::internal)? {
         baseline.add_file(&connection, &adapter, path, prior(&file));

@@ -25,7 +25,7 @@ use crate::{
         project::Role,
     },
     store::db::PastEffort,
-    tape::{Millis, UnitKey},
+    tape::{Millis, UnitKey, note::Skipped},
     tui::{text, view::dollars},
     units::forecast::{Finished, Forecast, Left, Range, forecast},
 };
@@ -57,7 +57,10 @@ pub fn plan(global: &Global, select: &SelectArgs) -> Result<Exit, Failure> {
     if let Some(nothing) = nothing.as_ref().filter(|_| global.ui == Ui::Json) {
         show::tell(&format!("ingestdeck: {nothing}"));
     }
-    let after = After { sentences: pass.sentences(&taken), is_all, nothing };
+    // What the failure says need not be said twice.
+    let all_told = unusable.is_some() && gives_nothing(&taken.planned);
+    let fine = skipped(&taken.planned, |skipped| !skipped.fault && !all_told);
+    let after = After { sentences: pass.sentences(&taken), is_all, nothing, skipped: fine };
     let printed = match global.ui {
         Ui::Json => objects(&taken, &choice, &outlook),
         Ui::None => Ok(()),
@@ -85,21 +88,30 @@ pub fn nothing(taken: &Taken) -> String {
     }
     match unchanged(planned) {
         Some(why) => format!("nothing to do: {why}"),
-        None if planned.sources.is_empty() => "no connection gives units: there is nothing to run".into(),
         None => "there is nothing to run".into(),
     }
 }
 
-/// A plan that is empty because something is wrong with a connection is no success.
+/// A plan that is empty because something is wrong with a connection, or because none gives units, is no success.
 pub fn unusable(taken: &Taken) -> Option<Failure> {
-    let faults = faults(&taken.planned);
-    let is_empty = taken.planned.units.is_empty() && taken.continues.is_none() && !faults.is_empty();
-    is_empty.then(|| Failure::usage(format!("nothing is planned: {}", faults.join("; "))))
+    let planned = &taken.planned;
+    let whys = if gives_nothing(planned) { skipped(planned, |_| true) } else { faults(planned) };
+    let is_empty = planned.units.is_empty() && taken.continues.is_none() && !whys.is_empty();
+    is_empty.then(|| Failure::usage(format!("nothing is planned: {}", whys.join("; "))))
 }
 
 /// What somebody should mend about the connections.
 fn faults(planned: &Planned) -> Vec<String> {
-    planned.skipped.iter().filter(|skipped| skipped.fault).map(|skipped| skipped.why.clone()).collect()
+    skipped(planned, |skipped| skipped.fault)
+}
+
+fn skipped(planned: &Planned, is_told: impl Fn(&Skipped) -> bool) -> Vec<String> {
+    planned.skipped.iter().filter(|skipped| is_told(skipped)).map(|skipped| skipped.why.clone()).collect()
+}
+
+/// True if no connection can be cut into units.
+fn gives_nothing(planned: &Planned) -> bool {
+    planned.sources.is_empty()
 }
 
 /// Why no unit is planned, unless there is none.
@@ -212,6 +224,8 @@ struct After {
     is_all: bool,
     /// Why no unit is planned, if none is.
     nothing: Option<String>,
+    /// Connections that give no units, as they should.
+    skipped: Vec<String>,
 }
 
 fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, after: &After, ground: Option<&str>) -> io::Result<()> {
@@ -262,8 +276,8 @@ fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, after: &After, groun
     let reused = if reused > 0 { format!(", {reused} of them reused") } else { String::new() };
     let pass = if after.is_all { ", and the pass" } else { "" };
     writeln!(out, "{} planned{reused}{pass}", counted(planned.units.len(), "unit"))?;
-    for skipped in planned.skipped.iter().filter(|skipped| !skipped.fault) {
-        writeln!(out, "{}", text::safe(&skipped.why, 200))?;
+    for why in &after.skipped {
+        writeln!(out, "{}", text::safe(why, 200))?;
     }
     Ok(())
 }

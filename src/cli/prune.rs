@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     store::{
-        Db, Runs,
+        Runs,
         retention::{self, Fate, PruneError, Wanted},
     },
     tui::text,
@@ -30,9 +30,8 @@ pub(super) fn prune(global: &Global, runs: &Runs, args: &PruneArgs) -> Result<Ex
     }
     let failed = |error: PruneError| Failure::internal(error.to_string());
     // Without an index nobody can tell which runs are needed.
-    let left_out = runs::index(runs).map_err(Failure::internal)?;
+    let (db, left_out) = runs::indexed(runs).map_err(Failure::internal)?;
     left_out.iter().for_each(|sentence| show::tell(&format!("ingestdeck: warning: {sentence}; it stays")));
-    let db = Db::open(&runs.database()).map_err(Failure::internal)?;
     if !args.dry_run {
         runs.sweep().map_err(failed)?;
     }

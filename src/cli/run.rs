@@ -48,6 +48,9 @@ pub fn start(
     let config = settings::load(global)?;
     let project = project::open(global)?;
     project.runnable().map_err(|error| Failure::usage(error.to_string()))?;
+    if args.model.as_ref().is_some_and(|model| model.trim().is_empty()) {
+        return Err(Failure::usage("--model names no model; give one, as in `--model sonnet`"));
+    }
     let model = Choice::of(&project, Role::CandidateExtraction, args.model.as_deref()).model;
     let taken = resume::planned(global, &project, select, model.as_deref())?;
     // The lines of the run tell them, as they are on its record.

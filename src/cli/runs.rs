@@ -83,18 +83,19 @@ pub fn tape_of(global: &Global, what: &str) -> Result<PathBuf, Failure> {
 
 /// Brings the index up to date. It can be built again at any time, so a failure is only logged.
 pub fn index_quietly(runs: &Runs) {
-    if let Err(error) = index(runs) {
+    if let Err(error) = indexed(runs) {
         tracing::warn!(%error, "the index is behind; `ingestdeck runs reindex` builds it anew");
     }
 }
 
-/// Brings the index up to date, and tells in a sentence each which runs cannot be read.
+/// Opens the index, up to date, and tells in a sentence each which runs cannot be read.
 ///
 /// # Errors
 /// When the index cannot be used.
-pub fn index(runs: &Runs) -> Result<Vec<String>, RefreshError> {
+pub fn indexed(runs: &Runs) -> Result<(Db, Vec<String>), RefreshError> {
     let mut db = Db::open(&runs.database())?;
-    Ok(left_out(&runs.refresh(&mut db, &open_tape)?))
+    let left_out = left_out(&runs.refresh(&mut db, &open_tape)?);
+    Ok((db, left_out))
 }
 
 fn left_out(refreshed: &Refreshed) -> Vec<String> {
@@ -183,7 +184,10 @@ fn show_one(global: &Global, runs: &Runs, what: &str) -> Result<Exit, Failure> {
                 let pad = widest.saturating_sub(text::width(&unit.key));
                 let key = text::safe(&unit.key, KEY);
                 let attempts = counted(unit.attempts.len(), "attempt");
-                writeln!(out, "  {:<11} {key}{:pad$}  {attempts}", unit.status.word(), "")?;
+                // What a run that goes on has done is on its way.
+                let is_unsaved = standing != Standing::Running && state.is_unsaved(unit);
+                let saved = if is_unsaved { ", not saved" } else { "" };
+                writeln!(out, "  {:<11} {key}{:pad$}  {attempts}{saved}", unit.status.word(), "")?;
             }
             let is_scripted = timeline.source().origin().header.as_ref().is_some_and(|header| header.scripted);
             let next = Next::Project {

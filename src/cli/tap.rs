@@ -29,6 +29,9 @@ const HEAD: usize = 128;
 /// How the note about the start of an attempt begins.
 const ATTEMPT_STARTED: &[u8] = br#"{"kind":"attempt_started""#;
 
+/// How nearly every line begins while a model speaks. None of them says anything that matters here.
+const PIECE: &[u8] = br#"{"type":"stream_event","#;
+
 /// Records, then tells.
 #[derive(Debug)]
 pub struct Tap {
@@ -118,6 +121,9 @@ impl Recorder for Tap {
                 self.begins(lane, note);
             }
             let Body::Out(line) = item.body else { continue };
+            if line.starts_with(PIECE) {
+                continue;
+            }
             if let Some(observed) = self.observed(line)
                 && let Some(heard) = self.heard.upgrade()
             {

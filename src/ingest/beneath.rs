@@ -173,6 +173,17 @@ pub(crate) fn make_private(root: &Path, path: &Path) -> io::Result<()> {
     Folder::open(root)?.folder(relative, Some(PRIVATE)).map(drop)
 }
 
+/// As [`make_private`], and keeps what is in it out of every repository. Whoever wants it in one says so in its
+/// `.gitignore`, which stays.
+pub(crate) fn make_hidden(root: &Path, path: &Path) -> io::Result<()> {
+    make_private(root, path)?;
+    let folder = Folder::open(path)?;
+    match folder.read_if_there(".gitignore", 1024)? {
+        Some(_) => Ok(()),
+        None => folder.write(".gitignore", b"*\n", PRIVATE, 0o644),
+    }
+}
+
 /// Refuses what is not a plain path of names: absolute, empty, climbing or with a NUL.
 pub(crate) fn check(relative: &str) -> io::Result<()> {
     let plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');

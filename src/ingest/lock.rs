@@ -49,7 +49,7 @@ pub enum ProjectLockError {
 pub fn take(root: &Path) -> Result<ProjectLock, ProjectLockError> {
     let path = root.join(DIR).join(NAME);
     let failed = |cause| ProjectLockError::Io { path: path.clone(), cause };
-    beneath::make_private(root, &root.join(DIR)).map_err(failed)?;
+    beneath::make_hidden(root, &root.join(DIR)).map_err(failed)?;
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -87,6 +87,14 @@ fn holder(file: &mut File) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_commits_a_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = take(dir.path()).unwrap();
+        assert_eq!(std::fs::read_to_string(dir.path().join(DIR).join(".gitignore")).unwrap(), "*\n");
+        drop(lock);
+    }
 
     #[test]
     fn the_second_hears_who_holds_it() {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    beneath::{self, Folder},
+    beneath,
     git::{Git, GitError},
 };
 
@@ -200,14 +200,7 @@ impl Repository {
     /// Makes our folders below `.ktx`, each of which tells git by itself that it is not to be kept: the project's own
     /// `.gitignore` is left as it is.
     pub fn hide_ours(&self) -> io::Result<()> {
-        for folder in OURS {
-            beneath::make_private(&self.root, &self.root.join(folder))?;
-            let folder = Folder::open(&self.root.join(folder))?;
-            if folder.read_if_there(".gitignore", 1024)?.is_none() {
-                folder.write(".gitignore", b"*\n", beneath::PRIVATE, 0o644)?;
-            }
-        }
-        Ok(())
+        OURS.iter().try_for_each(|folder| beneath::make_hidden(&self.root, &self.root.join(folder)))
     }
 }
 

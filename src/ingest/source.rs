@@ -6,7 +6,7 @@
 use std::{
     collections::BTreeSet,
     io,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     sync::Arc,
 };
 
@@ -211,7 +211,7 @@ pub enum SourceError {
     #[error("its repository `{0}` is not on this machine; clone it and set source_dir to the clone")]
     Remote(String),
     /// The directory is not there.
-    #[error("its directory {} does not exist; correct source_dir in ktx.yaml", .0.display())]
+    #[error("its directory {} does not exist; correct source_dir in ktx.yaml{}", .0.display(), unexpanded(.0))]
     Missing(PathBuf),
     /// It is something else.
     #[error("{} is not a directory; correct source_dir in ktx.yaml", .0.display())]
@@ -224,6 +224,13 @@ pub enum SourceError {
         /// The system's words.
         cause: String,
     },
+}
+
+/// What to say of a path that somebody wrote for a shell.
+fn unexpanded(path: &Path) -> &'static str {
+    let is_for_a_shell =
+        |part: Component<'_>| part.as_os_str().as_encoded_bytes().first().is_some_and(|byte| b"~$".contains(byte));
+    if path.components().any(is_for_a_shell) { ": `~` and variables mean nothing there" } else { "" }
 }
 
 /// The directory of `connection`, absolute and without links: its source, or the part of it that is meant.

@@ -90,7 +90,9 @@ impl Transcript {
     /// Opens the transcript of an attempt below `project`, which appends to those of earlier attempts at the unit.
     pub fn open(project: &Path, job: &str, unit: &UnitKey, attempt: u32) -> io::Result<Self> {
         use std::os::unix::fs::OpenOptionsExt;
-        let folder = project.join(".ktx/ingest-transcripts").join(path_component(job));
+        let all = project.join(".ktx/ingest-transcripts");
+        beneath::make_hidden(project, &all)?;
+        let folder = all.join(path_component(job));
         beneath::make_private(project, &folder)?;
         let path = folder.join(format!("{}.jsonl", path_component(unit)));
         let file = OpenOptions::new()

@@ -143,6 +143,9 @@ impl Db {
 
     /// Replaces everything about these runs, in one commit.
     pub fn put(&mut self, runs: &[RunRows]) -> Result<(), DbError> {
+        if runs.is_empty() {
+            return Ok(());
+        }
         let path = self.path.clone();
         self.commit(|transaction| runs.iter().try_for_each(|rows| write(transaction, rows)))
             .map_err(|fault| fault.told(&path))
@@ -236,9 +239,13 @@ impl From<rusqlite::Error> for Fault {
 }
 
 fn migrate(connection: &mut Connection) -> Result<(), Fault> {
+    // Nearly always, and then nothing is written.
+    if version(connection)? == MIGRATIONS.len() {
+        return Ok(());
+    }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let version: i64 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    let version = usize::try_from(version).unwrap_or(usize::MAX);
+    // Another process may have been faster.
+    let version = version(&transaction)?;
     let Some(missing) = MIGRATIONS.get(version..) else { return Err(Fault::Newer(version)) };
     for migration in missing {
         // A file that holds other tables already is not our index.
@@ -246,6 +253,12 @@ fn migrate(connection: &mut Connection) -> Result<(), Fault> {
     }
     transaction.pragma_update(None, "user_version", MIGRATIONS.len() as i64)?;
     Ok(transaction.commit()?)
+}
+
+/// How many migrations were applied.
+fn version(connection: &Connection) -> Result<usize, Fault> {
+    let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    Ok(usize::try_from(version).unwrap_or(usize::MAX))
 }
 
 /// `None` for a row that is not a run of ours.
@@ -436,7 +449,9 @@ mod tests {
         let path = directory.path().join("db.sqlite");
         let mut holder = Db::open(&path).unwrap();
         let held = holder.connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-        let error = Db::open_patiently(&path, Duration::from_millis(1)).unwrap_err();
+        let mut other = Db::open_patiently(&path, Duration::from_millis(1)).unwrap();
+        assert_eq!(other.list().unwrap(), [], "who only reads is not kept waiting");
+        let error = other.retain(&[]).unwrap_err();
         assert!(matches!(error, DbError::Busy(_)), "{error}");
         held.rollback().unwrap();
         Db::open_patiently(&path, Duration::from_millis(1)).unwrap();

@@ -18,7 +18,7 @@ use super::{
     breakpoint::Watch,
     cache::Cache,
     effect::{Command, Step},
-    frame::{Dirty, Limiter},
+    frame::{Dirty, Growth, Limiter},
     handout::Handout,
     model::{Model, Pace},
     msg::Msg,
@@ -78,6 +78,7 @@ pub struct App {
     shown: Shown,
     commands: Option<mpsc::Sender<Command>>,
     limiter: Limiter,
+    growth: Growth,
     herald: Herald,
     player: Option<Player>,
     /// When the next entry is due at the player's pace.
@@ -141,6 +142,7 @@ impl App {
             shown,
             commands,
             limiter: Limiter::new(options.fps),
+            growth: Growth::new(options.fps),
             herald: Herald::default(),
             player: None,
             next: None,
@@ -233,18 +235,23 @@ impl App {
     pub fn over(&mut self) {
         (self.model.live, self.model.watching) = (false, false);
         self.commands = None;
-        self.grew();
+        self.look_again();
         self.redraw();
     }
 
-    /// False while no frame could show that the record grew: lines come one by one, and waking up for each costs more
-    /// than all of them do.
+    /// False while nothing new could be heard of how the record grows.
     pub fn takes_growth(&self) -> bool {
-        self.limiter.rests_until(self.moment.now).is_none()
+        self.growth.is_news()
     }
 
-    /// The record grew.
-    pub fn grew(&mut self) {
+    /// The record grew. It is looked at now or a little later.
+    pub fn grew(&mut self, now: Duration) {
+        if self.growth.arrives(now) {
+            self.look_again();
+        }
+    }
+
+    fn look_again(&mut self) {
         self.progress = Progress::More;
     }
 
@@ -280,14 +287,14 @@ impl App {
             now + wait
         });
         let grow = (self.progress == Progress::Waiting && !self.model.live).then_some(now + LOOK_AGAIN);
-        let rested = self.model.live.then(|| self.limiter.rests_until(now)).flatten();
-        [toast, frame, play, second, grow, rested, self.follower.due()].into_iter().flatten().min()
+        [toast, frame, play, second, grow, self.growth.due(), self.follower.due()].into_iter().flatten().min()
     }
 
     /// A timer went off.
-    pub fn woke(&mut self) {
-        if self.progress == Progress::Waiting && !self.model.live {
-            self.progress = Progress::More;
+    pub fn woke(&mut self, now: Duration) {
+        let may_have_grown = self.progress == Progress::Waiting && !self.model.live;
+        if self.growth.is_taken(now) || may_have_grown {
+            self.look_again();
         }
     }
 

@@ -54,15 +54,52 @@ impl Limiter {
         self.due().is_some_and(|due| due <= now)
     }
 
-    /// Until when what changes by itself need not be looked at, because no frame would show it before.
-    pub fn rests_until(&self, now: Duration) -> Option<Duration> {
-        self.last.map(|last| last + self.gap * GROWTH_FRAMES).filter(|end| *end > now)
-    }
-
     /// A frame was drawn at `now`.
     pub fn drawn(&mut self, now: Duration) {
         self.dirty = Dirty::Clean;
         self.last = Some(now);
+    }
+}
+
+/// Decides when it is looked at how a live record grew: at once, and then not again for a while. To wake up for each
+/// line that comes in between would cost more than all of them do.
+#[derive(Clone, Debug)]
+pub struct Growth {
+    rest: Duration,
+    last: Option<Duration>,
+    /// The record grew since then.
+    waits: bool,
+}
+
+impl Growth {
+    /// Looks at most every few frames, at so many frames a second.
+    pub fn new(fps: u32) -> Self {
+        Self { rest: Limiter::new(fps).gap * GROWTH_FRAMES, last: None, waits: false }
+    }
+
+    /// False while it is known that the record grew, and when it will be looked at.
+    pub fn is_news(&self) -> bool {
+        !self.waits
+    }
+
+    /// The record grew. True if it is to be looked at now.
+    pub fn arrives(&mut self, now: Duration) -> bool {
+        self.waits = true;
+        self.is_taken(now)
+    }
+
+    /// When to look; `None` until the record grows.
+    pub fn due(&self) -> Option<Duration> {
+        self.waits.then(|| self.last.map_or(Duration::ZERO, |last| last + self.rest))
+    }
+
+    /// True if it is time to look, which then is done.
+    pub fn is_taken(&mut self, now: Duration) -> bool {
+        let due = self.due().is_some_and(|due| due <= now);
+        if due {
+            (self.waits, self.last) = (false, Some(now));
+        }
+        due
     }
 }
 
@@ -98,12 +135,17 @@ mod tests {
     }
 
     #[test]
-    fn growth_waits_for_its_own_gap() {
-        let mut limiter = Limiter::new(30);
-        assert_eq!(limiter.rests_until(ms(7)), None);
-        limiter.drawn(ms(7));
-        assert_eq!(limiter.rests_until(ms(72)), Some(ms(73)));
-        assert_eq!(limiter.rests_until(ms(73)), None);
+    fn growth_is_looked_at_once_and_then_not_for_a_while() {
+        let mut growth = Growth::new(30);
+        assert_eq!((growth.due(), growth.is_news()), (None, true));
+        assert!(growth.arrives(ms(7)), "nothing to wait for");
+        assert_eq!(growth.due(), None, "nobody wakes up as long as nothing grows");
+        assert!(!growth.arrives(ms(20)));
+        assert!(!growth.is_news(), "one is enough");
+        assert_eq!(growth.due(), Some(ms(73)));
+        assert!(!growth.is_taken(ms(72)) && growth.is_taken(ms(73)));
+        assert_eq!((growth.due(), growth.is_news()), (None, true));
+        assert!(growth.arrives(ms(500)));
     }
 
     #[test]

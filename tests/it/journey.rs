@@ -16,8 +16,11 @@ fn objects(path: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
+/// What is in a folder and not hidden.
 fn files(folder: &Path) -> Vec<PathBuf> {
-    let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let shown = entries.filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."));
+    let mut files: Vec<PathBuf> = shown.map(|entry| entry.path()).collect();
     files.sort();
     files
 }

@@ -44,6 +44,10 @@ fn settings(project: &Project, findings: &mut Vec<Finding>) {
     findings.push(match (project.runnable(), &planned) {
         (Err(error), _) => Finding::fail(Check::Project, error.to_string()),
         (Ok(()), Err(error)) => Finding::fail(Check::Project, error.to_string()),
+        (Ok(()), Ok(planned)) if planned.sources.is_empty() => {
+            let text = format!("project {} with {connections}, none of which gives units", project.root.display());
+            Finding::fail(Check::Project, text)
+        }
         (Ok(()), Ok(_)) => {
             Finding::ok(Check::Project, format!("project {} with {connections}", project.root.display()))
         }

@@ -6,7 +6,7 @@ use crate::{
     ingest::{
         database,
         project::{Connection, Project, nearest},
-        source::{self, Adapter, Chunk, Origin, Tree, memo, print},
+        source::{self, Adapter, Chunk, Origin, SourceError, Tree, memo, print},
     },
     tape::note::Skipped,
 };
@@ -39,11 +39,22 @@ pub(super) fn cut<'a>(project: &Project, connection: &'a Connection) -> Result<C
             faulty(format!("its database {} does not exist; correct its path in ktx.yaml", path.display()))
         });
     }
+    if driver == database::DRIVER {
+        return Err(faulty("it is a database and names no file; give it a path".into()));
+    }
     let Some(adapter) = source::adapter(driver) else { return Err(no_adapter(driver, faulty, fine)) };
     if let Some(allowed) = &project.settings.adapters
         && !allowed.contains(driver)
     {
         return Err(fine(format!("adapter `{driver}` is not in ingest.adapters; add it there")));
+    }
+    // What KTX fetches by itself is in order there.
+    match source::directory(&project.root, connection) {
+        Err(error @ SourceError::Remote(_)) => return Err(fine(error.to_string())),
+        Err(SourceError::Nowhere) if driver == "notion" => {
+            return Err(fine("pages are not fetched here; stage them, and name their folder as source_dir".into()));
+        }
+        _ => {}
     }
     let origin = Origin { project: &project.root, connection };
     let mut tree = adapter.gather(origin).map_err(faulty)?;

@@ -22,7 +22,11 @@ impl Adapter for Docs {
     }
 
     fn detect(&self, tree: &Tree) -> Result<(), String> {
-        if tree.files.is_empty() { Err("holds no .md, .markdown or .txt file".into()) } else { Ok(()) }
+        if tree.files.is_empty() {
+            Err("holds no .md, .markdown or .txt file; point source_dir at a folder that does".into())
+        } else {
+            Ok(())
+        }
     }
 
     fn chunk(&self, tree: &Tree, _: Origin<'_>) -> Result<Chunks, String> {

@@ -36,7 +36,11 @@ impl Adapter for Lookml {
     }
 
     fn detect(&self, tree: &Tree) -> Result<(), String> {
-        if tree.files.is_empty() { Err("holds no .lkml or .lookml file".into()) } else { Ok(()) }
+        if tree.files.is_empty() {
+            Err("holds no .lkml or .lookml file; point source_dir at a folder that does".into())
+        } else {
+            Ok(())
+        }
     }
 
     fn chunk(&self, tree: &Tree, origin: Origin<'_>) -> Result<Chunks, String> {

@@ -35,12 +35,16 @@ const MODIFIERS: [(Modifier, &str); 9] = [
 
 /// Writes frames for a terminal.
 #[derive(Debug)]
-pub struct Encoder<W: Write>(CrosstermBackend<W>);
+pub struct Encoder<W: Write> {
+    inner: CrosstermBackend<W>,
+    /// The drawing library hides the cursor with every frame.
+    hidden: bool,
+}
 
 impl<W: Write> Encoder<W> {
     /// Frames go to `out`, in one write and a flush each.
     pub const fn new(out: W) -> Self {
-        Self(CrosstermBackend::new(out))
+        Self { inner: CrosstermBackend::new(out), hidden: false }
     }
 
     /// Writes something between two frames. It must leave the style as it was.
@@ -48,7 +52,7 @@ impl<W: Write> Encoder<W> {
     /// # Errors
     /// When `out` does not take it.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_all(bytes)
+        self.inner.write_all(bytes)
     }
 }
 
@@ -208,43 +212,47 @@ impl<W: Write> Backend for Encoder<W> {
         for (x, y, cell) in content {
             strokes.cell(x, y, cell);
         }
-        self.0.write_all(&strokes.end())
+        self.inner.write_all(&strokes.end())
     }
 
     fn hide_cursor(&mut self) -> io::Result<()> {
-        self.0.hide_cursor()
+        if std::mem::replace(&mut self.hidden, true) {
+            return Ok(());
+        }
+        self.inner.hide_cursor()
     }
 
     fn show_cursor(&mut self) -> io::Result<()> {
-        self.0.show_cursor()
+        self.hidden = false;
+        self.inner.show_cursor()
     }
 
     fn get_cursor_position(&mut self) -> io::Result<Position> {
-        self.0.get_cursor_position()
+        self.inner.get_cursor_position()
     }
 
     fn set_cursor_position<P: Into<Position>>(&mut self, position: P) -> io::Result<()> {
-        self.0.set_cursor_position(position)
+        self.inner.set_cursor_position(position)
     }
 
     fn clear(&mut self) -> io::Result<()> {
-        self.0.clear()
+        self.inner.clear()
     }
 
     fn clear_region(&mut self, region: ClearType) -> io::Result<()> {
-        self.0.clear_region(region)
+        self.inner.clear_region(region)
     }
 
     fn size(&self) -> io::Result<Size> {
-        self.0.size()
+        self.inner.size()
     }
 
     fn window_size(&mut self) -> io::Result<WindowSize> {
-        self.0.window_size()
+        self.inner.window_size()
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Backend::flush(&mut self.0)
+        Backend::flush(&mut self.inner)
     }
 }
 
@@ -343,6 +351,18 @@ mod tests {
             buffer.set_string(0, 2, "three", Style::new());
         };
         assert_eq!(draw(&words), "\x1b[2;2H\x1b[1;31mone\x1b[21G\x1b[0;31mtwo\x1b[3;1H\x1b[39mthree");
+    }
+
+    #[test]
+    fn a_frame_without_a_change_is_no_byte() {
+        let mut bytes = Vec::new();
+        let mut picture = Buffer::empty(AREA);
+        picture.set_string(0, 0, "one", Style::new());
+        frames(Encoder::new(&mut bytes), std::slice::from_ref(&picture));
+        let once = bytes.len();
+        bytes.clear();
+        frames(Encoder::new(&mut bytes), &[picture.clone(), picture]);
+        assert_eq!(bytes.len(), once);
     }
 
     #[test]

@@ -72,16 +72,36 @@ fn keys_backends_and_connections_that_do_not_fit() {
     assert_eq!(ran.code, Some(2), "{ran:?}");
     let fault = "nothing is planned: connection gone is skipped: its directory ";
     assert!(ran.stderr.contains(fault) && ran.stderr.contains("correct source_dir in ktx.yaml"), "{ran:?}");
-    let other = "0 units planned\nconnection bi is skipped: there is no adapter for driver `metabase`";
-    assert!(ran.stdout.starts_with(other) && !ran.stdout.contains("gone"), "{ran:?}");
+    assert_eq!(ran.stdout, "0 units planned\n");
+    assert!(ran.stderr.contains("; connection bi is skipped: there is no adapter for driver `metabase`"), "{ran:?}");
     assert!(place.run(&["run", "--ui", "json"]).refused(2).contains(fault));
     assert!(place.run(&["plan", "--ui", "json"]).refused(2).contains(fault));
 
-    // What is no fault of the project's is said, and no more than that.
-    place.write("ktx.yaml", "connections: {bi: {driver: metabase}, wh: {driver: postgres}}\n");
+    // What is in order for KTX is no fault, but gives no units either.
+    let notion = "pages: {driver: notion, auth_token_ref: env:X}";
+    let ours =
+        format!("connections: {{bi: {{driver: metabase}}, {notion}, far: {{driver: dbt, repo_url: https://h/x}}}}\n");
+    place.write("ktx.yaml", ours);
     let ran = place.run(&["plan"]);
-    assert!(ran.done().starts_with("no connection gives units: there is nothing to run\n0 units planned\n"), "{ran:?}");
-    assert_eq!(place.run(&["run"]).done(), "");
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), "0 units planned\n"), "{ran:?}");
+    let found = examined(&place);
+    let failed: Vec<_> = found.iter().filter(|(_, result, _)| result == "fail").map(|(.., text)| text).collect();
+    assert!(failed.len() == 1 && failed[0].ends_with("3 connections, none of which gives units"), "{found:?}");
+    place.write("ktx.yaml", format!("connections: {{{notion}, notes: {{driver: docs, source_dir: notes}}}}\n"));
+    let ran = place.run(&["plan"]);
+    assert!(ran.done().ends_with("stage them, and name their folder as source_dir\n"), "{ran:?}");
+    for (broken, remedy) in [
+        (
+            "driver: docs, source_dir: ~/notes",
+            "does not exist; correct source_dir in ktx.yaml: `~` and variables mean nothing there",
+        ),
+        ("driver: sqlite", "it is a database and names no file; give it a path"),
+        ("driver: lookml, source_dir: notes", "holds no .lkml or .lookml file; point source_dir at a folder that does"),
+    ] {
+        place.write("ktx.yaml", format!("connections: {{x: {{{broken}}}}}\n"));
+        let ran = place.run(&["run"]);
+        assert!(ran.refused(2).ends_with(remedy), "{ran:?}");
+    }
 }
 
 /// What `doctor` says about the project, which has no `claude`.
@@ -156,6 +176,8 @@ fn nothing_that_matches() {
         let ran = place.run(&[command, "--only", "["]);
         assert!(ran.refused(2).starts_with("`[` is not a valid pattern"), "{ran:?}");
     }
+    let ran = place.run(&["run", "--model", " "]);
+    assert_eq!(ran.refused(2), "--model names no model; give one, as in `--model sonnet`");
     let ran = place.run(&["run", "--concurrency", "0"]);
     assert_eq!(ran.refused(2), "--concurrency 0 would run nothing; give 1 or more");
 }
@@ -172,6 +194,7 @@ fn no_claude_an_old_one_and_one_without_a_login() {
     let run = |claude: &std::path::Path| place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);
     let ran = run(&place.path("nowhere/claude"));
     assert!(ran.refused(96).contains("npm install"), "{ran:?}");
+    assert!(run(&place.path("ktx.yaml")).refused(96).contains("/ktx.yaml cannot be executed; install it"));
     let ran = run(&place.script("old", "echo '2.1.100 (Claude Code)'"));
     assert!(ran.refused(96).starts_with("claude 2.1.100 is too old"), "{ran:?}");
     let ran = run(&place.script("odd", "echo 'I am not claude'; exit 1"));

@@ -69,6 +69,9 @@ fn it_is_told_until_a_run_goes_on_with_it() {
         let plan = place.run(words);
         assert!(plan.done().contains("unit") && plan.stderr.contains(&told), "{words:?}: {plan:?}");
     }
+    let shown = place.run(&["runs", "show"]);
+    assert!(shown.done().contains("  succeeded   docs-one    1 attempt, not saved\n"), "{shown:?}");
+    assert!(shown.stdout.contains("  untried     docs-two    0 attempts\n"), "{shown:?}");
     let doctor = place.run(&["doctor"]);
     assert!(doctor.stdout.contains(&format!("note  {told}\n")), "{doctor:?}");
     let elsewhere = place.path("");
