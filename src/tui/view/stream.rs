@@ -223,6 +223,9 @@ fn title(scene: &Scene<'_>, unit: &Unit, attempt: Option<(usize, &Attempt)>, wid
         facts.push((Role::Text, "amended".to_owned()));
     }
     facts.extend(units::bad_calls(attempt, glyphs));
+    if attempt.declined > 0 {
+        facts.push((Role::Warning, format!("{}{}", glyphs.row(RowKind::Tool, RowEnd::Declined), attempt.declined)));
+    }
     facts.push((units::turns_role(attempt), format!("{} turns", units::turns(attempt))));
     facts.push((Role::Text, dollars(attempt.cost_usd)));
     facts.push((Role::Text, if attempt.calls == 1 { "1 call".to_owned() } else { format!("{} calls", attempt.calls) }));
