@@ -106,7 +106,13 @@ pub fn planned(global: &Global, project: &Project, select: &SelectArgs, model: O
         error => project::unplanned(&error),
     })?;
     unreconciled::forget_evicted(project, &mut planned)?;
-    let others = planned.narrow(project, &asked).map_err(|error| project::unplanned(&error))?;
+    let others = planned.narrow(project, &asked).map_err(|error| match error {
+        // `--failed RUN` reads like `--resume-run RUN`, but its value needs an equals sign.
+        PlanError::NoSuchConnection(name, _) if of_failed.is_some() && runs.resolve(&name).is_ok() => {
+            Failure::usage(format!("ktx.yaml has no connection `{name}`; to name the run, write `--failed={name}`"))
+        }
+        error => project::unplanned(&error),
+    })?;
     past.tell(&mut planned.units);
     let ground = Footing { project, chain: &chain, model };
     let mut taken = match of_failed {

@@ -125,6 +125,8 @@ fn that_nothing_failed_is_not_that_everything_is_done() {
         plan.done().starts_with(&said) || plan.stdout.contains(&format!("\n{said}\n0 units planned\n")),
         "{plan:?}"
     );
+    let named = place.run(&["plan", "--failed", &short]);
+    assert!(named.refused(2).ends_with(&format!("to name the run, write `--failed={short}`")), "{named:?}");
     let ran = run(&place, &["--failed"]);
     assert!(ran.done().is_empty() && ran.stderr.contains(&said), "{ran:?}");
     run(&place, &["--resume-run", "latest"]).done();
