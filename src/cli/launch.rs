@@ -43,7 +43,7 @@ use crate::{
     store::{Runs, TapeWriter},
     tape::{
         Body, FORMAT, Header, Note, UnitKey,
-        note::{Continues, RunEnded, RunPlanned},
+        note::{Continues, Level, RunEnded, RunPlanned},
     },
     tui,
     units::{
@@ -145,7 +145,10 @@ impl Launch {
             selection: Some(self.planned.selection.clone()),
         }));
         let read = self.planned.sources.iter().map(|source| Note::SourceRead(Box::new(source.note())));
-        std::iter::once(plan).chain(read).collect()
+        // Who reads the record later has to know of files that were left out.
+        let left_out = self.planned.warnings.iter();
+        let left_out = left_out.map(|text| Note::Said { level: Level::Warning, text: text.clone() });
+        std::iter::once(plan).chain(read).chain(left_out).collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! `run`: the work units of a project, through the user's own Claude Code.
 
 use super::{
-    args::{Global, RunArgs, SelectArgs, TermArgs},
+    args::{Global, RunArgs, SelectArgs, TermArgs, Ui},
     doctor,
     execute::{Agent, PassTerms, Terms},
     exit::{Exit, Failure},
@@ -53,7 +53,11 @@ pub fn start(
     }
     let model = Choice::of(&project, Role::CandidateExtraction, args.model.as_deref()).model;
     let taken = resume::planned(global, &project, select, model.as_deref())?;
-    project::warn(&taken.planned.warnings);
+    // The lines of the run tell them, as they are on its record.
+    let in_lines = show::resolve(global.ui) == Ui::Lines;
+    if !in_lines {
+        project::warn(&taken.planned.warnings);
+    }
     let terms = Terms {
         model,
         step_budget: positive("--step-budget", args.step_budget)?.unwrap_or(project.settings.work_units.step_budget),
@@ -78,6 +82,9 @@ pub fn start(
     if is_done {
         if let Some(failure) = plan::unusable(&taken) {
             return Err(failure);
+        }
+        if in_lines {
+            project::warn(&taken.planned.warnings);
         }
         project::warn(&taken.planned.skipped.iter().map(|skipped| skipped.why.clone()).collect::<Vec<_>>());
         show::tell(&format!("ingestdeck: {}", plan::nothing(&taken)));

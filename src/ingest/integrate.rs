@@ -108,8 +108,8 @@ pub enum IntegrateError {
     Land(#[from] LandError),
     /// The branch moved, and what it is now does not go with what the units wrote.
     #[error(
-        "the branch moved while the units ran, and what they wrote does not fit any more ({why}); retry them, they will \
-         see the new state"
+        "the branch moved meanwhile, and not all that the units wrote fits any more ({why}); resume the run: what still \
+         fits is saved then, without running again"
     )]
     Moved {
         /// What does not fit.

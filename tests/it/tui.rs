@@ -6,6 +6,7 @@ mod broken;
 mod causes;
 mod compare;
 mod deck;
+mod declined;
 mod everywhere;
 mod grid;
 mod hold;

@@ -253,7 +253,8 @@ fn noted(integrated: &Integrated) -> PatchIntegrated {
             return PatchIntegrated { shared: shared.clone(), ..PatchIntegrated::default() };
         }
         Integrated::TextualConflict { paths, others } => {
-            let reason = format!("textual conflict in {}{}", some(paths), with(others));
+            let with = if others.is_empty() { " with what the branch has there now".to_owned() } else { with(others) };
+            let reason = format!("textual conflict in {}{with}", some(paths));
             (Integration::TextualConflict, Cause::Conflict, reason)
         }
         Integrated::SemanticConflict { findings, others } => {

@@ -136,3 +136,21 @@ fn an_empty_record_is_called_empty() {
     assert!(ran.stdout.contains("* **0 units**\n"), "{ran:?}");
     assert!(place.run(&["report", "empty", "--format", "html"]).done().contains("Nothing is recorded in it."));
 }
+
+/// Who reads the record later does not see what was said when the run began.
+#[test]
+fn a_raw_file_that_was_left_out_stands_in_the_report() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    place.write("notes/odd\u{202e}.md", "# Odd\n");
+    let claude = place.player("[[part]]\nsteps = [{ say = \"read\" }]");
+    let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);
+    let sentence = r"odd\u{202e}.md is skipped: its name cannot be shown safely; rename it";
+    assert!(ran.done().contains(sentence) && !ran.stderr.contains(sentence), "told once: {ran:?}");
+    let json = place.run(&["run", "--full", "--ui", "json", "--claude-bin", claude.to_str().unwrap()]);
+    assert!(json.stderr.contains(sentence), "{json:?}");
+    for format in ["md", "html"] {
+        let report = place.run(&["report", "latest", "--format", format]);
+        assert!(report.done().contains("is skipped: its name cannot be shown safely"), "{format}: {report:?}");
+    }
+}

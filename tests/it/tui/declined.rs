@@ -1,0 +1,62 @@
+//! Calls that came to something which their result does not say: declined by their tool, cut short by a stop; and pages that
+//! several units wrote.
+
+use ingestdeck::tape::{
+    Note,
+    note::{Integration, PatchIntegrated, Shared, StopHow},
+};
+use serde_json::json;
+
+use super::{
+    screens::{live, shown},
+    tape::Tape,
+};
+
+/// A unit one call of which is declined, and another one is on its way.
+fn at_work() -> Tape {
+    let mut tape = Tape::new("orbit", false);
+    tape.plan(&["dbt-all"]);
+    tape.start("dbt-all", 1).wait(100);
+    tape.call("dbt-all", 1, "t1", "read_raw_file", &json!({"path": "../ktx.yaml"})).wait(40);
+    let message = "Error: `../ktx.yaml` is not available\u{202e}".to_owned();
+    let declined =
+        Note::ToolDeclined { tool: "read_raw_file".into(), tool_use_id: Some("t1".into()), message: message.clone() };
+    tape.note(Some(("dbt-all", 1)), &declined);
+    tape.result("dbt-all", 1, "t1", &message, false).wait(40);
+    tape.call("dbt-all", 1, "t2", "wiki_search", &json!({"query": "arr"})).wait(40);
+    tape
+}
+
+#[test]
+fn a_call_that_its_tool_declined_has_a_sign_and_words_of_its_own() {
+    let text = live(&at_work(), "", (120, 24)).text();
+    assert!(
+        text.contains("△ read_raw_file ../ktx.yaml ")
+            && text.contains(r"declined: `../ktx.yaml` is not available\u{202e}"),
+        "{text}"
+    );
+    assert!(text.contains(" △1 "), "{text}");
+    assert!(!text.contains("✗1"), "it is no failure: {text}");
+    let opened = live(&at_work(), "<tab>gg<down><down><enter>", (120, 24)).text();
+    assert!(opened.contains("result, declined"), "{opened}");
+}
+
+#[test]
+fn a_stop_of_the_run_cuts_its_calls_short() {
+    let mut tape = at_work();
+    tape.note(None, &Note::StopRequested { how: StopHow::Stop });
+    tape.end("dbt-all", 1, 0).run_ended(0, 0);
+    let text = shown(tape.timeline(), "", (120, 24));
+    assert!(text.contains("■ wiki_search") && !text.contains("✗ wiki_search"), "{text}");
+}
+
+#[test]
+fn a_page_of_several_units_is_named_in_the_log() {
+    let mut tape = at_work();
+    tape.end("dbt-all", 1, 0);
+    let shared = vec![Shared { path: "wiki/global/arr.md".into(), units: vec!["docs-arr".into()], merged: true }];
+    let integrated = PatchIntegrated { result: Integration::Accepted, shared, ..PatchIntegrated::default() };
+    tape.note(Some(("dbt-all", 1)), &Note::PatchIntegrated(Box::new(integrated))).run_ended(1, 0);
+    let text = shown(tape.timeline(), "L", (120, 24));
+    assert!(text.contains("warning dbt-all docs-arr also wrote wiki/global/arr.md: git merged the texts"), "{text}");
+}
