@@ -192,6 +192,15 @@ pub fn reason(text: &str) -> Cow<'_, str> {
     {
         return Cow::Owned(format!("denied: {reason}"));
     }
+    let refused = text.strip_prefix("Permission to use ").and_then(|rest| rest.split_once(" has been denied"));
+    if let Some((tool, reason)) = refused
+        && !tool.contains(char::is_whitespace)
+    {
+        return match reason.strip_prefix(" because ") {
+            Some(reason) => Cow::Owned(format!("denied: {reason}")),
+            None => Cow::Owned(format!("denied{reason}")),
+        };
+    }
     let inside =
         text.strip_prefix("<tool_use_error>").map(|rest| rest.strip_suffix("</tool_use_error>").unwrap_or(rest));
     Cow::Borrowed(inside.unwrap_or(text))

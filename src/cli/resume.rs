@@ -90,7 +90,10 @@ pub fn planned(global: &Global, project: &Project, select: &SelectArgs, model: O
         let past = past::read(project, None)?;
         let mut planned = project::planned(project, &asked, &past.baseline)?;
         past.tell(&mut planned.units);
-        return Ok(Taken { planned, continues: None, efforts: past.efforts, left: past.left, nothing: None });
+        // What is not saved is in every plan that is not of a part.
+        let is_part = !asked.only.is_empty() || !asked.connections.is_empty();
+        let left = past.left.and_then(|left| if is_part { Some(left) } else { left.among(&planned.units) });
+        return Ok(Taken { planned, continues: None, efforts: past.efforts, left, nothing: None });
     };
     let chain = Chain::of(&runs, recorded(global, &runs, what)?)?;
     // Units must be chosen and cut as they were then, or nothing of them could be compared.
@@ -103,7 +106,13 @@ pub fn planned(global: &Global, project: &Project, select: &SelectArgs, model: O
         error => project::unplanned(&error),
     })?;
     unreconciled::forget_evicted(project, &mut planned)?;
-    let others = planned.narrow(project, &asked).map_err(|error| project::unplanned(&error))?;
+    let others = planned.narrow(project, &asked).map_err(|error| match error {
+        // `--failed RUN` reads like `--resume-run RUN`, but its value needs an equals sign.
+        PlanError::NoSuchConnection(name, _) if of_failed.is_some() && runs.resolve(&name).is_ok() => {
+            Failure::usage(format!("ktx.yaml has no connection `{name}`; to name the run, write `--failed={name}`"))
+        }
+        error => project::unplanned(&error),
+    })?;
     past.tell(&mut planned.units);
     let ground = Footing { project, chain: &chain, model };
     let mut taken = match of_failed {

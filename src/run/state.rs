@@ -463,7 +463,7 @@ pub enum RowEnd {
     Denied,
     /// Its tool did not do what it asks for, which is no failure.
     Declined,
-    /// We ended the attempt before it had a result of its own, or the record breaks off.
+    /// We ended the attempt before it had a result of its own, its budget was spent, or the record breaks off.
     Cut,
 }
 

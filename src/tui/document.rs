@@ -330,14 +330,22 @@ impl Writer {
             } else {
                 let end = unplain(text);
                 for piece in text::pieces(&text[..end]) {
-                    let wide = text::cells(&piece).min(self.width);
-                    self.begin(wide);
-                    self.push(role, &piece, wide);
+                    match text::cells(&piece) {
+                        wide if wide <= self.width => self.place(role, &piece, wide),
+                        // An escape that is longer than the line goes on in the next one.
+                        _ => text::graphemes(&piece).for_each(|part| self.place(role, part, text::cells(part))),
+                    }
                     self.cost += SLOW;
                 }
                 text = &text[end..];
             }
         }
+    }
+
+    fn place(&mut self, role: Role, part: &str, wide: usize) {
+        let wide = wide.min(self.width);
+        self.begin(wide);
+        self.push(role, part, wide);
     }
 
     /// Makes room for so many columns, on a new line if need be.

@@ -5,7 +5,7 @@ use super::{
     Check, Finding,
 };
 use crate::ingest::{
-    plan::{Planned, Selection, plan},
+    plan::{PlanError, Planned, Selection, plan},
     project::{Project, ProjectError, Role},
 };
 
@@ -31,17 +31,17 @@ pub(super) fn examine(global: &Global, findings: &mut Vec<Finding>) -> Option<St
             return None;
         }
     };
-    settings(&project, findings);
+    let planned = plan(&project, &Selection::default());
+    settings(&project, &planned, findings);
     findings.push(repository(&project));
-    findings.extend(left_behind(global, &project));
+    findings.extend(planned.ok().and_then(|planned| left_behind(global, &project, &planned)));
     Choice::of(&project, Role::CandidateExtraction, None).model
 }
 
-fn settings(project: &Project, findings: &mut Vec<Finding>) {
+fn settings(project: &Project, planned: &Result<Planned, PlanError>, findings: &mut Vec<Finding>) {
     findings.extend(project.warnings.iter().map(|warning| Finding::note(Check::Project, warning)));
     let connections = counted(project.settings.connections.len(), "connection");
-    let planned = plan(project, &Selection::default());
-    findings.push(match (project.runnable(), &planned) {
+    findings.push(match (project.runnable(), planned) {
         (Err(error), _) => Finding::fail(Check::Project, error.to_string()),
         (Ok(()), Err(error)) => Finding::fail(Check::Project, error.to_string()),
         (Ok(()), Ok(planned)) if planned.sources.is_empty() => {
@@ -53,7 +53,7 @@ fn settings(project: &Project, findings: &mut Vec<Finding>) {
         }
     });
     if let Ok(planned) = planned {
-        findings.extend(project.settings.connections.iter().map(|connection| standing(&connection.id, &planned)));
+        findings.extend(project.settings.connections.iter().map(|connection| standing(&connection.id, planned)));
     }
 }
 
@@ -77,9 +77,12 @@ fn repository(project: &Project) -> Finding {
 }
 
 /// Work of an earlier run that is in no commit.
-fn left_behind(global: &Global, project: &Project) -> Option<Finding> {
+fn left_behind(global: &Global, project: &Project, planned: &Planned) -> Option<Finding> {
     match past::read(project, None) {
-        Ok(past) => past.left.map(|left| Finding::note(Check::Runs, left.sentence(global))),
+        Ok(past) => {
+            let left = past.left.and_then(|left| left.among(&planned.units));
+            left.map(|left| Finding::note(Check::Runs, left.sentence(global)))
+        }
         Err(failure) => Some(Finding::fail(Check::Runs, failure.message)),
     }
 }

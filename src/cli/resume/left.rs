@@ -2,17 +2,21 @@
 //!
 //! Asks the index, and the tapes only for whether their run is over. It must not change what is planned.
 
+use std::collections::HashSet;
+
 use super::super::{args::Global, exit::Failure, summary};
 use crate::{
+    ingest::plan::WorkUnit,
     store::{Db, Runs, Standing, db::PastUnit},
     tape::RunId,
 };
 
 /// A run that is over, and what it left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Left {
     run: RunId,
-    units: usize,
+    /// Connection and key of each unit.
+    units: Vec<(String, String)>,
     cut_off: bool,
 }
 
@@ -22,8 +26,8 @@ impl Left {
     /// # Errors
     /// When the index or the runs cannot be read.
     pub fn of(runs: &Runs, db: &Db, units: &[PastUnit]) -> Result<Option<Self>, Failure> {
-        let unsaved = || units.iter().filter(|unit| unit.unsaved).map(|unit| unit.run);
-        let Some(run) = unsaved().max() else { return Ok(None) };
+        let unsaved = || units.iter().filter(|unit| unit.unsaved);
+        let Some(run) = unsaved().map(|unit| unit.run).max() else { return Ok(None) };
         let listed = db.list().map_err(Failure::internal)?;
         // What a script played is not gone on with.
         if listed.iter().any(|listed| listed.id == run && listed.scripted) {
@@ -35,17 +39,27 @@ impl Left {
             None | Some(Standing::Running) => return Ok(None),
             Some(standing) => standing == Standing::Interrupted,
         };
-        Ok(Some(Self { run, units: unsaved().filter(|of| *of == run).count(), cut_off }))
+        let of_it = unsaved().filter(|unit| unit.run == run);
+        let units = of_it.map(|unit| (unit.connection.clone(), unit.unit.clone())).collect();
+        Ok(Some(Self { run, units, cut_off }))
+    }
+
+    /// What of it is still among `units`, which are all that the project has: nobody needs the others.
+    pub fn among(mut self, units: &[WorkUnit]) -> Option<Self> {
+        let there: HashSet<(&str, &str)> =
+            units.iter().map(|unit| (unit.planned.connection.as_str(), unit.planned.unit.as_str())).collect();
+        self.units.retain(|(connection, unit)| there.contains(&(connection.as_str(), unit.as_str())));
+        (!self.units.is_empty()).then_some(self)
     }
 
     /// It, with what to do about it.
     pub fn sentence(&self, global: &Global) -> String {
         let run = self.run.short().to_string();
         let how = if self.cut_off { "was cut off" } else { "ended" };
-        let are = if self.units == 1 { "is" } else { "are" };
+        let are = if self.units.len() == 1 { "is" } else { "are" };
         format!(
             "run {run} {how} with {} done that {are} not saved; `{}` goes on with it",
-            summary::counted(self.units, "unit"),
+            summary::counted(self.units.len(), "unit"),
             summary::resume(global.project_dir.as_deref(), &run)
         )
     }

@@ -421,8 +421,13 @@ impl LaneFold {
         emit: &mut dyn FnMut(Emitted<'_>),
     ) {
         let (entry, at, key, attempt) = (arrived.seq, arrived.at, &self.key, self.number);
-        let again = matches!(&line.body, Said::Result(result) if self.has_said(result));
-        let mut told = Told::new(again);
+        let mut told = match &line.body {
+            Said::Result(result) => {
+                let spent = verdict::stop_reason(&facts_of(result)) == StopReason::Budget;
+                Told { again: self.has_said(result), spent, ..Told::default() }
+            }
+            _ => Told::default(),
+        };
         let fates = &self.fates;
         self.translator.push(line, bytes, &mut |event| {
             told.note(&event);
@@ -454,6 +459,9 @@ impl LaneFold {
         attempt.ended_at = Some(at);
         attempt.verdict = Some(verdict);
         self.unit(story).status = status;
+        if status == UnitStatus::Budget {
+            story.touch.marks.add(Mark::Limit);
+        }
         self.tell(at, status, Some(&reason), emit);
     }
 

@@ -68,8 +68,8 @@ fn what_else_is_written_to_the_agent_ends_nothing() {
     }
 }
 
-/// Rows of an attempt after these lines, and how many of them are marked as failures and as denials.
-fn told(lines: &[String]) -> (Vec<(RowKind, RowEnd)>, [u64; 2]) {
+/// Rows of an attempt after these lines, and what is marked: failures, denials, limits.
+fn told(lines: &[String]) -> (Vec<(RowKind, RowEnd)>, [u64; 3]) {
     let (mut fold, mut story) = (Fold::new("?".into()), Story::default());
     let mut chronicle = Chronicle::default();
     for (seq, line) in (0..).zip(lines) {
@@ -81,7 +81,7 @@ fn told(lines: &[String]) -> (Vec<(RowKind, RowEnd)>, [u64; 2]) {
     }
     let lane = story.state.units[0].attempts[0].lane;
     let rows = story.rows(lane).iter().map(|row| (row.kind, row.end(story.state.entries))).collect();
-    (rows, [Mark::Failure, Mark::Denial].map(|mark| chronicle.count(mark)))
+    (rows, [Mark::Failure, Mark::Denial, Mark::Limit].map(|mark| chronicle.count(mark)))
 }
 
 const DENIED: &str = r#"{"type":"system","subtype":"permission_denied","tool_name":"Bash","tool_use_id":"ID","message":"no","session_id":"s"}"#;
@@ -97,12 +97,12 @@ fn a_denial_is_told_once_in_whatever_order_it_is_told() {
     {
         let (mut rows, marks) = told(&lines(&[&[CALL][..], &told_by].concat()));
         rows.retain(|row| *row != completed);
-        assert_eq!((rows, marks), (vec![denied], [0, 1]), "{told_by:?}");
+        assert_eq!((rows, marks), (vec![denied], [0, 1, 0]), "{told_by:?}");
     }
     let (rows, marks) = told(&lines(&[CALL, LISTED]));
-    assert_eq!((rows, marks), (vec![denied, completed], [0, 1]), "no result ever came");
+    assert_eq!((rows, marks), (vec![denied, completed], [0, 1, 0]), "no result ever came");
     let (rows, marks) = told(&lines(&[DENIED, LISTED]));
-    assert_eq!((rows, marks), (vec![(RowKind::Denial, RowEnd::Denied), completed], [0, 1]), "no call was seen");
+    assert_eq!((rows, marks), (vec![(RowKind::Denial, RowEnd::Denied), completed], [0, 1, 0]), "no call was seen");
 }
 
 #[test]
@@ -111,11 +111,18 @@ fn a_session_that_fails_fails_once() {
     let result = r#"{"type":"result","subtype":"success","is_error":true,"result":"Invalid API key","session_id":"s"}"#;
     let (rows, marks) = told(&[error.to_owned(), result.to_owned()]);
     let failed = [(RowKind::Text, RowEnd::Failed), (RowKind::Completed, RowEnd::Failed)];
-    assert_eq!((rows.as_slice(), marks), (&failed[..], [1, 0]));
+    assert_eq!((rows.as_slice(), marks), (&failed[..], [1, 0, 0]));
     let (rows, marks) = told(&[result.to_owned()]);
-    assert_eq!((rows.as_slice(), marks), (&failed[1..], [1, 0]), "nobody told it before");
+    assert_eq!((rows.as_slice(), marks), (&failed[1..], [1, 0, 0]), "nobody told it before");
     // What failed and went on is one thing, how it ends another.
     let said = error.replace(r#","error":"authentication_failed""#, "");
     let (_, marks) = told(&[error.to_owned(), said, result.to_owned()]);
-    assert_eq!(marks, [2, 0]);
+    assert_eq!(marks, [2, 0, 0]);
+}
+
+#[test]
+fn a_spent_budget_is_a_limit_and_no_failure() {
+    let result = r#"{"type":"result","subtype":"error_max_turns","is_error":true,"num_turns":2,"session_id":"s"}"#;
+    let (rows, marks) = told(&[result.to_owned()]);
+    assert_eq!((rows, marks), (vec![(RowKind::Completed, RowEnd::Cut)], [0, 0, 1]));
 }

@@ -89,6 +89,13 @@ fn a_result_of_megabytes_is_laid_out_in_slices() {
     assert!(lines > 150_000);
 }
 
+#[test]
+fn an_escape_that_is_longer_than_the_line_is_broken() {
+    let document = laid(vec![Piece::text(Role::Text, "\u{1face}\u{e0100}")], 1, usize::MAX);
+    let lines: Vec<String> = (0..document.lines.len()).map(|line| document.text(line)).collect();
+    assert_eq!(lines, ["\u{1face}\\u", "{e01", "00}"]);
+}
+
 proptest! {
     #[test]
     fn any_text_is_laid_out_within_the_width(text in any::<String>(), width in 1..60_u16) {

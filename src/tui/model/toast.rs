@@ -57,6 +57,11 @@ impl Model {
         self.toasts.drain(..excess);
     }
 
+    /// Takes back what was told about something.
+    pub(in crate::tui) fn unsay(&mut self, about: &About) {
+        self.toasts.retain(|toast| toast.about != *about);
+    }
+
     /// What is not true any more need not be read.
     pub(super) fn drop_stale_toasts(&mut self, story: &Story) {
         let ended = story.state.ended.is_some() || !self.live;

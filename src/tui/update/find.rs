@@ -102,7 +102,11 @@ pub(super) fn found(model: &mut Model, story: &Story, place: Option<usize>) {
     model.searching = false;
     let Some(place) = place else {
         let query = model.search.clone().unwrap_or_default();
-        model.say(format!("not found: {query}"));
+        let elsewhere = match (model.views.is_empty(), model.deck.focus) {
+            (true, Pane::Units) => " among the names of units; Tab leads to the actions",
+            _ => "",
+        };
+        model.say(format!("not found: {query}{elsewhere}"));
         return;
     };
     land(model, story, place);

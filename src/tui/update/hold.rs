@@ -47,6 +47,7 @@ pub(super) fn hold(model: &mut Model, story: &Story) -> Vec<Effect> {
 pub(super) fn let_go(model: &mut Model, story: &Story) -> Vec<Effect> {
     let Some(unit) = subject(model, story).map(|unit| unit.key.clone()) else { return Vec::new() };
     model.deck.auto = false;
+    model.unsay(&About::Holding(unit.clone()));
     model.say(format!("{unit} is let go"));
     vec![Effect::Command(Command::LetGo { unit })]
 }
@@ -71,6 +72,7 @@ pub(super) fn run_until(model: &mut Model, story: &Story, condition: Condition) 
         }
     }
     let words: Vec<_> = conditions.iter().map(ToString::to_string).collect();
+    model.unsay(&About::Holding(unit.clone()));
     model.say(format!("{unit} runs until {}", words.join(", ")));
     vec![Effect::Command(Command::RunUntil { unit, call, conditions })]
 }

@@ -53,7 +53,8 @@ fn line(scene: &Scene<'_>, view: &Causes, line: CauseLine, area: Rect, buf: &mut
     match line {
         CauseLine::Cause(_) => {
             pen.cell(Role::Failed, scene.theme.glyphs.status(UnitStatus::Failed), 2);
-            pen.put(Role::Failed, &format!("{} {}  ", counted(heap.units.len(), "unit"), heap.cause));
+            let units = counted(heap.units.len(), "unit");
+            pen.put(Role::Failed, &format!("{} {} {units}  ", heap.cause, scene.theme.glyphs.dot));
             // What they have in common; of a single one, what it says.
             let error = if heap.units.len() > 1 { &heap.pattern } else { &heap.example };
             pen.put(Role::Strong, &text::one_row(error, 300));
@@ -73,7 +74,10 @@ fn line(scene: &Scene<'_>, view: &Causes, line: CauseLine, area: Rect, buf: &mut
                 pen.cell_right(Role::Dim, &format!("try {}", attempt.number), 8);
                 pen.skip(2);
             }
-            pen.put(Role::Dim, &text::one_row(causes::error(&scene.story.state, unit), 300));
+            // What a single unit says stands in the line of the cause.
+            if heap.units.len() > 1 {
+                pen.put(Role::Dim, &text::one_row(causes::error(&scene.story.state, unit), 300));
+            }
         }
     }
 }

@@ -44,6 +44,10 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) -> Option<Rect> {
         self::hints(scene, &mut pen, &hints);
         return None;
     }
+    if model.question.is_some() {
+        self::hints(scene, &mut pen, &[Action::Confirm, Action::Cancel]);
+        return None;
+    }
     if model.amending.is_some() {
         self::hints(scene, &mut pen, &[Action::Send, Action::NextField, Action::Discard]);
         return None;

@@ -226,7 +226,8 @@ fn title(scene: &Scene<'_>, unit: &Unit, attempt: Option<(usize, &Attempt)>, wid
     if attempt.declined > 0 {
         facts.push((Role::Warning, format!("{}{}", glyphs.row(RowKind::Tool, RowEnd::Declined), attempt.declined)));
     }
-    facts.push((units::turns_role(attempt), format!("{} turns", units::turns(attempt))));
+    let word = if attempt.step_budget.is_none() && attempt.turns == 1 { "turn" } else { "turns" };
+    facts.push((units::turns_role(attempt), format!("{} {word}", units::turns(attempt))));
     facts.push((Role::Text, dollars(attempt.cost_usd)));
     facts.push((Role::Text, if attempt.calls == 1 { "1 call".to_owned() } else { format!("{} calls", attempt.calls) }));
     if unit.status == UnitStatus::Running && attempt.ended_at.is_none() && scene.source.origin.has_times {

@@ -105,6 +105,16 @@ fn a_plain_run_says_it_and_makes_up_for_it() {
 }
 
 #[test]
+fn what_nobody_needs_any_more_is_not_told() {
+    let (place, _) = cut_off();
+    std::fs::remove_file(place.path("notes/one.md")).unwrap();
+    for words in ["plan", "doctor"] {
+        let ran = place.run(&[words]);
+        assert!(!ran.stderr.contains("not saved") && !ran.stdout.contains("not saved"), "{ran:?}");
+    }
+}
+
+#[test]
 fn that_nothing_failed_is_not_that_everything_is_done() {
     let (place, short) = cut_off();
     let said = format!(
@@ -115,6 +125,8 @@ fn that_nothing_failed_is_not_that_everything_is_done() {
         plan.done().starts_with(&said) || plan.stdout.contains(&format!("\n{said}\n0 units planned\n")),
         "{plan:?}"
     );
+    let named = place.run(&["plan", "--failed", &short]);
+    assert!(named.refused(2).ends_with(&format!("to name the run, write `--failed={short}`")), "{named:?}");
     let ran = run(&place, &["--failed"]);
     assert!(ran.done().is_empty() && ran.stderr.contains(&said), "{ran:?}");
     run(&place, &["--resume-run", "latest"]).done();

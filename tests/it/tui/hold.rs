@@ -251,3 +251,9 @@ fn where_no_unit_is_listed_a_key_of_units_does_nothing_else() {
         assert!(script.copied.is_empty(), "{key}");
     }
 }
+
+#[test]
+fn of_two_words_about_a_hold_the_last_one_stays() {
+    let text = screen(&running(), "<space>:until<space>failure<enter>", SIZE);
+    assert!(text.contains("dbt-all runs until failure") && !text.contains("will wait"), "{text}");
+}

@@ -73,6 +73,8 @@ fn retrying_all_asks_and_names_the_count() {
     let (script, _, given) = orders(&tape::running(), "R");
     assert!(given.is_empty());
     assert!(script.text().contains("Retry 1 failed unit?"));
+    let hints = script.text().lines().last().unwrap_or_default().to_owned();
+    assert!(hints.contains("y yes") && hints.contains("n no") && !hints.contains("retry"), "{hints}");
     assert!(script.text().contains("Forecast: $?, since fewer than three"), "{}", script.text());
     let mut unknown = Tape::new("orbit", false);
     unknown.plan(&["a"]).start("a", 1).wait(10).crash("a", 1);
@@ -248,7 +250,9 @@ fn leaving_the_end_pauses_and_g_follows_again() {
 
 #[test]
 fn search_finds_units_rows_lines_and_text() {
-    assert!(record("/ORPH<enter>").text().contains("not found: ORPH"));
+    assert!(
+        record("/ORPH<enter>").text().contains("not found: ORPH among the names of units; Tab leads to the actions")
+    );
     assert!(record("/orph<enter>").text().contains("✓ lookml-orphans succeeded"));
     assert!(record("gg/lookml<enter>n").text().contains("4/4"));
     assert!(record("gg/lookml<enter>nn").text().contains("3/4"));

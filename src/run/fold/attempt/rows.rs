@@ -59,7 +59,12 @@ impl LaneFold {
             attempt.open_calls = 0;
             attempt.completed = Some(ok);
             attempt.forget_live();
-            let end = if ok { RowEnd::Ok } else { self.fates.of_session() };
+            let end = match (ok, told.spent) {
+                (true, _) => RowEnd::Ok,
+                // A spent budget is a limit that was met, and no failure.
+                (false, true) => RowEnd::Cut,
+                (false, false) => self.fates.of_session(),
+            };
             self.push_end(story, Row::new(seq, u8::from(told.again), RowKind::Completed, end, 0));
         }
     }
@@ -120,17 +125,15 @@ impl LaneFold {
 /// What the fold takes from the translator's events.
 #[derive(Default)]
 pub(super) struct Told {
-    denied: Vec<Box<str>>,
-    completed: Option<bool>,
+    pub(super) denied: Vec<Box<str>>,
+    pub(super) completed: Option<bool>,
     /// What it completes with was said before.
-    again: bool,
+    pub(super) again: bool,
+    /// It completes since its turns or its money are spent.
+    pub(super) spent: bool,
 }
 
 impl Told {
-    pub(super) fn new(again: bool) -> Self {
-        Self { again, ..Self::default() }
-    }
-
     pub(super) fn note(&mut self, event: &Event<'_>) {
         match event {
             Event::Action(action) if action.action.kind == ActionKind::Warning && action.phase == Phase::Completed => {
