@@ -47,6 +47,19 @@ pub enum Next<'a> {
     },
 }
 
+/// What there is to say about a unit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Told {
+    /// Key.
+    pub unit: String,
+    /// The sentence of its verdict.
+    pub reason: String,
+    /// The first call that failed, where the sentence only counts them.
+    pub call: Option<String>,
+    /// What a person can do.
+    pub remedy: Option<String>,
+}
+
 /// Totals of a run at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
@@ -58,10 +71,10 @@ pub struct Summary {
     pub turns: u64,
     /// Tool calls of all attempts.
     pub calls: u64,
-    /// Failed units: key, sentence, remedy.
-    pub failed: Vec<(String, String, Option<String>)>,
+    /// Failed units.
+    pub failed: Vec<Told>,
     /// Units whose budget ran out, likewise: no failure, but not to be overlooked.
-    pub budget: Vec<(String, String, Option<String>)>,
+    pub budget: Vec<Told>,
     /// Session ids in order of their attempts.
     pub sessions: Vec<String>,
     /// Units that neither succeeded nor spent their budget, in plan order.
@@ -160,8 +173,8 @@ impl Summary {
             "calls": self.calls, "cost_usd": self.cost_usd,
             "commit": self.saved.as_ref().map(|(commit, ..)| commit), "not_saved": self.not_saved,
             "merged": self.shared.iter().map(|file| json!({"path": file.path, "units": file.units})).collect::<Vec<_>>(),
-            "failed": self.failed.iter().map(|(unit, reason, _)| json!({"unit": unit, "reason": reason})).collect::<Vec<_>>(),
-            "budget": self.budget.iter().map(|(unit, reason, _)| json!({"unit": unit, "reason": reason})).collect::<Vec<_>>(),
+            "failed": self.failed.iter().map(Told::to_json).collect::<Vec<_>>(),
+            "budget": self.budget.iter().map(Told::to_json).collect::<Vec<_>>(),
             "lost": {"malformed": malformed, "unknown": unknown, "unknown_notes": unknown_notes, "torn": torn},
         })
     }
@@ -204,10 +217,11 @@ impl Summary {
         }
         let failed = self.failed.iter().map(|unit| ('✗', unit));
         let budget = self.budget.iter().map(|unit| ('◆', unit));
-        for (glyph, (unit, reason, remedy)) in failed.chain(budget) {
+        for (glyph, told) in failed.chain(budget) {
+            let Told { unit, reason, call, remedy } = told;
             let _ = writeln!(text, "  {glyph} {}", text::safe(&format!("{unit}: {reason}"), SENTENCE));
-            if let Some(remedy) = remedy {
-                let _ = writeln!(text, "    {}", text::safe(remedy, SENTENCE));
+            for line in [call, remedy].into_iter().flatten() {
+                let _ = writeln!(text, "    {}", text::safe(line, SENTENCE));
             }
         }
         for file in self.shared.iter().take(SHARED) {
@@ -295,17 +309,26 @@ fn without_pass(state: &RunState) -> Option<String> {
 }
 
 /// What there is to say about the units of a status.
-fn of_status(state: &RunState, status: UnitStatus) -> Vec<(String, String, Option<String>)> {
-    state.units.iter().filter(|unit| unit.status == status).map(|unit| failure_of(state, unit)).collect()
+fn of_status(state: &RunState, status: UnitStatus) -> Vec<Told> {
+    state.units.iter().filter(|unit| unit.status == status).map(|unit| Told::of(state, unit)).collect()
 }
 
-fn failure_of(state: &RunState, unit: &Unit) -> (String, String, Option<String>) {
-    let verdict = state.verdict(unit);
-    (
-        unit.key.to_string(),
-        verdict.map_or_else(|| "no verdict".into(), |verdict| verdict.reason.clone()),
-        verdict.and_then(|verdict| verdict.remedy.clone()),
-    )
+impl Told {
+    fn of(state: &RunState, unit: &Unit) -> Self {
+        let verdict = state.verdict(unit);
+        let by_calls = verdict.is_some_and(|verdict| verdict.cause == Cause::ToolFailures);
+        let call = unit.latest().and_then(|attempt| attempt.first_failure.as_deref()).filter(|_| by_calls);
+        Self {
+            unit: unit.key.to_string(),
+            reason: verdict.map_or_else(|| "no verdict".into(), |verdict| verdict.reason.clone()),
+            call: call.map(str::to_owned),
+            remedy: verdict.and_then(|verdict| verdict.remedy.clone()),
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        json!({"unit": self.unit, "reason": self.reason})
+    }
 }
 
 #[cfg(test)]

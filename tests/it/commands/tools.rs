@@ -53,7 +53,8 @@ steps = [
     let claude = place.player(script);
     let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);
     assert_eq!(ran.code, Some(100), "{ran:?}");
-    assert!(ran.stdout.contains("1 tool call(s) failed during WorkUnit docs-one"), "{ran:?}");
+    let told = "  ✗ docs-one: 1 tool call(s) failed during WorkUnit docs-one\n    sl_write_source: Source **orders** was NOT saved";
+    assert!(ran.stdout.contains(told), "{ran:?}");
     assert!(!place.path("semantic-layer").exists());
 }
 
