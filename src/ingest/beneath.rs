@@ -177,10 +177,9 @@ pub(crate) fn make_private(root: &Path, path: &Path) -> io::Result<()> {
 /// `.gitignore`, which stays.
 pub(crate) fn make_hidden(root: &Path, path: &Path) -> io::Result<()> {
     make_private(root, path)?;
-    let folder = Folder::open(path)?;
-    match folder.read_if_there(".gitignore", 1024)? {
-        Some(_) => Ok(()),
-        None => folder.write(".gitignore", b"*\n", PRIVATE, 0o644),
+    match Folder::open(path)?.create_here(".gitignore", b"*\n", 0o644) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -248,6 +247,27 @@ mod tests {
         folder.write("leaf", b"mine", PRIVATE, 0o600).unwrap();
         assert_eq!(fs::read(outside.path().join("secret")).unwrap(), b"s");
         assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn whatever_somebody_put_for_a_gitignore_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let hidden = |name: &str| {
+            let path = dir.path().join(name);
+            make_hidden(dir.path(), &path).map(|()| path.join(".gitignore")).map_err(|error| format!("{name}: {error}"))
+        };
+        assert_eq!(fs::read_to_string(hidden("none").unwrap()).unwrap(), "*\n");
+        for name in ["long", "link", "nowhere", "directory"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        fs::write(dir.path().join("long/.gitignore"), "#".repeat(5000)).unwrap();
+        symlink("../none/.gitignore", dir.path().join("link/.gitignore")).unwrap();
+        symlink("nothing", dir.path().join("nowhere/.gitignore")).unwrap();
+        fs::create_dir(dir.path().join("directory/.gitignore")).unwrap();
+        assert_eq!(fs::metadata(hidden("long").unwrap()).unwrap().len(), 5000);
+        assert!(hidden("link").unwrap().is_symlink());
+        assert!(hidden("nowhere").unwrap().is_symlink() && !dir.path().join("nowhere/nothing").exists());
+        assert!(hidden("directory").unwrap().is_dir());
     }
 
     #[test]
