@@ -126,6 +126,7 @@ fn system(system: &System<'_>) -> Option<String> {
         }
         System::ApiRetry { attempt, max_retries, status, error, .. } => {
             let number = |number: &Option<u64>| number.map_or_else(|| "?".to_owned(), |number| number.to_string());
+            let error = if error.as_deref() == Some("unknown") { &Some("an unknown error".into()) } else { error };
             let cause = status.map_or_else(|| or(error, "network"), |status| format!("HTTP {status}"));
             format!("API retry {} of {} after {cause}", number(attempt), number(max_retries))
         }

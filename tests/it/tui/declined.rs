@@ -111,3 +111,13 @@ fn the_inspector_lists_a_refusal_that_no_call_tells_of() {
     let text = live(&tape, "i5", (120, 60)).text();
     assert!(text.contains("permission denied: WebFetch"), "{text}");
 }
+
+#[test]
+fn a_retry_whose_cause_the_agent_does_not_know_says_so_in_a_sentence() {
+    let mut tape = at_work();
+    let retry = json!({"type": "system", "subtype": "api_retry", "attempt": 1, "max_retries": 10, "error_status": null,
+        "error": "unknown", "session_id": "s"});
+    tape.out("dbt-all", 1, &retry);
+    let text = live(&tape, "", (120, 24)).text();
+    assert!(text.contains("API retry 1 of 10 after an unknown error"), "{text}");
+}
