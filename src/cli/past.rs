@@ -74,10 +74,7 @@ pub fn read(project: &Project, before: Option<RunId>) -> Result<Past, Failure> {
         baseline.add_file(&connection, &adapter, path, prior(&file));
     }
     let units = db.past_units(before).map_err(Failure::internal)?;
-    let left = match before {
-        None => Left::of(&runs, &db, &units)?,
-        Some(_) => Left::of(&runs, &db, &db.past_units(None).map_err(Failure::internal)?)?,
-    };
+    let left = Left::of(&runs, &db, &db.past_successes().map_err(Failure::internal)?)?;
     for PastUnit { connection, unit, status, unsaved, .. } in units {
         let standing = if unsaved { Standing::Unsaved } else { standing(&status) };
         baseline.add_unit(connection, unit, standing);

@@ -8,7 +8,7 @@ mod unreconciled;
 
 pub use left::Left;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{
     args::{Global, PastArgs, SelectArgs},
@@ -19,7 +19,7 @@ use super::{
 use crate::{
     ingest::{
         content,
-        plan::{PlanError, Planned, Selection, WorkUnit, plan_against},
+        plan::{PlanError, Planned, Selection, WorkUnit, plan, plan_against},
         project::Project,
     },
     replay::FileSource,
@@ -29,7 +29,10 @@ use crate::{
         state::{Unit, UnitStatus},
     },
     store::{Found, Runs, Standing, db::PastEffort},
-    tape::{RunId, UnitKey, note::Continues},
+    tape::{
+        RunId, UnitKey,
+        note::{Continues, Work},
+    },
     units::reuse::{Choice, Past, Standing as Stood, choose},
 };
 
@@ -90,9 +93,7 @@ pub fn planned(global: &Global, project: &Project, select: &SelectArgs, model: O
         let past = past::read(project, None)?;
         let mut planned = project::planned(project, &asked, &past.baseline)?;
         past.tell(&mut planned.units);
-        // What is not saved is in every plan that is not of a part.
-        let is_part = !asked.only.is_empty() || !asked.connections.is_empty();
-        let left = past.left.and_then(|left| if is_part { Some(left) } else { left.among(&planned.units) });
+        let left = still_there(project, past.left)?;
         return Ok(Taken { planned, continues: None, efforts: past.efforts, left, nothing: None });
     };
     let chain = Chain::of(&runs, recorded(global, &runs, what)?)?;
@@ -120,32 +121,66 @@ pub fn planned(global: &Global, project: &Project, select: &SelectArgs, model: O
         Some(_) => ground.failed(planned, others)?,
     };
     unreconciled::forget_seen(&runs, &mut taken)?;
-    not_saved_since(&runs, chain.id(), taken.continues.as_ref())?;
-    Ok(Taken { efforts: past.efforts, left: past.left.filter(|_| of_failed.is_some()), ..taken })
+    forget_saved(&runs, chain.id(), &mut taken)?;
+    let left = still_there(project, past.left.filter(|_| of_failed.is_some()))?;
+    Ok(Taken { efforts: past.efforts, left, ..taken })
 }
 
-/// Nothing may be put on the branch twice: what somebody undid since would come back.
-fn not_saved_since(runs: &Runs, run: RunId, continues: Option<&Continues>) -> Result<(), Failure> {
-    let waiting: Vec<(&UnitKey, RunId)> =
-        patches(continues).filter_map(|(unit, _)| Some((unit, continues?.units.get(unit)?.run))).collect();
+/// What of it the project still has: neither a plan of a part nor one of what changed tells.
+fn still_there(project: &Project, left: Option<Left>) -> Result<Option<Left>, Failure> {
+    let Some(left) = left else { return Ok(None) };
+    let whole = plan(project, &Selection::default()).map_err(|error| project::unplanned(&error))?;
+    Ok(left.among(&whole.units))
+}
+
+/// Leaves out the patches that a later run put on the branch: put there twice, what somebody undid since would come back.
+///
+/// # Errors
+/// When runs that went on with `run` took on all that it left.
+fn forget_saved(runs: &Runs, run: RunId, taken: &mut Taken) -> Result<(), Failure> {
+    let Some(continues) = &mut taken.continues else { return Ok(()) };
+    let of = |unit: &UnitKey| Some((unit.clone(), continues.units.get(unit)?.run));
+    let mut waiting: HashMap<UnitKey, RunId> = patches(Some(continues)).filter_map(|(unit, _)| of(unit)).collect();
     if waiting.is_empty() {
         return Ok(());
     }
-    let saved = |state: &RunState, (unit, of): &(&UnitKey, RunId)| {
-        let took = state.earlier(unit).is_some_and(|earlier| earlier.run == *of && earlier.reused.is_some());
-        took && state.taken_over.get(*unit).is_some_and(|taken| taken.saved)
-    };
+    let standing: HashSet<&UnitKey> = reused(Some(continues)).collect();
+    let keys = taken.planned.units.iter().map(|unit| &unit.planned.unit);
+    let mut open: HashSet<UnitKey> = keys.filter(|unit| !standing.contains(unit)).cloned().collect();
+    let (mut saved, mut newest) = (HashSet::new(), None);
     for found in runs.list().map_err(Failure::internal)?.into_iter().take_while(|found| found.id != run) {
         // A record that nobody can read saved nothing that anybody knows of.
         let Ok(state) = fold(&found) else { continue };
-        if waiting.iter().any(|waiting| saved(&state, waiting)) {
-            let (run, later) = (run.short(), found.id.short());
-            return Err(Failure::usage(format!(
-                "run {later} went on with run {run} and saved what it had left; resume that: `--resume-run {later}`"
-            )));
+        let of_it: HashSet<UnitKey> =
+            waiting.iter().filter(|waiting| has_saved(&state, *waiting)).map(|(unit, _)| unit.clone()).collect();
+        if of_it.is_empty() {
+            continue;
+        }
+        newest.get_or_insert(found.id);
+        let took_on: HashSet<&UnitKey> = of_the_plan(&state).map(|unit| &unit.key).collect();
+        open.retain(|unit| !took_on.contains(unit));
+        waiting.retain(|unit, _| !of_it.contains(unit));
+        saved.extend(of_it);
+    }
+    if let Some(later) = newest.filter(|_| waiting.is_empty() && open.is_empty()) {
+        let (run, later) = (run.short(), later.short());
+        return Err(Failure::usage(format!(
+            "run {later} went on with run {run} and saved what it had left; resume that: `--resume-run {later}`"
+        )));
+    }
+    for (_, earlier) in continues.units.iter_mut().filter(|(unit, _)| saved.contains(*unit)) {
+        if let Some(reused) = &mut earlier.reused {
+            // As for every unit that is on the branch.
+            (reused.patch, reused.work) = (None, Work::default());
         }
     }
     Ok(())
+}
+
+/// True for a run that took over what `unit` had left in run `of`, and saved it.
+fn has_saved(state: &RunState, (unit, of): (&UnitKey, &RunId)) -> bool {
+    let took = state.earlier(unit).is_some_and(|earlier| earlier.run == *of && earlier.reused.is_some());
+    took && state.taken_over.get(unit).is_some_and(|taken| taken.saved)
 }
 
 /// A run, and those that it continues, one after the other; newest first.
@@ -324,15 +359,18 @@ impl<'a> Footing<'a> {
 /// That nothing failed does not say that everything is done.
 fn none_failed(run: RunId, state: &RunState) -> String {
     let run = run.short();
-    let open = of_the_plan(state).filter(|unit| is_left(unit.status) || state.is_unsaved(unit)).count();
-    match open {
-        0 => format!("no unit failed in run {run}: there is nothing to run"),
-        open => {
-            let is = if open == 1 { "is" } else { "are" };
-            let open = counted(open, "unit");
-            format!("no unit failed in run {run}, but {open} of it {is} not done; `--resume-run {run}` goes on with it")
+    let unsaved = of_the_plan(state).filter(|unit| state.is_unsaved(unit)).count();
+    let open = of_the_plan(state).filter(|unit| is_left(unit.status)).count();
+    let are = |count: usize| if count == 1 { "is" } else { "are" };
+    let what = match (open, unsaved) {
+        (0, 0) => return format!("no unit failed in run {run}: there is nothing to run"),
+        (open, 0) => format!("{} of it {} not done", counted(open, "unit"), are(open)),
+        (0, unsaved) => format!("{} of it {} not saved", counted(unsaved, "unit"), are(unsaved)),
+        (open, unsaved) => {
+            format!("{} of it {} not done, {unsaved} {} not saved", counted(open, "unit"), are(open), are(unsaved))
         }
-    }
+    };
+    format!("no unit failed in run {run}, but {what}; `--resume-run {run}` goes on with it")
 }
 
 fn none_left(run: RunId) -> Failure {

@@ -4,7 +4,7 @@
 //! It must not know where the bytes come from, or what the line means.
 
 /// Bytes from which on a line is shortened, if that is wanted.
-pub(super) const GIANT: usize = 8 << 20;
+pub(super) const GIANT: usize = 4 << 20;
 
 /// Bytes that are kept of a string of such a line, and of a line that is no JSON.
 const KEPT: usize = 64 << 10;
@@ -58,9 +58,13 @@ impl Shortener {
         Self { kept: Vec::new(), place: Place::Start, most }
     }
 
-    /// Goes on with the next bytes of the line.
-    pub(super) fn take(&mut self, mut bytes: &[u8]) {
+    /// Goes on with the next bytes of the line, and says where in them it ends, if it does: at the newline.
+    pub(super) fn take(&mut self, all: &[u8]) -> Option<usize> {
+        let mut bytes = all;
         while let Some(first) = bytes.first() {
+            if *first == b'\n' {
+                return Some(all.len() - bytes.len());
+            }
             let used = match self.place {
                 Place::Start if first.is_ascii_whitespace() => 1,
                 Place::Start => {
@@ -68,19 +72,21 @@ impl Shortener {
                     0
                 }
                 Place::Text => {
-                    let room = self.most.saturating_sub(self.kept.len()).min(bytes.len());
+                    let length = memchr::memchr(b'\n', bytes).unwrap_or(bytes.len());
+                    let room = self.most.saturating_sub(self.kept.len()).min(length);
                     self.keep(&bytes[..room]);
-                    bytes.len()
+                    length
                 }
-                Place::Outside => match memchr::memchr(b'"', bytes) {
-                    Some(quote) => {
+                Place::Outside => match memchr::memchr2(b'"', b'\n', bytes) {
+                    Some(quote) if bytes[quote] == b'"' => {
                         self.keep(&bytes[..=quote]);
                         self.place = Place::Inside(Inside::default());
                         quote + 1
                     }
-                    None => {
-                        self.keep(bytes);
-                        bytes.len()
+                    end => {
+                        let length = end.unwrap_or(bytes.len());
+                        self.keep(&bytes[..length]);
+                        length
                     }
                 },
                 Place::Inside(inside) => self.inside(inside, bytes),
@@ -96,11 +102,12 @@ impl Shortener {
             };
             bytes = &bytes[used..];
         }
+        None
     }
 
     /// Goes on with a string to its next special byte, and says how far that was.
     fn inside(&mut self, mut inside: Inside, bytes: &[u8]) -> usize {
-        let special = memchr::memchr2(b'"', b'\\', bytes);
+        let special = memchr::memchr3(b'"', b'\\', b'\n', bytes);
         let plain = &bytes[..special.unwrap_or(bytes.len())];
         if !inside.cut {
             let least = self.most.saturating_sub(inside.kept).max(inside.owed).min(plain.len());
@@ -114,12 +121,16 @@ impl Shortener {
         }
         self.place = match special.map(|at| bytes[at]) {
             None => Place::Inside(inside),
+            Some(b'\n') => {
+                self.place = Place::Inside(inside);
+                return plain.len();
+            }
             Some(b'"') => {
                 self.keep(b"\"");
                 Place::Outside
             }
             Some(_) => {
-                inside.cut |= inside.kept >= self.most;
+                inside.cut |= inside.kept >= self.most && !self.ends_in_half();
                 if !inside.cut {
                     self.keep(b"\\");
                     inside.kept += 1;
@@ -128,6 +139,16 @@ impl Shortener {
             }
         };
         special.map_or(bytes.len(), |at| at + 1)
+    }
+
+    /// True behind the first of two escapes that stand for one character.
+    fn ends_in_half(&self) -> bool {
+        let escape = self.kept.last_chunk::<6>();
+        escape.is_some_and(|[slash, u, first, second, ..]| {
+            (slash, u) == (&b'\\', &b'u')
+                && matches!(first, b'd' | b'D')
+                && matches!(second, b'8' | b'9' | b'a'..=b'b' | b'A'..=b'B')
+        })
     }
 
     fn keep(&mut self, bytes: &[u8]) {
@@ -150,7 +171,14 @@ mod tests {
 
     fn shortened(line: &[u8], most: usize, at_once: usize) -> Vec<u8> {
         let mut shortener = Shortener::keeping(most);
-        line.chunks(at_once.max(1)).for_each(|chunk| shortener.take(chunk));
+        for (number, chunk) in line.chunks(at_once.max(1)).enumerate() {
+            if let Some(end) = shortener.take(chunk) {
+                let end = number * at_once.max(1) + end;
+                assert_eq!(Some(end), line.iter().position(|byte| *byte == b'\n'));
+                return shortener.end();
+            }
+        }
+        assert!(!line.contains(&b'\n'), "its end was not seen");
         shortener.end()
     }
 
@@ -187,6 +215,14 @@ mod tests {
         #[test]
         fn escapes_are_never_halved(text in "[a\u{7}\u{1}\"\\\\]{20,60}", most in 1..40_usize, at_once in 1..20_usize) {
             let line = serde_json::to_string(&json!({"t": text})).unwrap();
+            let short: Value = serde_json::from_slice(&shortened(line.as_bytes(), most, at_once)).unwrap();
+            prop_assert!(text.starts_with(short["t"].as_str().unwrap()));
+        }
+
+        #[test]
+        fn nor_are_characters_of_two_escapes(text in "[a😀é]{5,30}", most in 1..40_usize, at_once in 1..20_usize) {
+            let escaped: String = text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
+            let line = format!("{{\"t\":\"{escaped}\"}}");
             let short: Value = serde_json::from_slice(&shortened(line.as_bytes(), most, at_once)).unwrap();
             prop_assert!(text.starts_with(short["t"].as_str().unwrap()));
         }

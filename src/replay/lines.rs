@@ -132,13 +132,12 @@ impl Lines {
             if room == 0 {
                 break finished;
             }
-            let count = read_at(&self.file, self.start, &mut block[..room])?;
+            let count = read_at(&self.file, self.start, &mut block[..room]).inspect_err(|_| self.forget(begun))?;
             if count == 0 {
                 self.forget(begun);
                 return Ok(Next::Shrunk);
             }
-            let newline = memchr::memchr(b'\n', &block[..count]);
-            shortener.take(&block[..newline.unwrap_or(count)]);
+            let newline = shortener.take(&block[..count]);
             self.forget(self.start + newline.map_or(count, |at| at + 1) as u64);
             if newline.is_some() {
                 break true;
@@ -194,7 +193,11 @@ impl Lines {
             let size = (self.filled * 2).max(BLOCK);
             self.buffer.resize(size, 0);
         }
-        let room = self.buffer.len() - self.filled;
+        let mut room = self.buffer.len() - self.filled;
+        if self.shortens {
+            // Else it would depend on what came before whether a line counts as giant.
+            room = room.min(GIANT.saturating_sub(self.filled).max(1));
+        }
         let room = usize::try_from(wanted).map_or(room, |wanted| wanted.min(room));
         let spare = &mut self.buffer[self.filled..self.filled + room];
         let count = loop {

@@ -21,7 +21,7 @@ pub struct Left {
 }
 
 impl Left {
-    /// The newest run after which `units` are done and not saved, no later run having planned them; `None` while it lives.
+    /// The newest run after which `units`, each as it was when last done, are not saved; `None` while it lives.
     ///
     /// # Errors
     /// When the index or the runs cannot be read.

@@ -52,6 +52,9 @@ pub struct PastEffort {
 /// Newest finished units that are looked at, whatever their adapter.
 const EFFORTS: u32 = 2_000;
 
+/// Holds for a unit that was done, in that run or in an earlier one.
+const GOOD: &str = "status IN ('succeeded', 'budget', 'reused')";
+
 impl Db {
     /// Every file that a run processed or failed with; with `before`, only runs that began before that one.
     pub fn past_files(&self, before: Option<RunId>) -> Result<BTreeMap<FileKey, PastFile>, DbError> {
@@ -85,11 +88,21 @@ impl Db {
 
     /// How every unit stood in the last run that planned it; with `before`, only runs that began before that one.
     pub fn past_units(&self, before: Option<RunId>) -> Result<Vec<PastUnit>, DbError> {
+        self.units("run < ?1", before)
+    }
+
+    /// How every unit stood in the last run that did it, or took it over as done. Later runs may have planned it, and
+    /// never got to it.
+    pub fn past_successes(&self) -> Result<Vec<PastUnit>, DbError> {
+        self.units(&format!("{GOOD} AND run < ?1"), None)
+    }
+
+    fn units(&self, which: &str, before: Option<RunId>) -> Result<Vec<PastUnit>, DbError> {
         let read = || -> Result<Vec<PastUnit>, rusqlite::Error> {
-            let mut statement = self.connection.prepare_cached(
+            let mut statement = self.connection.prepare_cached(&format!(
                 "SELECT connection, unit, status, max(run), unsaved FROM units
-                 WHERE connection IS NOT NULL AND run < ?1 GROUP BY connection, unit",
-            )?;
+                 WHERE connection IS NOT NULL AND {which} GROUP BY connection, unit"
+            ))?;
             let unit = |row: &rusqlite::Row<'_>| {
                 let Some(run) = RunId::parse(&row.get::<_, String>(3)?) else { return Ok(None) };
                 let (connection, unit, status, unsaved) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(4)?);
@@ -103,17 +116,21 @@ impl Db {
     /// Runs on which rests what the other questions are answered with, costs and times apart.
     pub fn needed(&self) -> Result<BTreeSet<RunId>, DbError> {
         let read = || -> Result<BTreeSet<RunId>, rusqlite::Error> {
-            let mut statement = self.connection.prepare_cached(
+            let mut statement = self.connection.prepare_cached(&format!(
                 "WITH good AS (SELECT connection, adapter, path, max(run) AS run FROM raw_files
                                WHERE state IN ('processed', 'gone') GROUP BY connection, adapter, path),
                       bad AS (SELECT connection, adapter, path, max(run) AS run FROM raw_files
-                              WHERE state = 'failed' GROUP BY connection, adapter, path)
+                              WHERE state = 'failed' GROUP BY connection, adapter, path),
+                      saved AS (SELECT connection, unit, max(run) AS run FROM units
+                                WHERE connection IS NOT NULL AND {GOOD} AND NOT unsaved GROUP BY connection, unit)
                  SELECT run FROM good
                  UNION SELECT bad.run FROM bad LEFT JOIN good USING (connection, adapter, path)
                        WHERE good.run IS NULL OR bad.run > good.run
                  UNION SELECT max(run) FROM units WHERE connection IS NOT NULL GROUP BY connection, unit
-                 UNION SELECT max(run) FROM artifacts GROUP BY connection, path, target, target_connection, key",
-            )?;
+                 UNION SELECT units.run FROM units LEFT JOIN saved USING (connection, unit)
+                       WHERE units.connection IS NOT NULL AND units.unsaved AND (saved.run IS NULL OR units.run > saved.run)
+                 UNION SELECT max(run) FROM artifacts GROUP BY connection, path, target, target_connection, key"
+            ))?;
             let runs = statement.query_map([], |row| row.get::<_, String>(0))?;
             runs.filter_map(|run| run.map(|run| RunId::parse(&run)).transpose()).collect()
         };

@@ -36,7 +36,8 @@ impl Model {
                 plan.units?;
                 Some(Beside { list: None, selected: self.deck.unit, area: plan.stream? })
             }
-            Some(View::Inspect(view)) if view.is_list() => {
+            // What follows the end moves by itself, and perhaps never rests.
+            Some(View::Inspect(view)) if view.is_list() && !view.actions.follow => {
                 let areas = view.areas(plan.body);
                 areas.actions?;
                 Some(Beside { list: view.lane(story), selected: view.actions.selected, area: areas.detail? })

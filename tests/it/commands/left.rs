@@ -28,25 +28,44 @@ fn git(place: &Place, words: &[&str]) {
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A git project with three units whose run was killed after the first of them was done; and the run's short id.
-fn cut_off() -> (Place, String) {
+/// A git project with three units.
+fn project() -> Place {
     let place = Place::new();
     place.notes(&["one", "two", "three"]);
     git(&place, &["init", "-q", "-b", "main"]);
     git(&place, &["add", "ktx.yaml", "notes"]);
     git(&place, &["commit", "-q", "-m", "sources"]);
-    let script = writes("docs-one") + "[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]\n";
-    let claude = place.player(&script);
-    let mut running = place.start(place.command(&["run", "--ui", "lines", "--claude-bin", claude.to_str().unwrap()]));
-    running.wait_for("stdout", "docs-one#1               ✓ succeeded");
-    running.wait_for("stdout", "docs-three#1             ● session");
-    assert!(!place.run(&["plan"]).stderr.contains("not saved"), "it lives");
+    place
+}
+
+/// Kills a run of it when the units `done` are done, and while the unit `hangs` works; its short id.
+fn kill(place: &Place, done: &[&str], hangs: &str, more: &[&str]) -> String {
+    let parts = done.iter().copied().map(writes).collect::<String>().replace("Text.", "New text.");
+    let claude = place.player(&(parts + "[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]\n"));
+    let words = ["run", "--ui", "lines", "--claude-bin", claude.to_str().unwrap()];
+    let mut running = place.start(place.command(&[&words, more].concat()));
+    for unit in done {
+        running.wait_for("stdout", &format!("{:<24} ✓ succeeded", format!("{unit}#1")));
+    }
+    running.wait_for("stdout", &format!("{:<24} ● session", format!("{hangs}#1")));
+    assert!(done.is_empty() || !place.run(&["plan"]).stderr.contains("not saved"), "it lives");
     running.signal(Signal::SIGKILL);
     assert_eq!(running.end().code, None);
-    let run = std::fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap().next().unwrap().unwrap();
-    let run = run.file_name().into_string().unwrap();
-    let short = run[run.len() - 6..].to_owned();
-    (place, short)
+    latest(place)
+}
+
+/// The short id of the newest run.
+fn latest(place: &Place) -> String {
+    let runs = std::fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap();
+    let run = runs.map(|run| run.unwrap().file_name().into_string().unwrap()).max().unwrap();
+    run[run.len() - 6..].to_owned()
+}
+
+/// A git project with three units whose run was killed after the first of them was done; and the run's short id.
+fn cut_off() -> (Place, String) {
+    let place = project();
+    let run = kill(&place, &["docs-one"], "docs-three", &[]);
+    (place, run)
 }
 
 fn sentence(run: &str) -> String {
@@ -108,9 +127,9 @@ fn a_plain_run_says_it_and_makes_up_for_it() {
 fn what_nobody_needs_any_more_is_not_told() {
     let (place, _) = cut_off();
     std::fs::remove_file(place.path("notes/one.md")).unwrap();
-    for words in ["plan", "doctor"] {
-        let ran = place.run(&[words]);
-        assert!(!ran.stderr.contains("not saved") && !ran.stdout.contains("not saved"), "{ran:?}");
+    for words in [&["plan"][..], &["doctor"], &["plan", "--only", "docs-two"], &["plan", "--failed"]] {
+        let ran = place.run(words);
+        assert!(!format!("{}{}", ran.stdout, ran.stderr).contains("done that is not saved"), "{words:?}: {ran:?}");
     }
 }
 
@@ -118,7 +137,7 @@ fn what_nobody_needs_any_more_is_not_told() {
 fn that_nothing_failed_is_not_that_everything_is_done() {
     let (place, short) = cut_off();
     let said = format!(
-        "no unit failed in run {short}, but 3 units of it are not done; `--resume-run {short}` goes on with it"
+        "no unit failed in run {short}, but 2 units of it are not done, 1 is not saved; `--resume-run {short}` goes on with it"
     );
     let plan = place.run(&["plan", "--failed"]);
     assert!(
@@ -135,4 +154,59 @@ fn that_nothing_failed_is_not_that_everything_is_done() {
         plan.done().contains("no unit failed in run ") && plan.stdout.contains(": there is nothing to run\n"),
         "{plan:?}"
     );
+}
+
+#[test]
+fn it_is_told_of_units_that_did_not_change_since_they_were_saved() {
+    let place = project();
+    run(&place, &[]).done();
+    let short = kill(&place, &["docs-one"], "docs-three", &["--full"]);
+    for words in [&["plan"][..], &["plan", "--full"], &["doctor"]] {
+        let ran = place.run(words);
+        assert!(format!("{}{}", ran.stdout, ran.stderr).contains(&sentence(&short)), "{words:?}: {ran:?}");
+    }
+    let ran = run(&place, &[]);
+    assert!(ran.done().is_empty() && ran.stderr.contains(&sentence(&short)), "{ran:?}");
+    run(&place, &["--resume-run", &short]).done();
+    let plan = place.run(&["plan"]);
+    assert!(plan.done().contains("0 units planned") && !plan.stderr.contains("not saved"), "{plan:?}");
+}
+
+#[test]
+fn a_run_that_never_got_to_the_unit_hides_nothing() {
+    let (place, short) = cut_off();
+    kill(&place, &[], "docs-one", &[]);
+    let plan = place.run(&["plan"]);
+    assert!(plan.done().contains("3 units planned") && plan.stderr.contains(&sentence(&short)), "{plan:?}");
+    kill(&place, &[], "docs-one", &[]);
+    let pruned = place.run(&["runs", "prune", "--keep", "1"]);
+    pruned.done();
+    let resumed = run(&place, &["--resume-run", &short]);
+    assert!(resumed.done().contains("1 reused"), "{pruned:?}\n{resumed:?}");
+    let plan = place.run(&["plan"]);
+    assert!(plan.done().contains("0 units planned") && !plan.stderr.contains("not saved"), "{plan:?}");
+}
+
+#[test]
+fn what_was_saved_of_it_does_not_keep_the_rest_back() {
+    let place = project();
+    let short = kill(&place, &["docs-one", "docs-three"], "docs-two", &[]);
+    let resume = ["--resume-run", short.as_str()];
+    let part = run(&place, &[&resume[..], &["--only", "docs-one"]].concat());
+    assert!(part.done().contains("1 reused") && place.path("wiki/global/one.md").is_file(), "{part:?}");
+    assert!(!place.path("wiki/global/three.md").exists());
+    let plan = place.run(&["plan"]);
+    assert!(plan.done().contains("2 units planned") && plan.stderr.contains(&sentence(&short)), "{plan:?}");
+
+    // What somebody undid since stays undone.
+    git(&place, &["rm", "-q", "wiki/global/one.md"]);
+    git(&place, &["commit", "-q", "-m", "undone"]);
+    let rest = run(&place, &resume);
+    assert!(rest.done().contains("2 reused"), "{rest:?}");
+    let is_there = |page: &str| place.path(&format!("wiki/global/{page}.md")).is_file();
+    assert_eq!(["one", "two", "three"].map(is_there), [false, true, true], "{rest:?}");
+    let plan = place.run(&["plan"]);
+    assert!(plan.done().contains("0 units planned") && !plan.stderr.contains("not saved"), "{plan:?}");
+    let again = run(&place, &resume);
+    assert!(again.refused(2).contains("resume that: `--resume-run "), "{again:?}");
 }

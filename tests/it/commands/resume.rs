@@ -329,6 +329,8 @@ fn what_another_run_saved_already_is_not_put_on_the_branch_again() {
     assert!(!place.path("wiki/global/one.md").exists());
     let done = run(&place, &good, &["--resume-run", later]);
     assert!(done.done().is_empty() && done.stderr.contains("stand: there is nothing to run"), "{done:?}");
+    let told = "docs-one (wiki/global/one.md is gone since)";
+    assert!(done.stderr.contains(told), "the patch of the first run was put on the branch by the second: {done:?}");
 }
 
 fn git(place: &Place, words: &[&str]) {

@@ -10,12 +10,13 @@ fn who_leaves_an_agent_that_will_not_end_may_kill_it() {
     let place = Place::new();
     place.notes(&["one"]);
     let claude = place.player(
-        "[[part]]\nsteps = [{ ignore = [\"sigint\", \"sigterm\", \"interrupt\", \"eof\"] }, { say = \"now\" }, \"hang\"]",
+        "[[part]]\nsteps = [{ ignore = [\"sigint\", \"sigterm\", \"interrupt\", \"eof\"] }, { say = \"deaf by now\" }, \"hang\"]",
     );
     let project = place.path("");
     let args = ["run", "--project-dir", project.to_str().unwrap(), "--claude-bin", claude.to_str().unwrap()];
     let mut session = Session::open(&args);
-    session.shows("▶ docs-one");
+    // From then on it ignores what it is told.
+    session.shows("deaf by now");
     session.press("q");
     session.shows("Stop and leave?");
     session.press("y");

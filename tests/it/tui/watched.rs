@@ -130,6 +130,25 @@ fn what_an_earlier_run_did_is_shown_as_that() {
 
 /// The record grows right after a frame, when the screen rests; nothing but the clock wakes it after that.
 #[test]
+fn what_follows_the_end_is_shown_beside_it_at_once() {
+    let mut before = Tape::new("orbit", false);
+    before.plan(&["a"]).start("a", 1).say("a", 1, "One.");
+    let mut after = Tape::new("orbit", false);
+    after.plan(&["a"]).start("a", 1).say("a", 1, "One.").say("a", 1, "Two two two.");
+    let growing = before.growing();
+    let (grows, changed) = watch::channel(0);
+    let (_gone, broken) = oneshot::channel();
+    // Hardly longer than until the record grows: a selection that somebody moved would not have rested yet.
+    let script = Script::new("i", (120, 36)).waiting(Duration::from_millis(90));
+    let script = script.grows(growing.more(&before, &after), grows);
+    let handle = LiveHandle::watching(changed, broken);
+    let (script, _) = play(growing.timeline, Some(handle), options(), script);
+    let text = script.text();
+    let beside: String = text.lines().flat_map(|line| line.chars().skip(60)).collect();
+    assert!(beside.contains("Two two two."), "{text}");
+}
+
+#[test]
 fn what_arrives_while_the_screen_rests_is_shown() {
     let mut before = Tape::new("orbit", false);
     before.plan(&["a", "b"]).start("a", 1);
