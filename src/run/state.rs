@@ -267,6 +267,8 @@ pub struct Attempt {
     pub failures: u32,
     /// Denied calls, each once.
     pub denials: u32,
+    /// Those of them that a person refused, which are no failures.
+    pub refused: u32,
     /// Calls that their tool did not carry out although they did not fail, each once.
     pub declined: u32,
     /// The call that failed first and its error, `tool: error`.
@@ -401,6 +403,11 @@ impl Row {
     /// True for the end of a session that has nothing to say beyond what the rows above it said.
     pub fn repeats(&self) -> bool {
         self.kind == RowKind::Completed && self.block > 0
+    }
+
+    /// True for the end of a session whose failure a row above it is marked with already.
+    pub fn is_marked_above(&self) -> bool {
+        self.kind == RowKind::Completed && self.block > 1
     }
 
     /// The entry that began it.

@@ -60,6 +60,8 @@ pub(super) struct LaneFold {
     fates: Fates,
     /// The session told that it fails: that it then ends so is no second failure.
     failing: bool,
+    /// The last result tells that turns or money are spent.
+    spent: bool,
     /// Recent API messages with the highest usage seen of each.
     messages: Vec<(Box<str>, Tokens)>,
     /// Tokens of messages that are no longer remembered.
@@ -101,6 +103,7 @@ impl LaneFold {
             open: HashMap::new(),
             fates: Fates::default(),
             failing: false,
+            spent: false,
             messages: Vec::new(),
             settled: Tokens::default(),
             api_error: ApiError::default(),
@@ -216,7 +219,8 @@ impl LaneFold {
     /// The stream is over: whatever the translator still owes is emitted, and open rows are closed.
     pub(super) fn end(&mut self, story: &mut Story, seq: Seq, ended: &Ended, emit: &mut dyn FnMut(Emitted<'_>)) {
         let (at, key, number) = (story.state.now, self.key.clone(), self.number);
-        let mut told = Told::default();
+        // A result that another turn might have followed completes only now.
+        let mut told = Told { spent: self.spent, ..Told::default() };
         let fates = &self.fates;
         self.translator.end(ended, &mut |event| {
             told.note(&event);
@@ -255,7 +259,9 @@ impl LaneFold {
     /// A person refused a call: it counts as denied, and what the agent says of it is no failure.
     pub(super) fn refused(&mut self, story: &mut Story, id: &str) {
         self.count_denial(story, id);
-        self.fates.fails(id);
+        if self.fates.fails(id) {
+            self.attempt(story).refused += 1;
+        }
     }
 
     /// A tool did not carry out a call.
@@ -423,8 +429,8 @@ impl LaneFold {
         let (entry, at, key, attempt) = (arrived.seq, arrived.at, &self.key, self.number);
         let mut told = match &line.body {
             Said::Result(result) => {
-                let spent = verdict::stop_reason(&facts_of(result)) == StopReason::Budget;
-                Told { again: self.has_said(result), spent, ..Told::default() }
+                self.spent = verdict::stop_reason(&facts_of(result)) == StopReason::Budget;
+                Told { again: self.has_said(result), spent: self.spent, ..Told::default() }
             }
             _ => Told::default(),
         };

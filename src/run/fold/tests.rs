@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     run::{
         Chronicle, Mark,
-        state::{RowEnd, RowKind},
+        state::{Row, RowEnd, RowKind},
     },
     tape::note::StopHow,
 };
@@ -70,6 +70,16 @@ fn what_else_is_written_to_the_agent_ends_nothing() {
 
 /// Rows of an attempt after these lines, and what is marked: failures, denials, limits.
 fn told(lines: &[String]) -> (Vec<(RowKind, RowEnd)>, [u64; 3]) {
+    let (_, story, chronicle) = read(lines);
+    let rows = rows(&story).iter().map(|row| (row.kind, row.end(story.state.entries))).collect();
+    (rows, [Mark::Failure, Mark::Denial, Mark::Limit].map(|mark| chronicle.count(mark)))
+}
+
+fn rows(story: &Story) -> &[Row] {
+    story.rows(story.state.units[0].attempts[0].lane)
+}
+
+fn read(lines: &[String]) -> (Fold, Story, Chronicle) {
     let (mut fold, mut story) = (Fold::new("?".into()), Story::default());
     let mut chronicle = Chronicle::default();
     for (seq, line) in (0..).zip(lines) {
@@ -79,9 +89,7 @@ fn told(lines: &[String]) -> (Vec<(RowKind, RowEnd)>, [u64; 3]) {
         fold.apply(&mut story, &arrived, &mut |_| {});
         chronicle.note(Seq(seq), Millis(seq), story.touch);
     }
-    let lane = story.state.units[0].attempts[0].lane;
-    let rows = story.rows(lane).iter().map(|row| (row.kind, row.end(story.state.entries))).collect();
-    (rows, [Mark::Failure, Mark::Denial, Mark::Limit].map(|mark| chronicle.count(mark)))
+    (fold, story, chronicle)
 }
 
 const DENIED: &str = r#"{"type":"system","subtype":"permission_denied","tool_name":"Bash","tool_use_id":"ID","message":"no","session_id":"s"}"#;
@@ -125,4 +133,19 @@ fn a_spent_budget_is_a_limit_and_no_failure() {
     let result = r#"{"type":"result","subtype":"error_max_turns","is_error":true,"num_turns":2,"session_id":"s"}"#;
     let (rows, marks) = told(&[result.to_owned()]);
     assert_eq!((rows, marks), (vec![(RowKind::Completed, RowEnd::Cut)], [0, 0, 1]));
+}
+
+#[test]
+fn a_spent_budget_is_no_failure_where_another_turn_might_have_followed() {
+    let init = r#"{"type":"system","subtype":"init","session_id":"s"}"#;
+    let task = r#"{"type":"system","subtype":"task_started","task_id":"t","is_backgrounded":true,"session_id":"s"}"#;
+    let result = r#"{"type":"result","subtype":"error_max_turns","is_error":true,"num_turns":2,"session_id":"s"}"#;
+    let (mut fold, mut story, _) = read(&[init, task, init, result].map(str::to_owned));
+    let completed = |story: &Story| {
+        let rows = rows(story).iter().filter(|row| row.kind == RowKind::Completed);
+        rows.map(|row| row.end(story.state.entries)).collect::<Vec<_>>()
+    };
+    assert_eq!(completed(&story), [], "another turn may follow");
+    fold.finish(&mut story, &mut |_| {});
+    assert_eq!(completed(&story), [RowEnd::Cut]);
 }

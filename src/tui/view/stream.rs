@@ -277,7 +277,7 @@ pub(super) fn row(scene: &Scene<'_>, row: &Row, area: Rect, buf: &mut Buffer) {
     }
     pen.skip(usize::from(row.depth.min(6)) * 2);
     // The sign of a failure stands once, where it is told.
-    let shown = if row.repeats() { RowEnd::Ok } else { end };
+    let shown = if row.is_marked_above() { RowEnd::Ok } else { end };
     pen.cell(role, scene.theme.glyphs.row(kind, shown), 2);
 
     let timed = scene.source.origin.has_times && kind == RowKind::Tool;

@@ -316,7 +316,7 @@ fn row(scene: &Scene<'_>, unit: &Unit, columns: &Columns, area: Rect, buf: &mut 
             (_, None) => (Role::Dim, String::new()),
             (Column::Try, Some(attempt)) => (Role::Text, attempt.number.to_string()),
             (Column::Failures, Some(attempt)) => {
-                let bad = bad_calls(attempt, scene.theme.glyphs);
+                let bad = bad_calls(attempt, scene.theme.glyphs).next();
                 bad.unwrap_or_else(|| (Role::Dim, scene.theme.glyphs.dot.to_owned()))
             }
             (Column::Calls, Some(attempt)) => (Role::Text, attempt.calls.to_string()),
@@ -333,15 +333,13 @@ fn row(scene: &Scene<'_>, unit: &Unit, columns: &Columns, area: Rect, buf: &mut 
     }
 }
 
-/// Calls that failed; where none did, those that were refused. A refused call counts as failed unless a person refused it,
-/// so both numbers would tell of the same calls.
-pub(super) fn bad_calls(attempt: &Attempt, glyphs: &Glyphs) -> Option<(Role, String)> {
-    let (role, end, calls) = match (attempt.failures, attempt.denials) {
-        (0, 0) => return None,
-        (0, denials) => (Role::Denied, RowEnd::Denied, denials),
-        (failures, _) => (Role::Failed, RowEnd::Failed, failures),
-    };
-    Some((role, format!("{}{calls}", glyphs.row(RowKind::Tool, end))))
+/// Calls that failed, and those that were refused beside them. A refused call counts as failed unless a person refused it,
+/// so where some failed only the latter are told apart: no call is in both numbers.
+pub(super) fn bad_calls(attempt: &Attempt, glyphs: &Glyphs) -> impl Iterator<Item = (Role, String)> {
+    let refused = if attempt.failures == 0 { attempt.denials } else { attempt.refused };
+    let failed = (Role::Failed, RowEnd::Failed, attempt.failures);
+    let calls = [failed, (Role::Denied, RowEnd::Denied, refused)].into_iter().filter(|(_, _, calls)| *calls > 0);
+    calls.map(|(role, end, calls)| (role, format!("{}{calls}", glyphs.row(RowKind::Tool, end))))
 }
 
 /// What all attempts cost; `+` where some did not say.

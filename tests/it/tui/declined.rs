@@ -1,9 +1,15 @@
-//! Calls that came to something which their result does not say: declined by their tool, cut short by a stop; and pages that
-//! several units wrote.
+//! Calls that came to something which their result does not say: declined by their tool, refused, cut short by a stop; the
+//! sign of a failure; and pages that several units wrote.
 
-use ingestdeck::tape::{
-    Note,
-    note::{Integration, PatchIntegrated, Shared, StopHow},
+use std::path::Path;
+
+use ingestdeck::{
+    replay::FileSource,
+    run::Timeline,
+    tape::{
+        Note,
+        note::{CallDecision, Integration, PatchIntegrated, Shared, StopHow},
+    },
 };
 use serde_json::json;
 
@@ -59,4 +65,49 @@ fn a_page_of_several_units_is_named_in_the_log() {
     tape.note(Some(("dbt-all", 1)), &Note::PatchIntegrated(Box::new(integrated))).run_ended(1, 0);
     let text = shown(tape.timeline(), "L", (120, 24));
     assert!(text.contains("warning dbt-all docs-arr also wrote wiki/global/arr.md: git merged the texts"), "{text}");
+}
+
+#[test]
+fn a_failure_has_its_sign_where_no_row_above_is_marked_with_it() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures/versions/1.0.128_api_401.jsonl");
+    let text = shown(Timeline::new(Box::new(FileSource::open(&path).unwrap())), "", (120, 24));
+    assert!(text.contains("✗ failed · $0.00"), "{text}");
+    assert!(text.contains("» Invalid API key · Fix external API key"), "{text}");
+
+    let mut tape = Tape::new("orbit", false);
+    tape.plan(&["dbt-all"]).start("dbt-all", 1);
+    let failed = json!({"type": "result", "subtype": "error_during_execution", "is_error": true, "session_id": "s"});
+    tape.out("dbt-all", 1, &failed);
+    let text = live(&tape, "", (120, 24)).text();
+    assert!(text.contains("✗ error_during_execution"), "{text}");
+}
+
+#[test]
+fn what_a_person_refused_is_told_beside_what_failed() {
+    let mut tape = at_work();
+    let unit = Some(("dbt-all", 1));
+    tape.result("dbt-all", 1, "t2", "no such index", true).wait(40);
+    for id in ["t3", "t4"] {
+        tape.call("dbt-all", 1, id, "wiki_write", &json!({"key": "arr"}));
+        let tool_use_id = Some(id.to_owned());
+        let decision = CallDecision::Denied;
+        tape.note(unit, &Note::CallDecided { tool_use_id, decision, input: None, reason: None }).wait(40);
+        tape.result("dbt-all", 1, id, "denied by the person who watches", true).wait(40);
+    }
+    let text = live(&tape, "", (120, 24)).text();
+    assert!(text.contains(" ✗1 ") && text.contains(" ▲2 "), "{text}");
+}
+
+#[test]
+fn the_inspector_lists_a_refusal_that_no_call_tells_of() {
+    let mut tape = at_work();
+    let refused = |id: &str, tool: &str| {
+        json!({"type": "system", "subtype": "permission_denied", "tool_name": tool, "tool_use_id": id,
+            "message": "not in the allow list", "session_id": "s"})
+    };
+    tape.out("dbt-all", 1, &refused("t2", "wiki_search"));
+    tape.result("dbt-all", 1, "t2", "not in the allow list", true).wait(40);
+    tape.out("dbt-all", 1, &refused("t9", "WebFetch"));
+    let text = live(&tape, "i5", (120, 60)).text();
+    assert!(text.contains("permission denied: WebFetch"), "{text}");
 }

@@ -65,7 +65,9 @@ impl LaneFold {
                 (false, true) => RowEnd::Cut,
                 (false, false) => self.fates.of_session(),
             };
-            self.push_end(story, Row::new(seq, u8::from(told.again), RowKind::Completed, end, 0));
+            let marked = told.again && end == RowEnd::Failed && self.failing;
+            let block = u8::from(told.again) + u8::from(marked);
+            self.push_end(story, Row::new(seq, block, RowKind::Completed, end, 0));
         }
     }
 

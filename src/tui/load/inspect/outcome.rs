@@ -268,11 +268,9 @@ fn wrote(timeline: &Timeline, cache: &Cache, attempt: &Attempt, ended: Option<&A
 
 fn failures(timeline: &mut Timeline, attempt: &Attempt) -> Vec<Piece> {
     let (entries, rows) = (timeline.story().state.entries, timeline.story().rows(attempt.lane));
-    // A denial has a row beside that of its call, and a note only repeats what is said above.
-    let denied_calls = rows.iter().any(|row| row.kind == RowKind::Tool && row.end(entries) == RowEnd::Denied);
+    // A denial has a row of its own where no call tells of it, and a note only repeats what is said above.
     let is_bad = |row: &Row| match row.kind {
         RowKind::Note => false,
-        RowKind::Denial if denied_calls => false,
         _ => matches!(row.end(entries), RowEnd::Failed | RowEnd::Denied),
     };
     let bad: Vec<(usize, Row)> =
