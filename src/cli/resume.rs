@@ -219,6 +219,13 @@ impl Chain {
         self.before.last().unwrap_or(&self.last).0
     }
 
+    /// The runs from `run` on, newest first; none if it is not among them.
+    fn since(&self, run: RunId) -> Vec<&RunState> {
+        let all: Vec<_> = std::iter::once(&self.last).chain(&self.before).collect();
+        let count = all.iter().position(|(id, _)| *id == run).map_or(0, |at| at + 1);
+        all.into_iter().take(count).map(|(_, state)| state).collect()
+    }
+
     /// How `unit` stood in the last of the runs that planned it.
     fn past(&self, unit: &str) -> Option<Past<'_>> {
         let mut all = std::iter::once(&self.last).chain(&self.before);
@@ -293,7 +300,8 @@ impl<'a> Footing<'a> {
                         (earlier.run, earlier.reused) = (past.run, Some(*reused));
                     }
                     let stands = format!("succeeded in run {} with the same content", past.run.short());
-                    match gone::words(&gone::of(&self.project.root, self.chain.state(), then)) {
+                    let since = self.chain.since(past.run);
+                    match gone::words(&gone::of(&self.project.root, &since, &then.key, past.attempt)) {
                         None => stands,
                         Some(gone) => {
                             gone_since.push(format!("{} ({gone})", unit.planned.unit));

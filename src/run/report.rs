@@ -476,6 +476,13 @@ impl UnitReport {
         self.planned.as_ref().map(|planned| planned.adapter.as_str()).filter(|adapter| !adapter.is_empty())
     }
 
+    /// What it changed in the project, which may have held already what the unit put there.
+    pub fn changes(&self) -> Vec<MemoryAction> {
+        let left_none =
+            self.latest().and_then(|attempt| attempt.patch.as_ref()).is_some_and(|patch| patch.path.is_none());
+        if left_none || self.integration == Some(Integration::Noop) { Vec::new() } else { self.actions() }
+    }
+
     /// What this run put into the project of it. On a tape of an older program only paths are known of it.
     pub fn actions(&self) -> Vec<MemoryAction> {
         if self.unsaved {

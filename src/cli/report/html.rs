@@ -84,7 +84,7 @@ fn saved_as(report: &Report) -> String {
             format!("commit {commit}{}", branch.map(|branch| format!(" on {branch}")).unwrap_or_default())
         }
         // Without a repository pages go into the project one by one.
-        (None, None) => match report.units.iter().map(|unit| unit.actions().len()).sum() {
+        (None, None) => match report.units.iter().map(|unit| unit.changes().len()).sum() {
             0 => "nothing".to_owned(),
             saved => format!("{}, in no commit", counted(saved, "change")),
         },
@@ -265,7 +265,7 @@ fn attempt(out: &mut String, attempt: &AttemptReport) {
 
 fn saved(out: &mut String, report: &Report) {
     let actions: Vec<_> =
-        report.units.iter().flat_map(|unit| unit.actions().into_iter().map(move |action| (unit, action))).collect();
+        report.units.iter().flat_map(|unit| unit.changes().into_iter().map(move |action| (unit, action))).collect();
     if actions.is_empty() {
         return;
     }

@@ -130,7 +130,7 @@ fn units(out: &mut String, report: &Report) {
 
 fn saved(out: &mut String, report: &Report) {
     let actions: Vec<_> =
-        report.units.iter().flat_map(|unit| unit.actions().into_iter().map(move |action| (unit, action))).collect();
+        report.units.iter().flat_map(|unit| unit.changes().into_iter().map(move |action| (unit, action))).collect();
     if !actions.is_empty() {
         let _ = writeln!(out, "### Saved ({})\n", actions.len());
     }

@@ -18,7 +18,7 @@ use crate::{
     tape::{
         Millis,
         note::{
-            Cause, Integration, Outcome, PlannedUnit, RunPlanned, StopReason, Verdict, Work,
+            Cause, Integration, Outcome, PatchWritten, PlannedUnit, RunPlanned, StopReason, Verdict, Work,
             work::{Change, MemoryAction, Target, Unmapped},
         },
     },
@@ -283,6 +283,24 @@ fn a_patch_of_an_earlier_run_counts_where_it_is_put_on_the_branch() {
     report.units[0].unsaved = true;
     let left = body(&report);
     assert_eq!((&left["ingestdeck"]["outcome"], &left["provenanceRows"]), (&json!("error"), &json!([])));
+}
+
+#[test]
+fn what_the_branch_held_already_is_no_change() {
+    let mut report = report_of("tapes/real.jsonl");
+    report.saved = None;
+    report.units = vec![UnitReport { status: UnitStatus::Succeeded, ..hostile("page", true) }];
+    let told = |report: &Report| {
+        let [md, _, _, html] = written(report);
+        (html.contains("<dd>1 change, in no commit</dd>"), html.contains("Saved (1)"), md.contains("Saved (1)"))
+    };
+    assert_eq!(told(&report), (true, true, true));
+    report.units[0].integration = Some(Integration::Noop);
+    assert_eq!(told(&report), (false, false, false));
+    assert!(written(&report)[3].contains("<dd>nothing</dd>"));
+    report.units[0].integration = None;
+    report.units[0].attempts[0].patch = Some(PatchWritten::default().into());
+    assert_eq!(told(&report), (false, false, false));
 }
 
 #[test]

@@ -3,19 +3,35 @@
 use std::path::Path;
 
 use crate::{
-    run::{RunState, state::Unit},
-    tape::note::work::Change,
+    run::RunState,
+    tape::{
+        UnitKey,
+        note::{Integration, work::Change},
+    },
 };
 
 /// Files of most units that a sentence names.
 const NAMED: usize = 3;
 
-/// The files that `unit` of the run `state` put into the project below `root` and that nobody finds there now, but for
-/// those that a unit of that run removed.
-pub(super) fn of<'a>(root: &Path, state: &RunState, unit: &'a Unit) -> Vec<&'a str> {
-    let published = unit.latest().map(|attempt| attempt.published.as_slice()).unwrap_or_default();
-    let missing = published.iter().filter(|path| root.join(path).symlink_metadata().is_err());
-    missing.filter(|path| !is_removed(state, path)).map(String::as_str).collect()
+/// The files that the attempt `number` of `unit` put into the project below `root` and that nobody finds there now, but
+/// for those that a unit removed since. `runs` are the run that made the attempt, as the last, and those after it.
+pub(super) fn of<'a>(root: &Path, runs: &[&'a RunState], unit: &UnitKey, number: u32) -> Vec<&'a str> {
+    let missing = written(runs, unit, number).iter().filter(|path| root.join(path).symlink_metadata().is_err());
+    missing.filter(|path| !runs.iter().any(|state| is_removed(state, path))).map(String::as_str).collect()
+}
+
+fn written<'a>(runs: &[&'a RunState], unit: &UnitKey, number: u32) -> &'a [String] {
+    let did = runs.last().and_then(|state| state.units.iter().find(|did| did.key == *unit));
+    let Some(attempt) = did.and_then(|did| did.attempts.iter().find(|attempt| attempt.number == number)) else {
+        return &[];
+    };
+    // Its patch may have been left for a later run to put on the branch.
+    let mut later = runs.iter().filter_map(|state| state.taken_over.get(unit));
+    let is_saved_later = later.any(|taken| taken.saved && taken.result == Integration::Accepted);
+    match &attempt.patch {
+        Some(patch) if is_saved_later => &patch.paths,
+        _ => &attempt.published,
+    }
 }
 
 fn is_removed(state: &RunState, path: &str) -> bool {

@@ -6,12 +6,11 @@
 use super::YamlError;
 
 /// Keys whose values are no secrets.
-const PLAIN: [&str; 12] = [
+const PLAIN: [&str; 11] = [
     "backend",
     "branch",
     "candidateExtraction",
     "connections",
-    "default",
     "driver",
     "failureMode",
     "ingest",
@@ -105,11 +104,8 @@ impl<'a> Document<'a> {
 
     /// The last quote up to here that its own line does not close.
     fn unclosed_quote(&self) -> Option<Found> {
-        let lines = self.lines.iter().enumerate().take(self.at + 1).rev();
-        let (at, column, quote) = lines
-            .filter_map(|(at, line)| Some((at, Scan::of(line).quote?)))
-            .map(|(at, (column, quote))| (at, column, quote))
-            .next()?;
+        let lines = self.outside_blocks().take_while(|(at, _)| *at <= self.at);
+        let (at, (column, quote)) = lines.filter_map(|(at, line)| Some((at, Scan::of(line).quote?))).last()?;
         Some(Found {
             at,
             column: Some(column),
@@ -117,10 +113,30 @@ impl<'a> Document<'a> {
         })
     }
 
-    /// A bracket that is never closed, or an entry without a comma before it.
+    /// Lines that are no text of a `|` or `>`, which may hold anything.
+    fn outside_blocks(&self) -> impl Iterator<Item = (usize, &'a str)> {
+        let mut block = None;
+        self.lines.iter().copied().enumerate().filter(move |(_, line)| {
+            let is_text = block.is_some_and(|begins| line.trim().is_empty() || indent(line) > begins);
+            if !is_text {
+                block = block_of(line);
+            }
+            !is_text
+        })
+    }
+
+    /// The last bracket up to here that is never closed, or an entry without a comma before it.
     fn bracket(&self) -> Option<Found> {
         let mut open: Vec<(usize, usize, char)> = Vec::new();
-        for (at, line) in self.lines.iter().enumerate() {
+        for (at, line) in self.outside_blocks() {
+            // Below the slip only what is still inside of the bracket may close it.
+            let is_inside = |from: usize| {
+                let begins = self.lines.get(from).map_or(0, |line| indent(line));
+                is_blank(line) || indent(line) > begins || line.trim_start().starts_with([']', '}'])
+            };
+            if at > self.at && !open.last().is_some_and(|(from, ..)| is_inside(*from)) {
+                break;
+            }
             for (column, bracket) in Scan::of(line).brackets {
                 match bracket {
                     '[' | '{' => open.push((at, column, bracket)),
@@ -129,7 +145,7 @@ impl<'a> Document<'a> {
             }
         }
         let close = |bracket| if bracket == '[' { ']' } else { '}' };
-        match open.first() {
+        match open.iter().rfind(|(at, ..)| *at <= self.at) {
             Some(&(at, column, bracket)) => Some(Found {
                 at,
                 column: Some(column),
@@ -261,6 +277,19 @@ fn is_blank(line: &str) -> bool {
     line.trim().is_empty() || line.trim_start().starts_with('#')
 }
 
+/// The column, counted from 0, that the text of the `|` or `>` at the end of `line` begins right of.
+fn block_of(line: &str) -> Option<usize> {
+    let words = line.split_whitespace().take_while(|word| !word.starts_with('#'));
+    let (before, header) = words.fold((None, None), |(_, last), word| (last, Some(word)));
+    let is_header = header?.strip_prefix(['|', '>'])?.chars().all(|c| c.is_ascii_digit() || "+-".contains(c));
+    let is_value =
+        before.is_some_and(|before| before == "-" || before.ends_with(':') || before.starts_with(['!', '&']));
+    let item = line.trim_start_matches([' ', '-']);
+    // A key in a list stands right of its dash.
+    let begins = if item.starts_with(['|', '>']) { indent(line) } else { line.len() - item.len() };
+    (is_header && is_value).then_some(begins)
+}
+
 /// The key that a line begins with, if it is a plain one.
 fn key(line: &str) -> Option<&str> {
     let line = line.trim_start().trim_start_matches("- ");
@@ -273,19 +302,26 @@ fn key(line: &str) -> Option<&str> {
 /// Most characters of a line that are shown.
 const LONGEST: usize = 60;
 
-/// As much of a line as may be shown. A line that has no key may be a part of anything.
+/// As much of a line as may be shown. A line that has no key may be a part of anything, and so may what comes after a
+/// value: a comment, or another key.
 fn shown(line: &str) -> Option<String> {
-    let short = |text: &str| text.chars().take(LONGEST).map(seen).collect::<String>();
     let Some(key) = key(line) else {
-        let begins = line.trim().split([' ', ':']).next();
-        return PLAIN.iter().any(|known| begins == Some(known)).then(|| short(line.trim()));
+        let line = line.trim();
+        let begins = line.split([' ', ':']).next().filter(|begins| PLAIN.contains(begins))?;
+        return Some(if begins == line { begins.to_owned() } else { format!("{begins} …") });
     };
     let rest = line.split_once(':').map_or("", |(_, rest)| rest.trim());
     let is_shown = PLAIN.contains(&key) && !rest.contains(['{', '[']);
-    Some(match rest {
-        "" => format!("{key}:"),
-        rest if is_shown => format!("{key}: {}", short(rest)),
-        _ => format!("{key}: …"),
+    let mut words = rest.split_whitespace();
+    Some(match words.next() {
+        None => format!("{key}:"),
+        Some(word) if word.starts_with('#') => format!("{key}:"),
+        Some(word) if is_shown => {
+            let word: String = word.chars().take(LONGEST).map(seen).collect();
+            let more = if words.next().is_some_and(|word| !word.starts_with('#')) { " …" } else { "" };
+            format!("{key}: {word}{more}")
+        }
+        Some(_) => format!("{key}: …"),
     })
 }
 
@@ -334,6 +370,17 @@ mod tests {
             "connections:\n  notes: {driver: docs source_dir: notes}\n",
             "key: - a\n",
             "key: |\n  secret\n bare\nx: y: z\n",
+            "connections:\n  a:\n    about: |\n      [draft\n    driver: docs\n  b: {driver: docs source_dir: notes}\n",
+            "connections:\n  - about: >- # folded\n\n      {draft\n    driver: docs\n  - {driver: docs source_dir: notes}\n",
+            "connections:\n  a:\n    - |\n      [draft\n  b: [docs\nllm:\n  x: [1\n",
+            "connections:\n  a: {\n    driver: docs source_dir: notes\n  }\nllm: [\n",
+            "connections:\n  a: [\n    {driver: docs,\n     branch: main\nllm:\n  x: 1\n",
+            "connections:\n  a:\n    driver: \"docs\n    about: |\n      'draft\n",
+            "connections:\n  a:\n    driver: @x  # old password never shown\n",
+            "connections:\n  a:\n    driver: %x # never shown\n",
+            "connections:\n  a:\n    driver: docs url: https://u:p@h\n",
+            "connections:\n  a:\n    driver docs, password never shown\n    source_dir: notes\n",
+            "credentials:\n  default: @never-shown\n",
         ];
         let told: Vec<String> = cases.iter().map(|text| explained(text)).collect();
         assert!(told.iter().all(|told| !told.contains("shown") && !told.contains("u:p")), "{told:#?}");

@@ -329,6 +329,8 @@ fn what_another_run_saved_already_is_not_put_on_the_branch_again() {
     assert!(!place.path("wiki/global/one.md").exists());
     let done = run(&place, &good, &["--resume-run", later]);
     assert!(done.done().is_empty() && done.stderr.contains("stand: there is nothing to run"), "{done:?}");
+    let told = "docs-one (wiki/global/one.md is gone since)";
+    assert!(done.stderr.contains(told), "the patch of the first run was put on the branch by the second: {done:?}");
 }
 
 fn git(place: &Place, words: &[&str]) {
@@ -401,6 +403,10 @@ fn a_reused_unit_whose_page_was_deleted_since_says_so() {
         `run --full --only UNIT` writes it anew";
     assert!(resumed.stderr.contains(sentence), "{resumed:?}");
     assert_eq!(states(&contract(resumed.done()), "docs-one"), ["reused"], "who deleted it may have meant to");
+    // The run that is resumed now has no attempt of it, but the one before has.
+    let planned = plan(&["--resume-run", "latest"]);
+    assert!(planned.done().contains("with the same content, but wiki/global/one.md is gone since"), "{planned:?}");
+    assert!(planned.stderr.contains(sentence), "{planned:?}");
     contract(run(&place, &claude, &["--full", "--only", "docs-one"]).done());
     assert!(place.path("wiki/global/one.md").exists());
 }
