@@ -8,7 +8,6 @@
 //!
 //! It must not know who runs the agent, nor that there is a tape or a screen.
 
-mod beneath;
 mod database;
 mod layer;
 mod reach;

@@ -16,6 +16,7 @@
 //! | 0 | [`tape`], [`config`] | nothing |
 //! | 1 | [`decode`]; [`actions`]; [`units`] | `decode` → nothing; `actions` → `decode`; `units` → `tape` |
 //! | 2 | [`run`] | `tape`, `decode`, `actions`, `units` |
+//! | 2 | [`scoped_dir`] | nothing; files and directories, the only way into a project |
 //! | 3 | [`claude`], [`ingest`], [`store`], [`replay`], [`tui`] | layers below, never each other |
 //! | 4 | [`cli`] | everything |
 //!
@@ -36,6 +37,7 @@ pub mod decode;
 pub mod ingest;
 pub mod replay;
 pub mod run;
+pub mod scoped_dir;
 pub mod store;
 pub mod tape;
 pub mod tui;

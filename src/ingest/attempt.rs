@@ -2,12 +2,12 @@
 //!
 //! It must not know how the agent runs, nor decide whether the attempt was good.
 
+use crate::scoped_dir::{PRIVATE, ScopedDir};
 use std::{io, path::PathBuf, sync::Arc};
 
 use jiff::{Timestamp, tz::TimeZone};
 
 use super::{
-    beneath::{Folder, PRIVATE},
     check::{self, Checked},
     content,
     git::GitError,
@@ -217,7 +217,7 @@ impl Attempt {
         if patch.is_empty() {
             return Ok(Delivered::Patch { base, path: None, paths: Vec::new() });
         }
-        let root = Folder::open(&self.root);
+        let root = ScopedDir::open(&self.root);
         root.and_then(|root| root.write(path, &patch, PRIVATE, 0o600))
             .map_err(|cause| DeliverError::Patch { path: path.clone(), cause })?;
         Ok(Delivered::Patch { base, path: Some(path.clone()), paths })

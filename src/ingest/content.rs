@@ -3,6 +3,7 @@
 //! Counted are the bytes of its files, the prompt without what the project says at the moment, the skills, the tools and
 //! the model. It must not know what the digests are compared with.
 
+use crate::scoped_dir::ScopedDir;
 use std::{
     io::{self, Read as _},
     path::Path,
@@ -13,7 +14,6 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     attempt::Job,
-    beneath::Folder,
     instructions::Instructions,
     plan::WorkUnit,
     project::Project,
@@ -86,7 +86,7 @@ fn files(root: &Path, paths: &[String]) -> io::Result<String> {
     if paths.is_empty() {
         return Ok(parts.digest());
     }
-    let folder = Folder::open(root)?;
+    let folder = ScopedDir::open(root)?;
     let mut piece = vec![0; PIECE];
     for path in paths {
         let (mut file, _) = folder.open_file(path)?;

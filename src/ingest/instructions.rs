@@ -4,6 +4,7 @@
 //! Owns the places and the bounds of these files. They are read once, when the project is opened, so that a broken one is
 //! told before anything runs. It must not know units, nor how a prompt is put together.
 
+use crate::scoped_dir::ScopedDir;
 use std::{
     collections::BTreeMap,
     io::{self, ErrorKind},
@@ -12,15 +13,14 @@ use std::{
 };
 
 use super::{
-    beneath::Folder,
     project::nearest,
     skill::{self, Skill},
     yaml::{self, Value},
 };
 
-/// Folder of the prompts of a project.
+/// ScopedDir of the prompts of a project.
 pub const PROMPTS: &str = ".ktx/prompts";
-/// Folder of its skills, one folder each.
+/// ScopedDir of its skills, one folder each.
 pub const SKILLS: &str = ".ktx/skills";
 /// Its canonical pins: a map from contested keys to the artifacts that stand for them.
 pub const PINS: &str = ".ktx/canonical-pins.yaml";
@@ -128,7 +128,7 @@ impl Instructions {
         if root.join(".ktx").symlink_metadata().is_ok_and(|meta| meta.is_file()) {
             return Ok(found);
         }
-        let Ok(folder) = Folder::open(root) else { return Ok(found) };
+        let Ok(folder) = ScopedDir::open(root) else { return Ok(found) };
         found.0.read_prompts(root, &folder, &mut found.1)?;
         found.0.read_skills(root, &folder, &mut found.1)?;
         found.0.read_pins(&folder)?;
@@ -150,7 +150,7 @@ impl Instructions {
         self.skills.iter().filter(wanted).map(Arc::clone).collect()
     }
 
-    fn read_prompts(&mut self, root: &Path, folder: &Folder, idle: &mut Vec<String>) -> Result<(), BadInstruction> {
+    fn read_prompts(&mut self, root: &Path, folder: &ScopedDir, idle: &mut Vec<String>) -> Result<(), BadInstruction> {
         let known = PromptText::ALL.map(PromptText::name);
         for file in list(root, PROMPTS)?.into_iter().filter(|file| file.ends_with(".md")) {
             let path = format!("{PROMPTS}/{file}");
@@ -171,7 +171,7 @@ impl Instructions {
         Ok(())
     }
 
-    fn read_skills(&mut self, root: &Path, folder: &Folder, idle: &mut Vec<String>) -> Result<(), BadInstruction> {
+    fn read_skills(&mut self, root: &Path, folder: &ScopedDir, idle: &mut Vec<String>) -> Result<(), BadInstruction> {
         let names = list(root, SKILLS)?;
         if names.len() > MOST_SKILLS {
             let problem = format!("holds {} entries; keep {MOST_SKILLS} skills or fewer", names.len());
@@ -207,7 +207,7 @@ impl Instructions {
         Ok(())
     }
 
-    fn read_pins(&mut self, folder: &Folder) -> Result<(), BadInstruction> {
+    fn read_pins(&mut self, folder: &ScopedDir) -> Result<(), BadInstruction> {
         const SHAPE: &str = "must be a map from contested keys to the artifacts that stand for them, such as \
                              `arr: annual-recurring-revenue`";
         let content = match read(folder, PINS) {
@@ -253,7 +253,7 @@ fn bad(path: &str, problem: &str) -> BadInstruction {
     BadInstruction { path: path.to_owned(), problem: problem.to_owned() }
 }
 
-fn read(folder: &Folder, path: &str) -> Result<String, BadInstruction> {
+fn read(folder: &ScopedDir, path: &str) -> Result<String, BadInstruction> {
     let bytes = folder.read(path, LARGEST).map_err(|error| match error.kind() {
         ErrorKind::NotFound => bad(path, MISSING),
         _ => bad(path, &refused(&error)),

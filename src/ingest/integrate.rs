@@ -3,6 +3,7 @@
 //! A patch that does not fit costs its unit only. What all of them make together becomes one commit on the project's
 //! branch. It must not know how the patches came about.
 
+use crate::scoped_dir::{self, ScopedDir};
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
@@ -11,7 +12,6 @@ use std::{
 };
 
 use super::{
-    beneath::{self, Folder},
     check,
     git::GitError,
     landing::{self, LandError},
@@ -252,7 +252,7 @@ impl Integration {
     /// What these files hold, or which of them nobody can look at.
     fn originals(&self, paths: &[String]) -> Result<Result<Originals, Vec<String>>, IntegrateError> {
         let dir = self.worktree.dir();
-        let folder = Folder::open(dir).map_err(|cause| IntegrateError::Io { path: dir.to_path_buf(), cause })?;
+        let folder = ScopedDir::open(dir).map_err(|cause| IntegrateError::Io { path: dir.to_path_buf(), cause })?;
         let (mut originals, mut unfit) = (Originals::new(), Vec::new());
         for path in paths {
             match folder.read_if_there(path, LARGEST) {
@@ -407,7 +407,7 @@ fn split(names: &[u8]) -> Vec<String> {
 /// Why a patch may not touch `path`.
 fn forbidden(path: &str, semantic_layer: bool) -> Option<String> {
     let shown = path.escape_debug();
-    if beneath::check(path).is_err() || !(path.starts_with(WIKI) || path.starts_with(SEMANTIC_LAYER)) {
+    if scoped_dir::check(path).is_err() || !(path.starts_with(WIKI) || path.starts_with(SEMANTIC_LAYER)) {
         return Some(format!("changes {shown}, which is not below wiki/ or semantic-layer/"));
     }
     if !semantic_layer && path.starts_with(SEMANTIC_LAYER) {

@@ -5,6 +5,7 @@
 //! finds the journal brings the files that it is about, and their index, to the commit that the branch is at. It must
 //! not know what is committed.
 
+use crate::scoped_dir::{PRIVATE, ScopedDir};
 use std::{
     collections::BTreeMap,
     io,
@@ -16,7 +17,6 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    beneath::{Folder, PRIVATE},
     git::{Answer, GitError},
     repository::Repository,
 };
@@ -165,7 +165,7 @@ fn patiently(call: impl Fn() -> Result<Answer, GitError>) -> Result<Answer, GitE
 pub fn recover(repository: &Repository) -> Result<Settled, LandError> {
     let root = repository.root();
     let failed = |cause| LandError::Io { path: root.join(JOURNAL), cause };
-    let bytes = Folder::open(root).and_then(|root| root.read_if_there(JOURNAL, LARGEST)).map_err(failed)?;
+    let bytes = ScopedDir::open(root).and_then(|root| root.read_if_there(JOURNAL, LARGEST)).map_err(failed)?;
     let Some(bytes) = bytes else { return Ok(Settled::default()) };
     let journal: Journal = serde_json::from_slice(&bytes).map_err(|error| failed(error.into()))?;
     let changes = changes(repository, &journal)?;
@@ -177,12 +177,12 @@ pub fn recover(repository: &Repository) -> Result<Settled, LandError> {
 fn write(root: &Path, journal: &Journal) -> Result<(), LandError> {
     let failed = |cause| LandError::Io { path: root.join(JOURNAL), cause };
     let bytes = serde_json::to_vec(journal).map_err(|error| failed(error.into()))?;
-    Folder::open(root).and_then(|root| root.write(JOURNAL, &bytes, PRIVATE, 0o600)).map_err(failed)
+    ScopedDir::open(root).and_then(|root| root.write(JOURNAL, &bytes, PRIVATE, 0o600)).map_err(failed)
 }
 
 fn forget(root: &Path) -> Result<(), LandError> {
     let failed = |cause| LandError::Io { path: root.join(JOURNAL), cause };
-    Folder::open(root).and_then(|root| root.remove(JOURNAL)).map(drop).map_err(failed)
+    ScopedDir::open(root).and_then(|root| root.remove(JOURNAL)).map(drop).map_err(failed)
 }
 
 /// A file that differs between the two commits of a journal.
@@ -259,7 +259,7 @@ fn settle(repository: &Repository, mut changes: Vec<Change>, undo: &Undo) -> Res
         git.feed(&["checkout-index", "--force", "--quiet", "-u", "-z", "--stdin"], &restore)?;
     }
     let failed = |cause| LandError::Io { path: repository.root().to_path_buf(), cause };
-    let folder = Folder::open(repository.root()).map_err(failed)?;
+    let folder = ScopedDir::open(repository.root()).map_err(failed)?;
     for path in remove {
         folder.remove(path).map_err(failed)?;
     }
@@ -292,7 +292,7 @@ fn hashes(repository: &Repository, changes: &[Change]) -> Result<BTreeMap<String
 
 /// True when the file is the beginning of one of its two versions: its writer died.
 fn is_torn(repository: &Repository, change: &Change) -> Result<bool, LandError> {
-    let Ok(folder) = Folder::open(repository.root()) else { return Ok(false) };
+    let Ok(folder) = ScopedDir::open(repository.root()) else { return Ok(false) };
     let Ok(held) = folder.read(&change.path, LARGEST) else { return Ok(false) };
     for blob in change.ours.iter().flatten() {
         if repository.git.run(&["cat-file", "blob", blob])?.starts_with(&held) {

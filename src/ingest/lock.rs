@@ -2,14 +2,13 @@
 //!
 //! The lock is the kernel's, so a crash frees it. It must not know what an ingest does.
 
+use crate::scoped_dir;
 use std::{
     fs::{File, OpenOptions, TryLockError},
     io::{self, Read as _, Seek as _, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
-
-use super::beneath;
 
 /// Below the project.
 const DIR: &str = ".ktx/ingestdeck";
@@ -49,7 +48,7 @@ pub enum ProjectLockError {
 pub fn take(root: &Path) -> Result<ProjectLock, ProjectLockError> {
     let path = root.join(DIR).join(NAME);
     let failed = |cause| ProjectLockError::Io { path: path.clone(), cause };
-    beneath::make_hidden(root, &root.join(DIR)).map_err(failed)?;
+    scoped_dir::make_hidden(root, &root.join(DIR)).map_err(failed)?;
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)

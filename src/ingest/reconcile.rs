@@ -2,6 +2,7 @@
 //!
 //! It must not know how the units ran, nor when the pass is due.
 
+use crate::scoped_dir::ScopedDir;
 use std::{
     collections::BTreeMap,
     fmt,
@@ -9,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{beneath::Folder, plan::WorkUnit, prompt::one_line};
+use super::{plan::WorkUnit, prompt::one_line};
 use crate::tape::{UnitKey, note::PlannedUnit};
 
 /// Key of the pass, and its adapter's name.
@@ -157,7 +158,7 @@ pub fn staged_path(connection: &str, path: &str) -> String {
 
 /// What the patch in the file `path` below `root` changes. Nothing for a patch that is gone or cannot be read.
 pub fn changes_of(root: &Path, path: &str) -> Vec<Change> {
-    let bytes = Folder::open(root).and_then(|folder| folder.read(path, LARGEST)).unwrap_or_default();
+    let bytes = ScopedDir::open(root).and_then(|folder| folder.read(path, LARGEST)).unwrap_or_default();
     changes(&String::from_utf8_lossy(&bytes))
 }
 

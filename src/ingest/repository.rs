@@ -2,15 +2,13 @@
 //!
 //! It must not know units. Without a repository a project is written to directly.
 
+use crate::scoped_dir;
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
 
-use super::{
-    beneath,
-    git::{Git, GitError},
-};
+use super::git::{Git, GitError};
 
 /// Files and folders of a repository that stand for an operation somebody has not finished.
 const UNFINISHED: &[(&str, &str)] = &[
@@ -200,7 +198,7 @@ impl Repository {
     /// Makes our folders below `.ktx`, each of which tells git by itself that it is not to be kept: the project's own
     /// `.gitignore` is left as it is.
     pub fn hide_ours(&self) -> io::Result<()> {
-        OURS.iter().try_for_each(|folder| beneath::make_hidden(&self.root, &self.root.join(folder)))
+        OURS.iter().try_for_each(|folder| scoped_dir::make_hidden(&self.root, &self.root.join(folder)))
     }
 }
 

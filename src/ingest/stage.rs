@@ -3,6 +3,7 @@
 //! Owns `.ktx/cache/local-ingest/<job>`, KTX's place for it, and clears away copies that nobody needs any more; those of
 //! KTX itself it leaves alone. It must not decide which units run.
 
+use crate::scoped_dir::{self, PRIVATE, ScopedDir};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File, OpenOptions},
@@ -14,7 +15,6 @@ use std::{
 
 use super::{
     attempt::Job,
-    beneath::{self, Folder, PRIVATE},
     plan::Planned,
     source::{
         Fingerprint,
@@ -73,7 +73,7 @@ pub fn stage(project: &Path, job: &Job, planned: &mut Planned) -> Result<Staged,
 }
 
 fn open(project: &Path, dir: &Path) -> io::Result<Staged> {
-    beneath::make_private(project, &dir.join("upload"))?;
+    scoped_dir::make_private(project, &dir.join("upload"))?;
     let mut ours = OpenOptions::new();
     ours.write(true).create_new(true).mode(0o600);
     match ours.open(project.join(PLACE).join(".gitignore")) {
@@ -119,17 +119,17 @@ fn copy(
     paths: &BTreeSet<String>,
 ) -> Result<BTreeMap<String, (Fingerprint, u64)>, StageError> {
     let target = project.join(relative);
-    let opened =
-        beneath::make_private(project, &target).and_then(|()| Ok((Folder::open(root)?, Folder::open(&target)?)));
+    let opened = scoped_dir::make_private(project, &target)
+        .and_then(|()| Ok((ScopedDir::open(root)?, ScopedDir::open(&target)?)));
     let (from, to) = opened.map_err(|cause| StageError::Place { path: target.clone(), cause })?;
     let mut buffer = Vec::new();
-    let mut open: Option<(&str, Folder, Folder)> = None;
+    let mut open: Option<(&str, ScopedDir, ScopedDir)> = None;
     let mut prints = BTreeMap::new();
     for path in paths {
         let failed = |cause: String| StageError::File { path: path.clone(), connection: connection.to_owned(), cause };
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
         if open.as_ref().is_none_or(|(at, _, _)| *at != parent) {
-            let folders = from.folder(parent, None).and_then(|from| Ok((from, to.folder(parent, Some(PRIVATE))?)));
+            let folders = from.dir(parent, None).and_then(|from| Ok((from, to.dir(parent, Some(PRIVATE))?)));
             let (from, to) = folders.map_err(|error| failed(error.to_string()))?;
             open = Some((parent, from, to));
         }
@@ -144,7 +144,7 @@ fn copy(
     Ok(prints)
 }
 
-fn copy_one(from: &Folder, to: &Folder, name: &str, buffer: &mut Vec<u8>) -> io::Result<(Fingerprint, u64)> {
+fn copy_one(from: &ScopedDir, to: &ScopedDir, name: &str, buffer: &mut Vec<u8>) -> io::Result<(Fingerprint, u64)> {
     buffer.clear();
     let (file, _) = from.open_here(name)?;
     file.take(LARGEST + 1).read_to_end(buffer)?;

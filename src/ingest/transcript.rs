@@ -2,6 +2,7 @@
 //!
 //! Owns the line's shape and the file. Failures are written once, whoever reports them. It must not know what tools do.
 
+use crate::scoped_dir;
 use std::{
     collections::BTreeSet,
     fs::{File, OpenOptions},
@@ -15,7 +16,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{beneath, source::slug};
+use super::source::slug;
 use crate::{
     tape::UnitKey,
     units::{ToolCall, ToolReply},
@@ -91,9 +92,9 @@ impl Transcript {
     pub fn open(project: &Path, job: &str, unit: &UnitKey, attempt: u32) -> io::Result<Self> {
         use std::os::unix::fs::OpenOptionsExt;
         let all = project.join(".ktx/ingest-transcripts");
-        beneath::make_hidden(project, &all)?;
+        scoped_dir::make_hidden(project, &all)?;
         let folder = all.join(path_component(job));
-        beneath::make_private(project, &folder)?;
+        scoped_dir::make_private(project, &folder)?;
         let path = folder.join(format!("{}.jsonl", path_component(unit)));
         let file = OpenOptions::new()
             .append(true)
@@ -291,7 +292,7 @@ mod tests {
         #[test]
         fn any_key_is_one_component(a in "\\PC{0,8}|[./\\\\\n]{0,4}|a{250}", b in "\\PC{0,8}|[./\\\\\n]{0,4}|a{251}") {
             for name in [path_component(&a), path_component(&b)] {
-                prop_assert!(beneath::check(&name).is_ok() && !name.contains('/') && name.len() <= 240, "{}", name);
+                prop_assert!(scoped_dir::check(&name).is_ok() && !name.contains('/') && name.len() <= 240, "{}", name);
             }
             prop_assert_eq!(path_component(&a) == path_component(&b), a == b);
         }

@@ -4,6 +4,7 @@
 //! through to the project, and writes land in a directory of the attempt's own. Only `wiki/` and `semantic-layer/`
 //! can be written, and no symbolic link is followed on the way. It must not know what the files mean.
 
+use crate::scoped_dir::{self, PRIVATE, ScopedDir};
 use std::{
     collections::BTreeMap,
     fmt,
@@ -15,11 +16,7 @@ use std::{
 
 use sha2::{Digest as _, Sha256};
 
-use super::{
-    beneath::{self, Folder, PRIVATE},
-    git::GitError,
-    worktree::Worktree,
-};
+use super::{git::GitError, worktree::Worktree};
 
 mod lasting;
 pub(crate) mod publish;
@@ -29,7 +26,7 @@ pub use publish::{PublishError, Recovered, recover};
 /// Largest file that is read or written, in bytes.
 pub(crate) const LARGEST: u64 = 1024 * 1024;
 
-/// Folder of the attempt that mirrors the project.
+/// ScopedDir of the attempt that mirrors the project.
 const TREE: &str = "tree";
 
 /// Folders of the project that an attempt may change.
@@ -153,7 +150,7 @@ impl Workspace {
         if dir.symlink_metadata().is_ok() {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{} exists already", dir.display())));
         }
-        beneath::make_private(project, &dir.join(TREE))?;
+        scoped_dir::make_private(project, &dir.join(TREE))?;
         let fate = Fate::Swept(dir.to_path_buf());
         Ok(Self { project: project.to_path_buf(), tree: dir.join(TREE), fate, state: Mutex::default() })
     }
@@ -214,8 +211,8 @@ impl Workspace {
     fn look(&self, state: &State, path: &str) -> io::Result<Option<Vec<u8>>> {
         match state.changes.get(path) {
             Some(Change { now: None, .. }) => Ok(None),
-            Some(_) => Folder::open(&self.tree)?.read_if_there(path, LARGEST),
-            None => Folder::open(&self.project)?.read_if_there(path, LARGEST),
+            Some(_) => ScopedDir::open(&self.tree)?.read_if_there(path, LARGEST),
+            None => ScopedDir::open(&self.project)?.read_if_there(path, LARGEST),
         }
     }
 
@@ -229,7 +226,7 @@ impl Workspace {
         if bytes.len() as u64 > LARGEST {
             return Err(WriteError::TooLarge { path: path.to_owned(), bytes: bytes.len() });
         }
-        let tree = Folder::open(&self.tree).map_err(|cause| io_error(path, cause))?;
+        let tree = ScopedDir::open(&self.tree).map_err(|cause| io_error(path, cause))?;
         let before = self.look(&state, path).map_err(|cause| io_error(path, cause))?;
         tree.write(path, bytes, PRIVATE, 0o600).map_err(|cause| io_error(path, cause))?;
         self.commit(&tree, path, "Write", before)?;
@@ -245,7 +242,7 @@ impl Workspace {
         let mut state = self.state();
         let base = self.base(&mut state, path)?;
         let is_there = state.changes.get(path).map_or(base.is_some(), |change| change.now.is_some());
-        let tree = Folder::open(&self.tree).map_err(|cause| io_error(path, cause))?;
+        let tree = ScopedDir::open(&self.tree).map_err(|cause| io_error(path, cause))?;
         let before = self.look(&state, path).map_err(|cause| io_error(path, cause))?;
         tree.remove(path).map_err(|cause| io_error(path, cause))?;
         if is_there {
@@ -268,13 +265,13 @@ impl Workspace {
         if state.sealed {
             return Err(WriteError::Sealed);
         }
-        if beneath::check(path).is_err() || !is_writable(path) {
+        if scoped_dir::check(path).is_err() || !is_writable(path) {
             return Err(WriteError::Forbidden(path.to_owned()));
         }
         if let Some(change) = state.changes.get(path) {
             return Ok(change.base);
         }
-        let bytes = Folder::open(&self.project).and_then(|project| project.read_if_there(path, LARGEST));
+        let bytes = ScopedDir::open(&self.project).and_then(|project| project.read_if_there(path, LARGEST));
         let bytes = bytes.map_err(|cause| io_error(path, cause))?;
         let held = bytes.as_deref().map(print_of);
         // What it never read it takes to be absent: nothing is overwritten unseen.
@@ -288,7 +285,7 @@ impl Workspace {
     }
 
     /// Commits a change of `path`, or takes it back.
-    fn commit(&self, tree: &Folder, path: &str, verb: &str, before: Option<Vec<u8>>) -> Result<(), WriteError> {
+    fn commit(&self, tree: &ScopedDir, path: &str, verb: &str, before: Option<Vec<u8>>) -> Result<(), WriteError> {
         let Fate::Tree { worktree, .. } = &self.fate else { return Ok(()) };
         let Err(error) = worktree.commit(path, &format!("{verb} {path}")) else { return Ok(()) };
         let undone = match before {
@@ -307,7 +304,7 @@ impl Workspace {
         let own = self.peek(path)?;
         let before = match self.state().originals.get(path) {
             Some(bytes) => bytes.clone(),
-            None => Folder::open(&self.project)?.read_if_there(path, LARGEST)?,
+            None => ScopedDir::open(&self.project)?.read_if_there(path, LARGEST)?,
         };
         Ok(own.into_iter().chain(before).collect())
     }
@@ -316,7 +313,7 @@ impl Workspace {
     pub(crate) fn revert(&self, path: &str) -> Result<Reverted, WriteError> {
         let mut state = self.state();
         let base = self.base(&mut state, path)?;
-        let tree = Folder::open(&self.tree).map_err(|cause| io_error(path, cause))?;
+        let tree = ScopedDir::open(&self.tree).map_err(|cause| io_error(path, cause))?;
         let before = self.look(&state, path).map_err(|cause| io_error(path, cause))?;
         match state.originals.get(path) {
             Some(Some(bytes)) => tree.write(path, bytes, PRIVATE, 0o600),
@@ -431,7 +428,7 @@ pub(crate) fn print_of(bytes: &[u8]) -> [u8; 32] {
 
 /// Print of the file `path` below `root`.
 pub(crate) fn print_at(root: &Path, path: &str) -> io::Result<Print> {
-    Ok(Folder::open(root)?.read_if_there(path, LARGEST)?.as_deref().map(print_of))
+    Ok(ScopedDir::open(root)?.read_if_there(path, LARGEST)?.as_deref().map(print_of))
 }
 
 fn is_writable(path: &str) -> bool {

@@ -3,6 +3,7 @@
 //! Only `wiki/` and `semantic-layer/` are checked out. Every worktree stands in a ledger from before it is made until
 //! after it is gone, so that whoever starts next can clear away what a killed run left. It must not know what is written.
 
+use crate::scoped_dir::{self, ScopedDir};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -14,7 +15,6 @@ use std::{
 };
 
 use super::{
-    beneath::{self, Folder},
     git::{Git, GitError},
     repository::{Repository, WORKTREES},
     source::slug,
@@ -90,8 +90,8 @@ impl Worktrees {
         let mut name = format!("{}{unit}", self.job);
         let failed = |path: PathBuf| move |cause| WorktreeError::Io { path, cause };
         let place = |name: &str| root.join(WORKTREES).join(format!("session-{name}"));
-        beneath::make_private(root, &root.join(WORKTREES)).map_err(failed(place(&name)))?;
-        beneath::make_private(root, &root.join(LEDGER)).map_err(failed(place(&name)))?;
+        scoped_dir::make_private(root, &root.join(WORKTREES)).map_err(failed(place(&name)))?;
+        scoped_dir::make_private(root, &root.join(LEDGER)).map_err(failed(place(&name)))?;
         let turn = self.turn();
         let is_taken = |name: &str| {
             place(name).symlink_metadata().is_ok() || root.join(".git/refs/heads/session").join(name).exists()
@@ -101,8 +101,8 @@ impl Worktrees {
             name = format!("{name}-{}", now.as_millis());
         }
         let (dir, branch) = (place(&name), format!("session/{name}"));
-        Folder::open(&root.join(LEDGER))
-            .and_then(|ledger| ledger.write(&name, b"", beneath::PRIVATE, 0o600))
+        ScopedDir::open(&root.join(LEDGER))
+            .and_then(|ledger| ledger.write(&name, b"", scoped_dir::PRIVATE, 0o600))
             .map_err(failed(dir.clone()))?;
         let git = self.repository.git.clone();
         let mut worktree = Worktree { trees: Arc::clone(self), name, dir, git, gone: AtomicBool::new(false) };
@@ -237,7 +237,7 @@ fn clear(repository: &Repository, name: &str) -> Result<(), WorktreeError> {
         return Err(GitError::Failed { what: "update-ref".into(), stderr: deleted.stderr }.into());
     }
     // `branch -D` would forget what was configured for it as well; nothing ever is.
-    Folder::open(&root.join(LEDGER)).and_then(|ledger| ledger.remove(name)).map_err(failed)?;
+    ScopedDir::open(&root.join(LEDGER)).and_then(|ledger| ledger.remove(name)).map_err(failed)?;
     Ok(())
 }
 

@@ -15,17 +15,30 @@ const EDGES: &[(&str, &[&str])] = &[
     ("actions", &["decode"]),
     ("units", &["tape"]),
     ("run", &["tape", "decode", "actions", "units"]),
-    ("claude", &["tape", "decode", "units", "run", "config"]),
-    ("ingest", &["tape", "units", "run", "config"]),
-    ("store", &["tape", "run", "config"]),
-    ("replay", &["tape", "decode", "run"]),
+    ("scoped_dir", &[]),
+    ("claude", &["tape", "decode", "units", "run", "config", "scoped_dir"]),
+    ("ingest", &["tape", "units", "run", "config", "scoped_dir"]),
+    ("store", &["tape", "run", "config", "scoped_dir"]),
+    ("replay", &["tape", "decode", "run", "scoped_dir"]),
     ("tui", &["tape", "decode", "actions", "units", "run", "config"]),
     ("cli", EVERYTHING),
     ("main", &["cli"]),
 ];
 
-const EVERYTHING: &[&str] =
-    &["tape", "config", "decode", "actions", "units", "run", "claude", "ingest", "store", "replay", "tui"];
+const EVERYTHING: &[&str] = &[
+    "tape",
+    "config",
+    "decode",
+    "actions",
+    "units",
+    "run",
+    "scoped_dir",
+    "claude",
+    "ingest",
+    "store",
+    "replay",
+    "tui",
+];
 
 /// Modules without I/O, tasks, clock or environment.
 const PURE: &[&str] = &["tape", "decode", "actions", "units", "run"];

@@ -172,7 +172,7 @@ proptest! {
     fn every_name_has_a_plain_path_of_its_own(a in "\\PC{1,12}|[./\\\\]{1,6}|[a-zA-Z_]{1,70}", b in "\\PC{1,12}|[a-zA-Z_]{1,70}") {
         for name in [&a, &b] {
             let path = path_of("c", name);
-            prop_assert!(crate::ingest::beneath::check(&path).is_ok(), "{path}");
+            prop_assert!(crate::scoped_dir::check(&path).is_ok(), "{path}");
             let (connection, file) = place_of(&path).unwrap();
             prop_assert_eq!(connection, "c");
             prop_assert!(file.len() < 100 && file.is_ascii(), "{}", file);

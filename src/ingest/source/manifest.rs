@@ -4,6 +4,7 @@
 //! `peerFileIndex`, `notes`, `slDisallowed`, `slDisallowedReason`. The file is a contract between two programs, so the
 //! first fault in it stops the connection, with its line. It must not guess.
 
+use crate::scoped_dir::{self, ScopedDir};
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::Read as _,
@@ -18,11 +19,7 @@ use super::{
     Adapter, Chunk, Chunks, Origin, PEERS, SourceError, Tree, source_root,
     tree::{RawFile, presentable, shown},
 };
-use crate::ingest::{
-    beneath::{self, Folder},
-    project::nearest,
-    reconcile::RECONCILE,
-};
+use crate::ingest::{project::nearest, reconcile::RECONCILE};
 
 /// Ready-made units.
 #[derive(Debug)]
@@ -60,7 +57,7 @@ impl Adapter for Manifest {
     fn gather(&self, origin: Origin<'_>) -> Result<Tree, String> {
         let list = List::read(origin)?;
         let root = list.root.clone();
-        let folder = Folder::open(&root).map_err(|error| format!("cannot read {}: {error}", root.display()))?;
+        let folder = ScopedDir::open(&root).map_err(|error| format!("cannot read {}: {error}", root.display()))?;
         let mut found: BTreeMap<&str, RawFile> = BTreeMap::new();
         for (line, path) in list.paths() {
             if !found.contains_key(path) {
@@ -287,7 +284,7 @@ fn sound(unit: &Unit) -> Option<String> {
     }
     let mut seen = BTreeSet::new();
     for path in unit.raw_files.iter().chain(&unit.dependency_paths) {
-        if !presentable(path) || beneath::check(path).is_err() {
+        if !presentable(path) || scoped_dir::check(path).is_err() {
             return Some(format!("`{}` is not a plain path below the source", shown(path)));
         }
         if !seen.insert(path) {

@@ -11,9 +11,9 @@ use super::{
     print::{Fingerprint, Known, Stamp},
     tree::Tree,
 };
-use crate::ingest::beneath::{Folder, PRIVATE};
+use crate::scoped_dir::{PRIVATE, ScopedDir};
 
-/// Folder of this program, relative to the project.
+/// ScopedDir of this program, relative to the project.
 const DECK: &str = ".ktx/ingestdeck";
 /// Largest memory that is read, in bytes.
 const LARGEST: u64 = 64 * 1024 * 1024;
@@ -28,7 +28,7 @@ struct Memo {
 
 /// What is remembered of the files of `connection`.
 pub(crate) fn recall(project: &Path, connection: &str) -> Known {
-    let bytes = Folder::open(project).and_then(|folder| folder.read(&place(connection), LARGEST));
+    let bytes = ScopedDir::open(project).and_then(|folder| folder.read(&place(connection), LARGEST));
     let memo = bytes.ok().and_then(|bytes| serde_json::from_slice::<Memo>(&bytes).ok());
     let files = memo.filter(|memo| memo.version == VERSION).map(|memo| memo.files).unwrap_or_default();
     files.into_iter().filter_map(|(path, (stamp, print))| Some((path, (stamp, Fingerprint::parse(&print)?)))).collect()
@@ -46,7 +46,7 @@ pub(crate) fn keep(project: &Path, connection: &str, tree: &Tree, known: &Known)
     }
     let files = settled().filter_map(|file| Some((file.path.clone(), (file.stamp, file.print?.to_string())))).collect();
     let Ok(bytes) = serde_json::to_vec(&Memo { version: VERSION, files }) else { return };
-    let kept = Folder::open(project).and_then(|folder| folder.write(&place(connection), &bytes, PRIVATE, 0o600));
+    let kept = ScopedDir::open(project).and_then(|folder| folder.write(&place(connection), &bytes, PRIVATE, 0o600));
     if let Err(error) = kept {
         tracing::warn!(%error, connection, "what was read is not remembered; the next plan reads it again");
     }

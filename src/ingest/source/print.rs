@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::tree::{RawFile, Tree};
-use crate::ingest::beneath::Folder;
+use crate::scoped_dir::ScopedDir;
 
 /// Largest raw file, in bytes. Larger ones are data, not documentation.
 pub(crate) const LARGEST: u64 = 8 * 1024 * 1024;
@@ -107,7 +107,7 @@ pub(crate) type Known = HashMap<String, (Stamp, Fingerprint)>;
 
 /// Gives every file of `tree` its fingerprint. Files that cannot be given to an agent leave it with a warning.
 pub(crate) fn read(tree: &mut Tree, known: &Known) {
-    let folder = match Folder::open(&tree.root) {
+    let folder = match ScopedDir::open(&tree.root) {
         Ok(folder) => folder,
         Err(error) => {
             tree.warnings.push(format!("{} cannot be read: {error}", tree.root.display()));
@@ -133,7 +133,7 @@ pub(crate) fn read(tree: &mut Tree, known: &Known) {
 }
 
 /// Reads `files`, and tells which of them cannot be used and why.
-fn read_all(folder: &Folder, mut files: Vec<&mut RawFile>) -> Vec<(String, String)> {
+fn read_all(folder: &ScopedDir, mut files: Vec<&mut RawFile>) -> Vec<(String, String)> {
     let threads =
         if files.len() < MANY { 1 } else { std::thread::available_parallelism().map_or(1, NonZero::get).min(THREADS) };
     let count = files.len();
@@ -154,8 +154,8 @@ fn read_all(folder: &Folder, mut files: Vec<&mut RawFile>) -> Vec<(String, Strin
 
 /// Reads files one after the other, in the order of their folders.
 struct Reader<'a> {
-    folder: &'a Folder,
-    open: Option<(String, Folder)>,
+    folder: &'a ScopedDir,
+    open: Option<(String, ScopedDir)>,
     buffer: Vec<u8>,
 }
 
@@ -166,7 +166,7 @@ impl Reader<'_> {
         }
         let (parent, name) = file.path.rsplit_once('/').unwrap_or(("", &file.path));
         if self.open.as_ref().is_none_or(|(open, _)| open != parent) {
-            let folder = self.folder.folder(parent, None).map_err(|error| error.to_string())?;
+            let folder = self.folder.dir(parent, None).map_err(|error| error.to_string())?;
             self.open = Some((parent.to_owned(), folder));
         }
         let folder = self.open.as_ref().map_or(self.folder, |(_, folder)| folder);

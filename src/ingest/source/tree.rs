@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use super::print::{Fingerprint, Stamp};
-use crate::ingest::beneath::Folder;
+use crate::scoped_dir::ScopedDir;
 
 /// Most files of one source.
 const MOST_FILES: usize = 100_000;
@@ -157,7 +157,7 @@ impl Tree {
 
     /// The text of `path`, or why it cannot be read, as the end of a sentence.
     pub(super) fn text(&self, path: &str) -> Result<String, String> {
-        let bytes = Folder::open(&self.root).and_then(|folder| folder.read(path, LARGEST));
+        let bytes = ScopedDir::open(&self.root).and_then(|folder| folder.read(path, LARGEST));
         bytes
             .map_err(|error| error.to_string())
             .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned()))

@@ -1,12 +1,13 @@
 //! `read_raw_file` and `read_raw_span`: the raw files and dependencies of the unit, and no other file.
 
+use crate::scoped_dir::ScopedDir;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::{Bench, Tool, miss, page};
 use crate::{
-    ingest::{beneath::Folder, project::nearest, schema::shown},
+    ingest::{project::nearest, schema::shown},
     units::ToolReply,
 };
 
@@ -120,7 +121,7 @@ fn text(bench: &Bench, path: &str, limit: u64) -> Result<String, Refused> {
     }
     let other = |error: std::io::Error| Refused::Other(format!("`{}` cannot be read: {error}", shown(path)));
     let (root, relative) = bench.place(path);
-    let folder = Folder::open(root).map_err(other)?;
+    let folder = ScopedDir::open(root).map_err(other)?;
     let (_, size) = folder.open_file(relative).map_err(other)?;
     if size > limit {
         return Err(Refused::TooLarge(size));

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{Change, WRITABLE, is_writable, print_at};
-use crate::ingest::beneath::{self, Folder, PRIVATE};
+use crate::scoped_dir::{self, PRIVATE, ScopedDir};
 
 /// The list of removed files, one path a line.
 const REMOVED: &str = ".removed";
@@ -70,9 +70,9 @@ fn found(project: &Path, tree: &Path) -> io::Result<BTreeMap<String, Change>> {
             }
         }
     }
-    let removed = Folder::open(tree)?.read_if_there(REMOVED, super::LARGEST)?.unwrap_or_default();
+    let removed = ScopedDir::open(tree)?.read_if_there(REMOVED, super::LARGEST)?.unwrap_or_default();
     for path in String::from_utf8_lossy(&removed).lines().filter(|path| is_writable(path)) {
-        if beneath::check(path).is_ok() && !changes.contains_key(path) {
+        if scoped_dir::check(path).is_ok() && !changes.contains_key(path) {
             let base = print_at(project, path)?;
             if base.is_some() {
                 changes.insert(path.to_owned(), Change { base, now: None });
@@ -85,7 +85,7 @@ fn found(project: &Path, tree: &Path) -> io::Result<BTreeMap<String, Change>> {
 /// Writes the list of what `changes` removed.
 pub(super) fn note(tree: &Path, changes: &BTreeMap<String, Change>) -> io::Result<()> {
     let removed = changes.iter().filter(|(_, change)| change.now.is_none()).map(|(path, _)| format!("{path}\n"));
-    Folder::open(tree)?.write(REMOVED, removed.collect::<String>().as_bytes(), PRIVATE, 0o600)
+    ScopedDir::open(tree)?.write(REMOVED, removed.collect::<String>().as_bytes(), PRIVATE, 0o600)
 }
 
 fn refused(why: &str) -> io::Error {

@@ -14,7 +14,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{Change, Hex, LARGEST, print_at};
-use crate::ingest::beneath::{self, Folder, PRIVATE, SHARED};
+use crate::scoped_dir::{self, PRIVATE, SHARED, ScopedDir};
 
 const JOURNAL: &str = "journal.json";
 
@@ -133,7 +133,7 @@ impl Site {
     fn lock(project: &Path) -> io::Result<Self> {
         use std::os::unix::fs::OpenOptionsExt;
         let parent = project.join(DIR);
-        beneath::make_private(project, &parent)?;
+        scoped_dir::make_private(project, &parent)?;
         let lock = fs::OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -160,8 +160,9 @@ impl Site {
         if !moved.is_empty() {
             return Err(Failed::Conflict(moved));
         }
-        beneath::make_private(&self.project, &self.dir)?;
-        let (site, tree, project) = (Folder::open(&self.dir)?, Folder::open(tree)?, Folder::open(&self.project)?);
+        scoped_dir::make_private(&self.project, &self.dir)?;
+        let (site, tree, project) =
+            (ScopedDir::open(&self.dir)?, ScopedDir::open(tree)?, ScopedDir::open(&self.project)?);
         for (path, change) in changes {
             before(Step::Stage)?;
             if change.now.is_some() {
@@ -203,10 +204,10 @@ impl Site {
         if !self.dir.exists() {
             return Ok(recovered);
         }
-        let site = Folder::open(&self.dir)?;
+        let site = ScopedDir::open(&self.dir)?;
         if let Some(bytes) = site.read_if_there(JOURNAL, 16 * LARGEST)? {
             let journal: Journal = serde_json::from_slice(&bytes)?;
-            let project = Folder::open(&self.project)?;
+            let project = ScopedDir::open(&self.project)?;
             for Line { path, base, now } in journal.files {
                 let held = Hex(print_at(&self.project, &path)?).to_string();
                 if held == base {
@@ -275,7 +276,7 @@ mod tests {
         let (project, tree) = (dir.path().join("project"), dir.path().join("tree"));
         fs::create_dir_all(&project).unwrap();
         fs::create_dir_all(&tree).unwrap();
-        let (into, work) = (Folder::open(&project).unwrap(), Folder::open(&tree).unwrap());
+        let (into, work) = (ScopedDir::open(&project).unwrap(), ScopedDir::open(&tree).unwrap());
         for (path, text) in &case.before {
             into.write(path, text.as_bytes(), SHARED, 0o666).unwrap();
         }
@@ -348,7 +349,7 @@ mod tests {
         let (project, tree) = (dir.path().join("project"), dir.path().join("tree"));
         fs::create_dir_all(project.join("wiki/global")).unwrap();
         fs::create_dir_all(&tree).unwrap();
-        let work = Folder::open(&tree).unwrap();
+        let work = ScopedDir::open(&tree).unwrap();
         let mut changes = BTreeMap::new();
         for path in ["wiki/global/a.md", "wiki/global/b.md"] {
             work.write(path, b"new", PRIVATE, 0o600).unwrap();
@@ -371,7 +372,7 @@ mod tests {
                 scope.spawn(move || {
                     fs::create_dir_all(&tree).unwrap();
                     let path = format!("wiki/global/p{thread}.md");
-                    Folder::open(&tree).unwrap().write(&path, b"x", PRIVATE, 0o600).unwrap();
+                    ScopedDir::open(&tree).unwrap().write(&path, b"x", PRIVATE, 0o600).unwrap();
                     let change = Change { base: None, now: Some(print_of(b"x")) };
                     publish(&project, &tree, &BTreeMap::from([(path, change)])).unwrap();
                 });
@@ -387,7 +388,7 @@ mod tests {
         let (project, tree) = (dir.path().join("project"), dir.path().join("tree"));
         fs::create_dir_all(&project).unwrap();
         fs::create_dir_all(&tree).unwrap();
-        Folder::open(&tree).unwrap().write("wiki/a.md", b"x", PRIVATE, 0o600).unwrap();
+        ScopedDir::open(&tree).unwrap().write("wiki/a.md", b"x", PRIVATE, 0o600).unwrap();
         let change = Change { base: None, now: Some(print_of(b"x")) };
         publish(&project, &tree, &BTreeMap::from([("wiki/a.md".to_owned(), change)])).unwrap();
         let mode = |path: &str| fs::metadata(project.join(path)).unwrap().permissions().mode() & 0o700;

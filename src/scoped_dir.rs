@@ -1,0 +1,513 @@
+//! Files below a directory, opened one path component at a time and never through a symbolic link.
+//!
+//! Everything in a cloned project is untrusted: any file, link, named pipe or directory may be where one of ours is
+//! expected. [`ScopedDir`] is the only way to reach the files of a project that the program owns (`.ktx`, `wiki`,
+//! `semantic-layer`, `raw-sources`, staged copies), so that neither a shipped link nor one made between a check and its
+//! use leads out of the directory. It must not know what the files mean. `cap-std` was considered: it confines links to
+//! the directory instead of refusing them, and a link within a project is as wrong here as one that leaves it.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::File,
+    io::{self, Read, Write},
+    os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
+    path::Path,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use nix::{
+    dir::Dir,
+    fcntl::{AtFlags, OFlag, openat, renameat},
+    sys::stat::{FileStat, Mode, SFlag, fstatat, mkdirat},
+    unistd::{UnlinkatFlags, unlinkat},
+};
+
+/// Mode of directories below `.ktx`.
+pub(crate) const PRIVATE: u32 = 0o700;
+/// Mode of directories that people share; the umask applies.
+pub(crate) const SHARED: u32 = 0o777;
+
+/// Where the program keeps its own state, relative to the project.
+pub(crate) const STATE: &str = ".ktx/ingestdeck";
+/// A `.gitignore` that ignores its whole directory.
+const IGNORE_ALL: &[u8] = b"*\n";
+
+/// Directory levels that [`ScopedDir::remove_dir_all`] descends at most; each holds a file descriptor.
+const DEEPEST_REMOVAL: usize = 128;
+
+/// What a directory entry is, without following links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum FileKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// A named pipe, a socket or a device.
+    Special,
+}
+
+impl FileKind {
+    fn of(stat: &FileStat) -> Self {
+        match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
+            SFlag::S_IFREG => Self::File,
+            SFlag::S_IFDIR => Self::Directory,
+            SFlag::S_IFLNK => Self::Link,
+            _ => Self::Special,
+        }
+    }
+}
+
+/// An open directory.
+#[derive(Debug)]
+pub(crate) struct ScopedDir(OwnedFd);
+
+impl ScopedDir {
+    /// Opens `path`, following links on the way to it. Only for directories that the user named, such as the project
+    /// itself; use [`dir`](Self::dir) for everything below.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        Ok(Self(nix::fcntl::open(path, flags, Mode::empty())?))
+    }
+
+    /// Opens the directory `name`, which must be a real one.
+    fn child(&self, name: &str) -> io::Result<Self> {
+        match openat(&self.0, name, OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty()) {
+            Ok(fd) => Ok(Self(fd)),
+            // Linux reports a link as ENOTDIR, other systems as ELOOP.
+            Err(nix::Error::ENOTDIR | nix::Error::ELOOP) => Err(self.not_a_directory(name)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn not_a_directory(&self, name: &str) -> io::Error {
+        let what = match self.kind_here(OsStr::new(name)) {
+            Ok(Some(FileKind::Link)) => "is a symbolic link; replace it with a real directory",
+            _ => "is not a directory; move it out of the way",
+        };
+        io::Error::new(io::ErrorKind::NotADirectory, format!("`{}` {what}", name.escape_debug()))
+    }
+
+    /// Opens the directory `name`, made with `mode` if it is missing.
+    fn child_or_new(&self, name: &str, mode: u32) -> io::Result<Self> {
+        match self.child(name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                match mkdirat(&self.0, name, Mode::from_bits_truncate(mode as _)) {
+                    Ok(()) | Err(nix::Error::EEXIST) => self.child(name),
+                    Err(error) => Err(error.into()),
+                }
+            }
+            other => other,
+        }
+    }
+
+    /// The directory that holds `relative`, and its last name. With `make` missing directories are made.
+    fn parent_of<'a>(&self, relative: &'a str, make: Option<u32>) -> io::Result<(Self, &'a str)> {
+        check(relative)?;
+        let (parents, name) = relative.rsplit_once('/').unwrap_or(("", relative));
+        Ok((self.dir(parents, make)?, name))
+    }
+
+    /// Opens the directory `relative`; the empty path is this one. With `make`, creates missing directories with that
+    /// mode.
+    pub(crate) fn dir(&self, relative: &str, make: Option<u32>) -> io::Result<Self> {
+        let mut dir = Self(self.0.try_clone()?);
+        for part in relative.split('/').filter(|part| !part.is_empty()) {
+            check(part)?;
+            dir = match make {
+                Some(mode) => dir.child_or_new(part, mode)?,
+                None => dir.child(part)?,
+            };
+        }
+        Ok(dir)
+    }
+
+    /// As [`dir`](Self::dir), with `None` where there is no such directory.
+    pub(crate) fn dir_if_there(&self, relative: &str) -> io::Result<Option<Self>> {
+        if_there(self.dir(relative, None))
+    }
+
+    /// What `relative` is; `None` where there is nothing.
+    pub(crate) fn kind(&self, relative: &str) -> io::Result<Option<FileKind>> {
+        match self.parent_of(relative, None) {
+            Ok((dir, name)) => dir.kind_here(OsStr::new(name)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn kind_here(&self, name: &OsStr) -> io::Result<Option<FileKind>> {
+        match fstatat(&self.0, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(FileKind::of(&stat))),
+            Err(nix::Error::ENOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Names and kinds of what is in this directory, in no particular order.
+    pub(crate) fn entries(&self) -> io::Result<Vec<(OsString, FileKind)>> {
+        let mut listing = Dir::openat(&self.0, ".", OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
+        let mut entries = Vec::new();
+        for entry in listing.iter() {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
+            }
+            // An entry may vanish between the listing and the look at it.
+            if let Some(kind) = self.kind_here(name)? {
+                entries.push((name.to_owned(), kind));
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Bytes of the regular file `relative`; refused above `limit` bytes.
+    pub(crate) fn read(&self, relative: &str, limit: u64) -> io::Result<Vec<u8>> {
+        let (file, size) = self.open_file(relative)?;
+        if size > limit {
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                format!("it has {size} bytes, the limit is {limit}"),
+            ));
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
+        file.take(limit + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > limit {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it grew above {limit} bytes")));
+        }
+        Ok(bytes)
+    }
+
+    /// The regular file `relative`, open for reading, and its size in bytes.
+    pub(crate) fn open_file(&self, relative: &str) -> io::Result<(File, u64)> {
+        let (dir, name) = self.parent_of(relative, None)?;
+        dir.open_here(name)
+    }
+
+    /// As [`open_file`](Self::open_file), for the file `name` of this very directory.
+    pub(crate) fn open_here(&self, name: &str) -> io::Result<(File, u64)> {
+        self.open_regular(name, OFlag::O_RDONLY, 0)
+    }
+
+    /// The regular file `relative`, open for reading and writing and created with mode 0600 if it is missing. Missing
+    /// directories are created for the owner alone. For lock files and append-only files.
+    pub(crate) fn open_or_create(&self, relative: &str) -> io::Result<File> {
+        let (dir, name) = self.parent_of(relative, Some(PRIVATE))?;
+        Ok(dir.open_regular(name, OFlag::O_RDWR | OFlag::O_CREAT, 0o600)?.0)
+    }
+
+    /// Creates the file `relative` with mode 0600, open for appending. Fails with `AlreadyExists` if there is one.
+    /// Missing directories are created for the owner alone.
+    pub(crate) fn create_new(&self, relative: &str) -> io::Result<File> {
+        let (dir, name) = self.parent_of(relative, Some(PRIVATE))?;
+        let flags = OFlag::O_RDWR | OFlag::O_APPEND | OFlag::O_CREAT | OFlag::O_EXCL;
+        Ok(dir.open_regular(name, flags, 0o600)?.0)
+    }
+
+    fn open_regular(&self, name: &str, flags: OFlag, mode: u32) -> io::Result<(File, u64)> {
+        // Without O_NONBLOCK a named pipe would block the caller for ever.
+        let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        let file = match openat(&self.0, name, flags, Mode::from_bits_truncate(mode as _)) {
+            Ok(fd) => File::from(fd),
+            Err(nix::Error::ELOOP) => {
+                return Err(not_regular("it is a symbolic link; replace it with the file itself"));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let meta = file.metadata()?;
+        if meta.is_file() { Ok((file, meta.len())) } else { Err(not_regular("it is not a regular file")) }
+    }
+
+    /// Makes the file `name` of this very directory, which must not be there. It may be lost with the machine.
+    pub(crate) fn create_here(&self, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        File::from(openat(&self.0, name, flags, Mode::from_bits_truncate(mode as _))?).write_all(bytes)
+    }
+
+    /// As [`read`](Self::read), with `None` where there is no such file.
+    pub(crate) fn read_if_there(&self, relative: &str, limit: u64) -> io::Result<Option<Vec<u8>>> {
+        if_there(self.read(relative, limit))
+    }
+
+    /// Replaces `relative` by `bytes` in one step; readers see the old file or the new one. Missing directories are
+    /// made with `directories`, the file gets `mode` (the umask applies).
+    pub(crate) fn write(&self, relative: &str, bytes: &[u8], directories: u32, mode: u32) -> io::Result<()> {
+        let (dir, name) = self.parent_of(relative, Some(directories))?;
+        let draft = draft_name();
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let mut file = File::from(openat(&dir.0, draft.as_str(), flags, Mode::from_bits_truncate(mode as _))?);
+        let done = file
+            .write_all(bytes)
+            .and_then(|()| file.sync_all())
+            .and_then(|()| renameat(&dir.0, draft.as_str(), &dir.0, name).map_err(io::Error::from));
+        if done.is_err() {
+            // The draft is of no use to anyone; the first error is the one to report.
+            let _ = unlinkat(&dir.0, draft.as_str(), UnlinkatFlags::NoRemoveDir);
+        }
+        // A power cut may forget the rename on file systems that do not order it after the data.
+        done.and_then(|()| dir.sync())
+    }
+
+    /// Moves the file `from` of this directory to `to` below `target`, replacing what is there.
+    pub(crate) fn rename(&self, from: &str, target: &Self, to: &str, directories: u32) -> io::Result<()> {
+        let (source, from) = self.parent_of(from, None)?;
+        let (target, to) = target.parent_of(to, Some(directories))?;
+        renameat(&source.0, from, &target.0, to)?;
+        target.sync()
+    }
+
+    /// Removes the file `relative`. True if there was one.
+    pub(crate) fn remove(&self, relative: &str) -> io::Result<bool> {
+        let Some((dir, name)) = if_there(self.parent_of(relative, None))? else { return Ok(false) };
+        match unlinkat(&dir.0, name, UnlinkatFlags::NoRemoveDir) {
+            Ok(()) => dir.sync().map(|()| true),
+            Err(nix::Error::ENOENT) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Removes `relative`, and everything in it if it is a directory. A link is removed, never followed. True if there
+    /// was one.
+    pub(crate) fn remove_dir_all(&self, relative: &str) -> io::Result<bool> {
+        let Some((dir, name)) = if_there(self.parent_of(relative, None))? else { return Ok(false) };
+        let was_there = dir.remove_tree(OsStr::new(name), DEEPEST_REMOVAL)?;
+        dir.sync().map(|()| was_there)
+    }
+
+    fn remove_tree(&self, name: &OsStr, depth: usize) -> io::Result<bool> {
+        match self.kind_here(name)? {
+            None => return Ok(false),
+            Some(FileKind::Directory) => {}
+            Some(_) => {
+                unlinkat(&self.0, name, UnlinkatFlags::NoRemoveDir)?;
+                return Ok(true);
+            }
+        }
+        let Some(depth) = depth.checked_sub(1) else {
+            return Err(io::Error::other(format!("it is nested deeper than {DEEPEST_REMOVAL} directories")));
+        };
+        let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let inner = Self(openat(&self.0, name, flags, Mode::empty())?);
+        for (name, _) in inner.entries()? {
+            inner.remove_tree(&name, depth)?;
+        }
+        unlinkat(&self.0, name, UnlinkatFlags::RemoveDir)?;
+        Ok(true)
+    }
+
+    /// Makes the names in this directory durable.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        File::from(self.0.try_clone()?).sync_all()
+    }
+}
+
+fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn not_regular(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}
+
+/// Makes `path`, which lies below the directory `root`, and its missing parents, for the owner alone. Existing
+/// directories stay as they are; a link among them is an error.
+pub(crate) fn make_private(root: &Path, path: &Path) -> io::Result<()> {
+    let stray =
+        || io::Error::new(io::ErrorKind::InvalidInput, format!("{} is not below {}", path.display(), root.display()));
+    let relative = path.strip_prefix(root).ok().and_then(Path::to_str).ok_or_else(stray)?;
+    check(relative)?;
+    ScopedDir::open(root)?.dir(relative, Some(PRIVATE)).map(drop)
+}
+
+/// As [`make_private`], and keeps what is in it out of git with a `.gitignore` of its own. An existing `.gitignore` is
+/// left alone: users may want KTX's own directories in git.
+pub(crate) fn make_hidden(root: &Path, path: &Path) -> io::Result<()> {
+    make_private(root, path)?;
+    let relative = path.strip_prefix(root).ok().and_then(Path::to_str).unwrap_or_default();
+    match ScopedDir::open(root)?.dir(relative, None)?.create_here(".gitignore", IGNORE_ALL, 0o644) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Opens the directory that holds the program's own state in the project `root`, created for the owner alone. Its
+/// `.gitignore` always ignores everything: tapes hold secrets, and a cloned project must not decide that they are
+/// committed.
+pub(crate) fn state_dir(root: &Path) -> io::Result<ScopedDir> {
+    let dir = ScopedDir::open(root)?.dir(STATE, Some(PRIVATE))?;
+    let is_current = |found: &Vec<u8>| found == IGNORE_ALL;
+    if !dir.read(".gitignore", IGNORE_ALL.len() as u64).as_ref().is_ok_and(is_current) {
+        dir.write(".gitignore", IGNORE_ALL, PRIVATE, 0o644)?;
+    }
+    Ok(dir)
+}
+
+/// Refuses what is not a plain path of names: absolute, empty, climbing or with a NUL.
+pub(crate) fn check(relative: &str) -> io::Result<()> {
+    let plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
+    if relative.split('/').all(plain) {
+        Ok(())
+    } else {
+        Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("`{}` is not a plain relative path", relative.escape_debug()),
+        ))
+    }
+}
+
+/// A name that no other writer of this machine uses.
+fn draft_name() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!(".draft-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn writes_read_back_and_leave_no_draft() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = ScopedDir::open(dir.path()).unwrap();
+        folder.write("a/b/c.md", b"one", PRIVATE, 0o600).unwrap();
+        folder.write("a/b/c.md", b"two", PRIVATE, 0o600).unwrap();
+        assert_eq!(folder.read("a/b/c.md", 10).unwrap(), b"two");
+        assert_eq!(fs::read_dir(dir.path().join("a/b")).unwrap().count(), 1);
+        assert_eq!(folder.read("a/b/c.md", 2).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert!(folder.remove("a/b/c.md").unwrap());
+        assert!(!folder.remove("a/b/c.md").unwrap());
+        assert!(!folder.remove("no/such").unwrap());
+    }
+
+    #[test]
+    fn links_are_not_followed_wherever_they_stand() {
+        let dir = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("secret"), "s").unwrap();
+        symlink(outside.path(), dir.path().join("link")).unwrap();
+        symlink(outside.path().join("secret"), dir.path().join("leaf")).unwrap();
+        let folder = ScopedDir::open(dir.path()).unwrap();
+        assert!(folder.read("link/secret", 10).is_err());
+        assert!(folder.read("leaf", 10).is_err());
+        assert!(folder.write("link/new", b"x", PRIVATE, 0o600).is_err());
+        // A write over a link replaces the link, never its target.
+        folder.write("leaf", b"mine", PRIVATE, 0o600).unwrap();
+        assert_eq!(fs::read(outside.path().join("secret")).unwrap(), b"s");
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn whatever_somebody_put_for_a_gitignore_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let hidden = |name: &str| {
+            let path = dir.path().join(name);
+            make_hidden(dir.path(), &path).map(|()| path.join(".gitignore")).map_err(|error| format!("{name}: {error}"))
+        };
+        assert_eq!(fs::read_to_string(hidden("none").unwrap()).unwrap(), "*\n");
+        for name in ["long", "link", "nowhere", "directory"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        fs::write(dir.path().join("long/.gitignore"), "#".repeat(5000)).unwrap();
+        symlink("../none/.gitignore", dir.path().join("link/.gitignore")).unwrap();
+        symlink("nothing", dir.path().join("nowhere/.gitignore")).unwrap();
+        fs::create_dir(dir.path().join("directory/.gitignore")).unwrap();
+        assert_eq!(fs::metadata(hidden("long").unwrap()).unwrap().len(), 5000);
+        assert!(hidden("link").unwrap().is_symlink());
+        assert!(hidden("nowhere").unwrap().is_symlink() && !dir.path().join("nowhere/nothing").exists());
+        assert!(hidden("directory").unwrap().is_dir());
+    }
+
+    #[test]
+    fn remove_dir_all_never_leaves_the_directory() {
+        let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(outside.path().join("keep"), "k").unwrap();
+        fs::create_dir_all(dir.path().join("tree/deep")).unwrap();
+        symlink(outside.path(), dir.path().join("tree/deep/link")).unwrap();
+        symlink(outside.path(), dir.path().join("link")).unwrap();
+        let scoped = ScopedDir::open(dir.path()).unwrap();
+        assert!(scoped.remove_dir_all("link/keep").is_err());
+        assert!(scoped.remove_dir_all("tree").unwrap());
+        assert!(scoped.remove_dir_all("link").unwrap());
+        assert!(!scoped.remove_dir_all("nothing/there").unwrap());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        assert!(outside.path().join("keep").is_file());
+    }
+
+    #[test]
+    fn entries_report_kinds_without_following_links() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), "").unwrap();
+        fs::create_dir(dir.path().join("dir")).unwrap();
+        symlink("file", dir.path().join("link")).unwrap();
+        nix::unistd::mkfifo(&dir.path().join("pipe"), Mode::S_IRWXU).unwrap();
+        let scoped = ScopedDir::open(dir.path()).unwrap();
+        let mut entries = scoped.entries().unwrap();
+        entries.sort();
+        let expected = [
+            ("dir", FileKind::Directory),
+            ("file", FileKind::File),
+            ("link", FileKind::Link),
+            ("pipe", FileKind::Special),
+        ];
+        assert_eq!(entries, expected.map(|(name, kind)| (name.into(), kind)));
+        for name in ["dir", "link", "pipe"] {
+            assert!(scoped.open_or_create(name).is_err(), "{name}");
+            assert!(scoped.create_new(name).is_err(), "{name}");
+        }
+        assert!(scoped.dir("link", None).unwrap_err().to_string().contains("is a symbolic link"));
+    }
+
+    #[test]
+    fn state_dir_always_ignores_everything() {
+        let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let ignore = dir.path().join(STATE).join(".gitignore");
+        state_dir(dir.path()).unwrap();
+        assert_eq!(fs::read(&ignore).unwrap(), IGNORE_ALL);
+        fs::write(&ignore, "!*\n").unwrap();
+        state_dir(dir.path()).unwrap();
+        assert_eq!(fs::read(&ignore).unwrap(), IGNORE_ALL);
+        fs::write(outside.path().join("target"), "").unwrap();
+        fs::remove_file(&ignore).unwrap();
+        symlink(outside.path().join("target"), &ignore).unwrap();
+        state_dir(dir.path()).unwrap();
+        assert!(!ignore.is_symlink() && fs::read(outside.path().join("target")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_named_pipe_does_not_hold_the_reader() {
+        let dir = tempfile::tempdir().unwrap();
+        nix::unistd::mkfifo(&dir.path().join("pipe"), Mode::S_IRWXU).unwrap();
+        let error = ScopedDir::open(dir.path()).unwrap().read("pipe", 10).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn hostile_paths_never_reach_a_neighbour(
+            parts in prop::collection::vec(prop::sample::select(vec!["..", ".", "", "inside", "/", "neighbour", "a\0b", "link"]), 1..6),
+        ) {
+            let dir = tempfile::tempdir().unwrap();
+            let inside = dir.path().join("inside");
+            fs::create_dir(&inside).unwrap();
+            fs::create_dir(dir.path().join("neighbour")).unwrap();
+            symlink(dir.path().join("neighbour"), inside.join("link")).unwrap();
+            let path = parts.join("/");
+            let folder = ScopedDir::open(&inside).unwrap();
+            let _ = folder.write(&path, b"x", PRIVATE, 0o600);
+            let _ = folder.write(&format!("{path}/leaf"), b"x", PRIVATE, 0o600);
+            prop_assert_eq!(fs::read_dir(dir.path().join("neighbour")).unwrap().count(), 0);
+            prop_assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+        }
+    }
+}
