@@ -128,6 +128,11 @@ impl ScopedDir {
         if_there(self.dir(relative, None))
     }
 
+    /// Whether `relative` is a regular file that no link leads to.
+    pub(crate) fn is_file(&self, relative: &str) -> bool {
+        self.kind(relative).is_ok_and(|kind| kind == Some(FileKind::File))
+    }
+
     /// What `relative` is; `None` where there is nothing.
     pub(crate) fn kind(&self, relative: &str) -> io::Result<Option<FileKind>> {
         match self.parent_of(relative, None) {
@@ -192,7 +197,7 @@ impl ScopedDir {
     }
 
     /// The regular file `relative`, open for reading and writing and created with mode 0600 if it is missing. Missing
-    /// directories are created for the owner alone. For lock files and append-only files.
+    /// directories are created for the owner alone. For lock files.
     pub(crate) fn open_or_create(&self, relative: &str) -> io::Result<File> {
         let (dir, name) = self.parent_of(relative, Some(PRIVATE))?;
         Ok(dir.open_regular(name, OFlag::O_RDWR | OFlag::O_CREAT, 0o600)?.0)
@@ -204,6 +209,13 @@ impl ScopedDir {
         let (dir, name) = self.parent_of(relative, Some(PRIVATE))?;
         let flags = OFlag::O_RDWR | OFlag::O_APPEND | OFlag::O_CREAT | OFlag::O_EXCL;
         Ok(dir.open_regular(name, flags, 0o600)?.0)
+    }
+
+    /// The regular file `relative`, open for appending and created with mode 0600 if it is missing. Missing directories
+    /// are created for the owner alone.
+    pub(crate) fn append_to(&self, relative: &str) -> io::Result<File> {
+        let (dir, name) = self.parent_of(relative, Some(PRIVATE))?;
+        Ok(dir.open_regular(name, OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT, 0o600)?.0)
     }
 
     fn open_regular(&self, name: &str, flags: OFlag, mode: u32) -> io::Result<(File, u64)> {

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     store::{
         Runs,
-        retention::{self, Fate, PruneError, Wanted},
+        retention::{Fate, PruneError, Wanted},
     },
     tui::text,
 };
@@ -41,7 +41,7 @@ pub(super) fn prune(global: &Global, runs: &Runs, args: &PruneArgs) -> Result<Ex
     let mut out = io::stdout().lock();
     let (mut gone, mut bytes) = (0, 0);
     for (run, _) in fates.iter().filter(|(_, fate)| *fate == Fate::Goes) {
-        let size = retention::size(run);
+        let size = runs.size(run);
         if !args.dry_run {
             runs.remove(run).map_err(failed)?;
         }

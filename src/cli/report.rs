@@ -16,6 +16,7 @@ use super::{
 use crate::{
     replay::FileSource,
     run::{Progress, Report, Source as _, Timeline, report::Gathering},
+    scoped_dir::ScopedDir,
     store::Standing,
 };
 
@@ -41,7 +42,8 @@ pub fn report(global: &Global, args: &ReportArgs) -> Result<Exit, Failure> {
     let format = args.format.unwrap_or(if global.ui == Ui::Json { Format::Json } else { Format::Md });
     let traced = report.job().is_some_and(|job| {
         let project = project::directory(global).ok();
-        project.is_some_and(|project| project.join(trace::path(job)).is_file())
+        let project = project.and_then(|project| ScopedDir::open(&project).ok());
+        project.is_some_and(|project| project.is_file(&trace::path(job)))
     });
     let text = write(&report, format, traced);
     match &args.out {

@@ -28,6 +28,7 @@ use crate::{
         earlier::Before,
         state::{Unit, UnitStatus},
     },
+    scoped_dir::ScopedDir,
     store::{Found, Runs, Standing, db::PastEffort},
     tape::{
         RunId, UnitKey,
@@ -285,11 +286,12 @@ impl<'a> Footing<'a> {
         }
         planned.units = units;
         let mut gone_since = Vec::new();
+        let root = ScopedDir::open(&self.project.root);
         for unit in &mut planned.units {
             let Some(then) = known.get(unit.planned.unit.as_str()) else { continue };
             let past = before.past(then);
             let mut earlier = before.earlier(then);
-            let is_gone = |patch: &String| !self.project.root.join(patch).is_file();
+            let is_gone = |patch: &String| !root.as_ref().is_ok_and(|root| root.is_file(patch));
             unit.planned.why = match self.choice(unit, &past) {
                 Choice::Run(why) => why,
                 Choice::Reuse(reused) if reused.patch.as_ref().is_some_and(is_gone) => {

@@ -1,6 +1,7 @@
 //! `runs`: what was recorded in the project.
 
 use std::{
+    fs::File,
     io::{self, Write as _},
     path::{Path, PathBuf},
 };
@@ -93,7 +94,7 @@ pub fn index_quietly(runs: &Runs) {
 /// # Errors
 /// When the index cannot be used.
 pub fn indexed(runs: &Runs) -> Result<(Db, Vec<String>), RefreshError> {
-    let mut db = Db::open(&runs.database())?;
+    let mut db = runs.open_database()?;
     let left_out = left_out(&runs.refresh(&mut db, &open_tape)?);
     Ok((db, left_out))
 }
@@ -102,14 +103,16 @@ fn left_out(refreshed: &Refreshed) -> Vec<String> {
     refreshed.unreadable.iter().map(|(run, cause)| format!("run {} is left out: {cause}", run.short())).collect()
 }
 
-fn open_tape(path: &Path) -> Result<Box<dyn Source>, String> {
-    FileSource::open(path).map(|source| Box::new(source) as Box<dyn Source>).map_err(|error| error.to_string())
+fn open_tape(path: &Path, file: File) -> Result<Box<dyn Source>, String> {
+    FileSource::from_file(path, file)
+        .map(|source| Box::new(source) as Box<dyn Source>)
+        .map_err(|error| error.to_string())
 }
 
 fn list(global: &Global, runs: &Runs) -> Result<Exit, Failure> {
     index_quietly(runs);
     let found = runs.list().map_err(Failure::internal)?;
-    let listed = Db::open(&runs.database()).and_then(|db| db.list()).unwrap_or_default();
+    let listed = runs.open_database().and_then(|db| db.list()).unwrap_or_default();
     let mut out = io::stdout().lock();
     for run in &found {
         let standing = runs.standing(run).map_err(Failure::internal)?;
@@ -208,7 +211,7 @@ fn reindex(runs: &Runs) -> Result<Exit, Failure> {
         say_none()?;
         return Ok(Exit::Ok);
     }
-    let mut db = Db::start_over(&runs.database()).map_err(Failure::internal)?;
+    let mut db = runs.recreate_database().map_err(Failure::internal)?;
     let done = runs.refresh(&mut db, &open_tape).map_err(Failure::internal)?;
     project::warn(&left_out(&done));
     writeln!(io::stdout(), "indexed {}", counted(done.indexed, "run")).map_err(|error| show::stdout_failed(&error))?;

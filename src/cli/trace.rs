@@ -4,9 +4,9 @@
 mod cut;
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::File,
     io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _},
+    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -20,8 +20,12 @@ use self::cut::Cutter;
 use crate::{
     claude::contained,
     run::trace::{Trace, TraceLevel},
+    scoped_dir::{self, ScopedDir},
     tape::{Entry, Header},
 };
+
+/// KTX's place for traces, relative to the project.
+const TRACES: &str = ".ktx/ingest-traces";
 
 /// The variable that says how much is traced.
 const LEVEL: &str = "KTX_INGEST_TRACE_LEVEL";
@@ -143,7 +147,7 @@ impl Follower {
 
 /// Where the trace of a job is, relative to the project.
 pub fn path(job: &str) -> String {
-    format!(".ktx/ingest-traces/{job}/trace.jsonl")
+    format!("{TRACES}/{job}/trace.jsonl")
 }
 
 /// Transcripts and traces hold secrets: private files, and nobody commits them by accident.
@@ -151,26 +155,13 @@ fn create(project: &Path, job: &str) -> io::Result<File> {
     if job.contains(['/', '\\']) || job.starts_with('.') {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("the job {job:?} is no folder's name")));
     }
-    let path = project.join(path(job));
-    let folder = path.parent().unwrap_or(project);
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    // It must be the project's own, whatever links somebody put there.
-    if !fs::canonicalize(folder)?.starts_with(fs::canonicalize(project)?) {
-        return Err(io::Error::other(format!("{} leads out of the project", folder.display())));
-    }
-    let ignore = project.join(".ktx/ingest-traces/.gitignore");
-    let ignored = OpenOptions::new().write(true).create_new(true).mode(0o600).open(ignore);
-    if let Ok(mut file) = ignored {
-        file.write_all(b"*\n")?;
-    }
-    let mut options = OpenOptions::new();
-    options.append(true).create(true).mode(0o600).custom_flags(nix::fcntl::OFlag::O_NOFOLLOW.bits());
-    options.open(path)
+    scoped_dir::make_hidden(project, &project.join(TRACES))?;
+    ScopedDir::open(project)?.append_to(&path(job))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::{fs, os::unix::fs::PermissionsExt as _};
 
     use super::*;
 
@@ -223,6 +214,6 @@ mod tests {
         fs::write(&tape, TAPE).unwrap();
         let (_grown, changed) = watch::channel(0);
         let tracing = Tracing::follow(&tape, project.path(), changed).unwrap();
-        assert!(tracing.finish().await.unwrap_err().to_string().contains("leads out of the project"));
+        assert!(tracing.finish().await.unwrap_err().to_string().contains("is a symbolic link"));
     }
 }

@@ -124,13 +124,13 @@ impl Instructions {
     /// Those of the project at `root`; the second part are files that have no effect, one sentence each.
     pub(crate) fn of(root: &Path) -> Result<(Self, Vec<String>), BadInstruction> {
         let mut found = (Self::default(), Vec::new());
-        // A file in the place of the folder is for whoever wants to write there.
-        if root.join(".ktx").symlink_metadata().is_ok_and(|meta| meta.is_file()) {
+        let Ok(folder) = ScopedDir::open(root) else { return Ok(found) };
+        // A file in the place of the directory is reported by whatever wants to write there.
+        if folder.is_file(".ktx") {
             return Ok(found);
         }
-        let Ok(folder) = ScopedDir::open(root) else { return Ok(found) };
-        found.0.read_prompts(root, &folder, &mut found.1)?;
-        found.0.read_skills(root, &folder, &mut found.1)?;
+        found.0.read_prompts(&folder, &mut found.1)?;
+        found.0.read_skills(&folder, &mut found.1)?;
         found.0.read_pins(&folder)?;
         Ok(found)
     }
@@ -150,9 +150,9 @@ impl Instructions {
         self.skills.iter().filter(wanted).map(Arc::clone).collect()
     }
 
-    fn read_prompts(&mut self, root: &Path, folder: &ScopedDir, idle: &mut Vec<String>) -> Result<(), BadInstruction> {
+    fn read_prompts(&mut self, folder: &ScopedDir, idle: &mut Vec<String>) -> Result<(), BadInstruction> {
         let known = PromptText::ALL.map(PromptText::name);
-        for file in list(root, PROMPTS)?.into_iter().filter(|file| file.ends_with(".md")) {
+        for file in list(folder, PROMPTS)?.into_iter().filter(|file| file.ends_with(".md")) {
             let path = format!("{PROMPTS}/{file}");
             let stem = file.trim_end_matches(".md");
             let Some(text) = PromptText::ALL.into_iter().find(|text| text.name() == stem) else {
@@ -171,8 +171,8 @@ impl Instructions {
         Ok(())
     }
 
-    fn read_skills(&mut self, root: &Path, folder: &ScopedDir, idle: &mut Vec<String>) -> Result<(), BadInstruction> {
-        let names = list(root, SKILLS)?;
+    fn read_skills(&mut self, folder: &ScopedDir, idle: &mut Vec<String>) -> Result<(), BadInstruction> {
+        let names = list(folder, SKILLS)?;
         if names.len() > MOST_SKILLS {
             let problem = format!("holds {} entries; keep {MOST_SKILLS} skills or fewer", names.len());
             return Err(bad(SKILLS, &problem));
@@ -261,28 +261,21 @@ fn read(folder: &ScopedDir, path: &str) -> Result<String, BadInstruction> {
     String::from_utf8(bytes).map_err(|_| bad(path, "is not UTF-8 text; save it as UTF-8"))
 }
 
-/// Sorted names in `relative`; none if it is missing. Links are not followed by whoever reads the files.
-fn list(root: &Path, relative: &str) -> Result<Vec<String>, BadInstruction> {
-    let failed = |error: &io::Error| bad(relative, &refused(error));
-    let entries = match std::fs::read_dir(root.join(relative)) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(|error| failed(&error))?,
-    };
-    let mut names = Vec::new();
-    for entry in entries {
-        // A name that is not UTF-8 is no name of an instruction.
-        names.extend(entry.map_err(|error| failed(&error))?.file_name().into_string());
-    }
+/// Sorted names in `relative`; none if it is missing.
+fn list(folder: &ScopedDir, relative: &str) -> Result<Vec<String>, BadInstruction> {
+    let entries = folder.dir_if_there(relative).and_then(|dir| dir.map_or(Ok(Vec::new()), |dir| dir.entries()));
+    let entries = entries.map_err(|error| bad(relative, &refused(&error)))?;
+    // An instruction has a name in UTF-8.
+    let mut names: Vec<String> = entries.into_iter().filter_map(|(name, _)| name.into_string().ok()).collect();
     names.sort_unstable();
     Ok(names)
 }
 
 fn refused(error: &io::Error) -> String {
-    let is_link = matches!(error.raw_os_error(), Some(code) if code == nix::libc::ELOOP || code == nix::libc::ENOTDIR);
-    if is_link {
-        "is or lies behind a symbolic link; instructions must be files of the project itself".to_owned()
-    } else {
-        format!("cannot be read: {error}; mend it or remove it")
+    match error.kind() {
+        // Whatever is in the way is named, with its remedy.
+        ErrorKind::NotADirectory | ErrorKind::InvalidInput => format!("cannot be read: {error}"),
+        _ => format!("cannot be read: {error}; mend it or remove it"),
     }
 }
 

@@ -2,22 +2,21 @@
 //!
 //! The lock is the kernel's, so a crash frees it. It must not know what an ingest does.
 
-use crate::scoped_dir;
+use crate::scoped_dir::{self, STATE};
 use std::{
-    fs::{File, OpenOptions, TryLockError},
+    fs::{File, TryLockError},
     io::{self, Read as _, Seek as _, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
-/// Below the project.
-const DIR: &str = ".ktx/ingestdeck";
+/// In the state directory.
 const NAME: &str = "ingest.lock";
 
 /// A project that is ours until this value is dropped.
 #[derive(Debug)]
 pub struct ProjectLock {
     _file: File,
+    _directory: File,
 }
 
 /// A project cannot be had.
@@ -46,29 +45,24 @@ pub enum ProjectLockError {
 
 /// Takes the project at `root`.
 pub fn take(root: &Path) -> Result<ProjectLock, ProjectLockError> {
-    let path = root.join(DIR).join(NAME);
+    let path = root.join(STATE).join(NAME);
     let failed = |cause| ProjectLockError::Io { path: path.clone(), cause };
-    scoped_dir::make_hidden(root, &root.join(DIR)).map_err(failed)?;
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(nix::fcntl::OFlag::O_NOFOLLOW.bits())
-        .open(&path)
-        .map_err(failed)?;
-    match file.try_lock() {
-        Ok(()) => {
-            // For the message of whoever comes second; the lock holds without it.
-            let _ = sign(&mut file);
-            Ok(ProjectLock { _file: file })
+    let taken = |file: &File| ProjectLockError::Taken { project: root.to_path_buf(), pid: holder(file) };
+    let state = scoped_dir::state_dir(root).map_err(failed)?;
+    // A lock file can be deleted under a running ingest (`git clean -fdx`), so the project's directory is locked as
+    // well: that lock goes with the directory only.
+    let directory = File::open(root).map_err(failed)?;
+    let mut file = state.open_or_create(NAME).map_err(failed)?;
+    for lock in [&file, &directory] {
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(taken(&file)),
+            Err(TryLockError::Error(cause)) => return Err(failed(cause)),
         }
-        Err(TryLockError::WouldBlock) => {
-            Err(ProjectLockError::Taken { project: root.to_path_buf(), pid: holder(&mut file) })
-        }
-        Err(TryLockError::Error(cause)) => Err(failed(cause)),
     }
+    // For the message of whoever comes second; the lock holds without it.
+    let _ = sign(&mut file);
+    Ok(ProjectLock { _file: file, _directory: directory })
 }
 
 fn sign(file: &mut File) -> io::Result<()> {
@@ -77,7 +71,7 @@ fn sign(file: &mut File) -> io::Result<()> {
     write!(file, "{}", std::process::id())
 }
 
-fn holder(file: &mut File) -> Option<u32> {
+fn holder(file: &File) -> Option<u32> {
     let mut text = String::new();
     file.take(20).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
@@ -88,11 +82,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_commits_a_lock() {
+    fn lock_file_is_ignored_by_git() {
         let dir = tempfile::tempdir().unwrap();
         let lock = take(dir.path()).unwrap();
-        assert_eq!(std::fs::read_to_string(dir.path().join(DIR).join(".gitignore")).unwrap(), "*\n");
+        assert_eq!(std::fs::read_to_string(dir.path().join(STATE).join(".gitignore")).unwrap(), "*\n");
         drop(lock);
+    }
+
+    #[test]
+    fn deleted_lock_file_admits_no_second_ingest() {
+        let dir = tempfile::tempdir().unwrap();
+        let _first = take(dir.path()).unwrap();
+        std::fs::remove_dir_all(dir.path().join(STATE)).unwrap();
+        assert!(matches!(take(dir.path()).unwrap_err(), ProjectLockError::Taken { .. }));
     }
 
     #[test]

@@ -6,9 +6,9 @@
 use crate::scoped_dir::{self, PRIVATE, ScopedDir};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::{self, File, OpenOptions},
-    io::{self, Read as _, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    ffi::OsString,
+    fs::File,
+    io::{self, Read as _},
     path::{Path, PathBuf},
     time::SystemTime,
 };
@@ -61,27 +61,27 @@ pub enum StageError {
 /// Copies every file that a unit of `planned` may read, and lets the units read the copies. What the copies hold is what
 /// counts from here on.
 pub fn stage(project: &Path, job: &Job, planned: &mut Planned) -> Result<Staged, StageError> {
-    let dir = project.join(PLACE).join(&job.id);
-    let staged = open(project, &dir).map_err(|cause| StageError::Place { path: dir.clone(), cause })?;
-    sweep(project, &dir);
+    let failed = |cause| StageError::Place { path: project.join(PLACE).join(&job.id), cause };
+    let jobs = open(project).map_err(failed)?;
+    let staged = mark(&jobs, &job.id).map_err(failed)?;
+    sweep(&jobs, &job.id);
     let copied = copy_all(project, job, planned);
     if copied.is_err() {
         // The first error is the one to report.
-        let _ = fs::remove_dir_all(&dir);
+        let _ = jobs.remove_dir_all(&job.id);
     }
     copied.map(|()| staged)
 }
 
-fn open(project: &Path, dir: &Path) -> io::Result<Staged> {
-    scoped_dir::make_private(project, &dir.join("upload"))?;
-    let mut ours = OpenOptions::new();
-    ours.write(true).create_new(true).mode(0o600);
-    match ours.open(project.join(PLACE).join(".gitignore")) {
-        Ok(mut ignore) => ignore.write_all(b"*\n")?,
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(error),
-    }
-    let lock = ours.open(dir.join(MARK))?;
+/// The directory that holds one directory per job.
+fn open(project: &Path) -> io::Result<ScopedDir> {
+    scoped_dir::make_hidden(project, &project.join(PLACE))?;
+    ScopedDir::open(project)?.dir(PLACE, None)
+}
+
+fn mark(jobs: &ScopedDir, job: &str) -> io::Result<Staged> {
+    jobs.dir(&format!("{job}/upload"), Some(PRIVATE))?;
+    let lock = jobs.create_new(&format!("{job}/{MARK}"))?;
     lock.lock()?;
     Ok(Staged { _lock: lock })
 }
@@ -119,8 +119,8 @@ fn copy(
     paths: &BTreeSet<String>,
 ) -> Result<BTreeMap<String, (Fingerprint, u64)>, StageError> {
     let target = project.join(relative);
-    let opened = scoped_dir::make_private(project, &target)
-        .and_then(|()| Ok((ScopedDir::open(root)?, ScopedDir::open(&target)?)));
+    let to = ScopedDir::open(project).and_then(|project| project.dir(relative, Some(PRIVATE)));
+    let opened = to.and_then(|to| Ok((ScopedDir::open(root)?, to)));
     let (from, to) = opened.map_err(|cause| StageError::Place { path: target.clone(), cause })?;
     let mut buffer = Vec::new();
     let mut open: Option<(&str, ScopedDir, ScopedDir)> = None;
@@ -157,27 +157,28 @@ fn copy_one(from: &ScopedDir, to: &ScopedDir, name: &str, buffer: &mut Vec<u8>) 
 }
 
 /// Clears away copies of ended runs, but for the newest. Whatever goes wrong is tried again by the next run.
-fn sweep(project: &Path, current: &Path) {
-    let Ok(entries) = fs::read_dir(project.join(PLACE)) else { return };
-    let mut jobs: Vec<(SystemTime, PathBuf)> = entries
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|dir| dir != current)
-        .filter_map(|dir| Some((dir.join(MARK).symlink_metadata().ok()?.modified().ok()?, dir)))
-        .collect();
-    jobs.sort();
-    jobs.reverse();
-    for (_, dir) in jobs.into_iter().skip(KEPT) {
+fn sweep(jobs: &ScopedDir, current: &str) {
+    let marked = |name: OsString| {
+        let name = name.into_string().ok().filter(|name| name != current)?;
+        let (mark, _) = jobs.open_file(&format!("{name}/{MARK}")).ok()?;
+        Some((mark.metadata().ok()?.modified().ok()?, name))
+    };
+    let entries = jobs.entries().unwrap_or_default();
+    let mut ended: Vec<(SystemTime, String)> = entries.into_iter().filter_map(|(name, _)| marked(name)).collect();
+    ended.sort();
+    ended.reverse();
+    for (_, name) in ended.into_iter().skip(KEPT) {
         // A run that lives holds the lock, here or in another process.
-        if File::open(dir.join(MARK)).is_ok_and(|mark| mark.try_lock().is_ok()) {
-            let _ = fs::remove_dir_all(dir);
+        let mark = jobs.open_file(&format!("{name}/{MARK}"));
+        if mark.is_ok_and(|(mark, _)| mark.try_lock().is_ok()) {
+            let _ = jobs.remove_dir_all(&name);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::{fs, os::unix::fs::symlink};
 
     use super::*;
     use crate::ingest::{plan::Selection, project::Project};

@@ -2,10 +2,9 @@
 //!
 //! Owns the line's shape and the file. Failures are written once, whoever reports them. It must not know what tools do.
 
-use crate::scoped_dir;
 use std::{
     collections::BTreeSet,
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, Write},
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -18,9 +17,13 @@ use serde_json::Value;
 
 use super::source::slug;
 use crate::{
+    scoped_dir::{self, ScopedDir},
     tape::UnitKey,
     units::{ToolCall, ToolReply},
 };
+
+/// KTX's place for transcripts, relative to the project.
+const TRANSCRIPTS: &str = ".ktx/ingest-transcripts";
 
 /// The transcript of one attempt. Calls may come from several threads.
 #[derive(Debug)]
@@ -90,20 +93,11 @@ struct Failure<'a> {
 impl Transcript {
     /// Opens the transcript of an attempt below `project`, which appends to those of earlier attempts at the unit.
     pub fn open(project: &Path, job: &str, unit: &UnitKey, attempt: u32) -> io::Result<Self> {
-        use std::os::unix::fs::OpenOptionsExt;
-        let all = project.join(".ktx/ingest-transcripts");
-        scoped_dir::make_hidden(project, &all)?;
-        let folder = all.join(path_component(job));
-        scoped_dir::make_private(project, &folder)?;
-        let path = folder.join(format!("{}.jsonl", path_component(unit)));
-        let file = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .custom_flags(nix::fcntl::OFlag::O_NOFOLLOW.bits())
-            .open(&path)?;
+        scoped_dir::make_hidden(project, &project.join(TRANSCRIPTS))?;
+        let name = format!("{TRANSCRIPTS}/{}/{}.jsonl", path_component(job), path_component(unit));
+        let file = ScopedDir::open(project)?.append_to(&name)?;
         let state = Mutex::new(State { file, failures: BTreeSet::new(), lost: 0 });
-        let name = path.strip_prefix(project).ok().and_then(Path::to_str).map(str::to_owned);
+        let (path, name) = (project.join(&name), Some(name));
         Ok(Self { path, name, unit: unit.clone(), attempt, state })
     }
 

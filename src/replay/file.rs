@@ -112,7 +112,13 @@ impl Finish {
 impl FileSource {
     /// Opens a finished file. What is appended to it afterwards is not seen. A pipe is read like stdin.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
-        let (name, file) = open_file(path)?;
+        let (_, file) = open_file(path)?;
+        Self::from_file(path, file)
+    }
+
+    /// As [`open`](Self::open), for a file that the caller has opened. Its `path` only names it.
+    pub fn from_file(path: &Path, file: File) -> Result<Self, OpenError> {
+        let name = path.display().to_string();
         let failed = |error: std::io::Error| OpenError::from_io(&name, &error);
         let metadata = file.metadata().map_err(failed)?;
         let kind = metadata.file_type();

@@ -3,16 +3,17 @@
 //! Never the truth: a broken index is thrown away and built again. It must not know how a tape is read.
 
 use std::{
-    fs, io,
+    ffi::OsStr,
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use rusqlite::{Connection, ErrorCode, Row, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Row, Transaction, TransactionBehavior, params};
 use serde::Serialize;
 
 use super::rows::{AttemptRow, CallRow, RunRows, UnitRow};
-use crate::tape::RunId;
+use crate::{scoped_dir::ScopedDir, tape::RunId};
 
 mod artifacts;
 mod past;
@@ -30,6 +31,9 @@ const MIGRATIONS: [&str; 4] = [
 
 /// How long to wait for another process that writes.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Indexes over them.
+const INDEXES: [&str; 3] = ["tool_calls_by_tool", "raw_files_by_path", "units_by_key"];
 
 /// Tables, children first.
 const TABLES: [&str; 6] = ["artifacts", "raw_files", "tool_calls", "attempts", "units", "runs"];
@@ -58,6 +62,14 @@ pub enum DbError {
         found: usize,
         /// Ours.
         known: usize,
+    },
+    /// It holds tables that the index does not have.
+    #[error("cannot use `{}` as the index: it belongs to another program (it holds `{name}`); move it away, then run `ingestdeck runs reindex`", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// A table, view, index or trigger that is not ours.
+        name: String,
     },
     /// The system or SQLite says no.
     #[error("cannot use {path}: {cause}")]
@@ -100,39 +112,38 @@ pub struct Listed {
     pub tape_bytes: u64,
 }
 
+impl DbError {
+    pub(super) fn failed(path: &Path, cause: &io::Error) -> Self {
+        Self::Failed { path: path.to_owned(), cause: cause.to_string() }
+    }
+}
+
 impl Db {
-    /// Opens or creates the index. One that is damaged is replaced by an empty one; the caller sees that runs are
-    /// missing from it and adds them.
-    pub fn open(path: &Path) -> Result<Self, DbError> {
+    /// Opens or creates the index, which must not lie behind a symbolic link. One that is damaged is replaced by an
+    /// empty one.
+    pub(super) fn open(path: &Path) -> Result<Self, DbError> {
         Self::open_patiently(path, PATIENCE)
     }
 
     fn open_patiently(path: &Path, patience: Duration) -> Result<Self, DbError> {
         match Self::connect(path, patience) {
-            Err(Fault::Damaged(_)) => Self::start_over(path),
+            Err(Fault::Damaged(_)) => {
+                remove(path).map_err(|error| DbError::failed(path, &error))?;
+                Self::connect(path, patience).map_err(|fault| fault.told(path))
+            }
             other => other.map_err(|fault| fault.told(path)),
         }
     }
 
-    /// Creates the index anew, whatever was there.
-    pub fn start_over(path: &Path) -> Result<Self, DbError> {
-        for suffix in ["", "-wal", "-shm"] {
-            let mut name = path.as_os_str().to_owned();
-            name.push(suffix);
-            match fs::remove_file(&name) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(DbError::Failed { path: path.to_owned(), cause: error.to_string() });
-                }
-                Ok(()) | Err(_) => {}
-            }
-        }
-        Self::connect(path, PATIENCE).map_err(|fault| fault.told(path))
-    }
-
     fn connect(path: &Path, patience: Duration) -> Result<Self, Fault> {
-        private_file(path).map_err(|error| Fault::Other(error.to_string()))?;
-        let mut connection = Connection::open(path)?;
+        // SQLite refuses a path with a link in any of its components.
+        let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+        let mut connection = Connection::open_with_flags(path, flags)?;
         connection.busy_timeout(patience)?;
+        // Whoever shipped the file may have put functions into its schema.
+        connection.pragma_update(None, "trusted_schema", false)?;
+        // Before anything is written to it, the journal mode included.
+        refuse_foreign(&connection)?;
         connection.pragma_update(None, "journal_mode", "wal")?;
         // With commits in groups, full durability costs nothing that anyone would notice.
         connection.pragma_update(None, "synchronous", "full")?;
@@ -214,6 +225,7 @@ enum Fault {
     Damaged(String),
     Busy,
     Newer(usize),
+    Foreign(String),
     Other(String),
 }
 
@@ -223,6 +235,7 @@ impl Fault {
         match self {
             Self::Busy => DbError::Busy(path),
             Self::Newer(found) => DbError::Newer { path, found, known: MIGRATIONS.len() },
+            Self::Foreign(name) => DbError::Foreign { path, name },
             Self::Damaged(cause) | Self::Other(cause) => DbError::Failed { path, cause },
         }
     }
@@ -238,6 +251,29 @@ impl From<rusqlite::Error> for Fault {
     }
 }
 
+/// Everything in the file must be of the index: its tables, and the indexes that SQLite makes for their keys.
+fn refuse_foreign(connection: &Connection) -> Result<(), Fault> {
+    let version = version(connection)?;
+    if version > MIGRATIONS.len() {
+        return Err(Fault::Newer(version));
+    }
+    let mut statement = connection.prepare("SELECT type, name FROM sqlite_schema")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let (kind, name): (String, String) = (row.get(0)?, row.get(1)?);
+        let is_ours = version > 0
+            && match kind.as_str() {
+                "table" => TABLES.contains(&name.as_str()),
+                "index" => INDEXES.contains(&name.as_str()) || name.starts_with("sqlite_autoindex_"),
+                _ => false,
+            };
+        if !is_ours {
+            return Err(Fault::Foreign(name.escape_debug().to_string()));
+        }
+    }
+    Ok(())
+}
+
 fn migrate(connection: &mut Connection) -> Result<(), Fault> {
     // Nearly always, and then nothing is written.
     if version(connection)? == MIGRATIONS.len() {
@@ -248,7 +284,6 @@ fn migrate(connection: &mut Connection) -> Result<(), Fault> {
     let version = version(&transaction)?;
     let Some(missing) = MIGRATIONS.get(version..) else { return Err(Fault::Newer(version)) };
     for migration in missing {
-        // A file that holds other tables already is not our index.
         transaction.execute_batch(migration).map_err(|error| Fault::Damaged(error.to_string()))?;
     }
     transaction.pragma_update(None, "user_version", MIGRATIONS.len() as i64)?;
@@ -410,9 +445,14 @@ fn unsigned(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
 
-fn private_file(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    fs::OpenOptions::new().append(true).create(true).mode(0o600).open(path).map(drop)
+/// Removes a damaged index. Its file is made anew before SQLite opens it, so that it stays private.
+fn remove(path: &Path) -> io::Result<()> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(OsStr::to_str)) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let dir = ScopedDir::open(parent)?;
+    ["", "-wal", "-shm"].iter().try_for_each(|suffix| dir.remove(&format!("{name}{suffix}")).map(drop))?;
+    dir.create_new(name).map(drop)
 }
 
 #[cfg(test)]
@@ -423,7 +463,7 @@ mod tests {
     fn a_damaged_index_is_replaced_and_a_newer_one_is_not() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db.sqlite");
-        fs::write(&path, "this was never a database, whatever its name says".repeat(100)).unwrap();
+        std::fs::write(&path, "this was never a database, whatever its name says".repeat(100)).unwrap();
         let db = Db::open(&path).unwrap();
         assert_eq!(db.list().unwrap(), []);
         db.connection.pragma_update(None, "user_version", 99).unwrap();
@@ -431,16 +471,39 @@ mod tests {
         let error = Db::open(&path).unwrap_err();
         assert!(matches!(error, DbError::Newer { found: 99, known: 4, .. }), "{error}");
         assert!(error.to_string().contains("reindex"));
-        Db::start_over(&path).unwrap();
-        Db::open(&path).unwrap();
     }
 
     #[test]
-    fn somebody_elses_database_is_not_an_index() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("db.sqlite");
-        Connection::open(&path).unwrap().execute_batch("CREATE TABLE runs (x)").unwrap();
-        assert_eq!(Db::open(&path).unwrap().list().unwrap(), []);
+    fn database_of_another_program_is_left_unchanged() {
+        for sql in [
+            "CREATE TABLE runs (x)",
+            "CREATE TABLE notes (x)",
+            "CREATE TABLE runs (x); PRAGMA user_version = 2; CREATE TRIGGER t AFTER INSERT ON runs BEGIN DELETE FROM runs; END",
+            "PRAGMA user_version = 1; CREATE VIEW units AS SELECT 1",
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("db.sqlite");
+            Connection::open(&path).unwrap().execute_batch(sql).unwrap();
+            let before = std::fs::read(&path).unwrap();
+            let error = Db::open(&path).unwrap_err();
+            assert!(matches!(error, DbError::Foreign { .. }), "{sql}: {error}");
+            assert_eq!(std::fs::read(&path).unwrap(), before, "{sql}");
+            assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "{sql}");
+        }
+    }
+
+    #[test]
+    fn index_behind_a_link_is_refused() {
+        let (outside, directory) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        Connection::open(outside.path().join("db.sqlite")).unwrap().execute_batch("CREATE TABLE v (x)").unwrap();
+        let link = directory.path().join("db.sqlite");
+        std::os::unix::fs::symlink(outside.path().join("db.sqlite"), &link).unwrap();
+        std::os::unix::fs::symlink(outside.path(), directory.path().join("dir")).unwrap();
+        for path in [link, directory.path().join("dir/new.sqlite")] {
+            let error = Db::open(&path).unwrap_err();
+            assert!(matches!(error, DbError::Failed { .. }), "{error}");
+        }
+        assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 1);
     }
 
     #[test]
@@ -458,11 +521,12 @@ mod tests {
     }
 
     #[test]
-    fn the_index_is_private() {
+    fn index_is_private_also_after_damage() {
         use std::os::unix::fs::PermissionsExt as _;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db.sqlite");
+        std::fs::write(&path, "this was never a database, whatever its name says".repeat(100)).unwrap();
         Db::open(&path).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 }

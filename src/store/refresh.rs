@@ -1,6 +1,6 @@
 //! Brings the index up to date with the tapes, reading only tapes that have changed.
 
-use std::{fs, path::Path};
+use std::{fs::File, path::Path};
 
 use super::{
     db::{Db, DbError},
@@ -13,7 +13,7 @@ use crate::{run::Source, tape::RunId};
 const A_COMMIT: (usize, usize) = (16, 20_000);
 
 /// Opens a tape as a source, or says in a sentence why it cannot. Reading tapes is not this layer's business.
-pub type OpenTape<'a> = dyn Fn(&Path) -> Result<Box<dyn Source>, String> + 'a;
+pub type OpenTape<'a> = dyn Fn(&Path, File) -> Result<Box<dyn Source>, String> + 'a;
 
 /// What was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,13 +48,14 @@ impl Runs {
         let mut done = Refreshed::default();
         let (mut rows, mut calls): (Vec<RunRows>, usize) = (Vec::new(), 0);
         for run in &found {
+            let tape = self.open_tape(run);
             // Measured before it is read: what is written meanwhile is found the next time.
-            let length = fs::metadata(&run.tape).map_or(0, |metadata| metadata.len());
+            let length = tape.as_ref().ok().and_then(|tape| tape.metadata().ok()).map_or(0, |metadata| metadata.len());
             if known.contains(&(run.id, length)) {
                 continue;
             }
             let gathered = |tape| RunRows::gather(tape, length).map_err(|error| error.to_string());
-            match open(&run.tape).and_then(gathered) {
+            match tape.map_err(|error| error.to_string()).and_then(|tape| open(&run.tape, tape)).and_then(gathered) {
                 Ok(of_run) => {
                     calls += of_run.calls.len();
                     rows.push(of_run);

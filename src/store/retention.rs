@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeSet,
-    fs, io,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -11,10 +11,15 @@ use super::{
     db::{Db, DbError},
     runs::{Found, Runs, RunsError, Standing},
 };
-use crate::tape::RunId;
+use crate::{
+    scoped_dir::{FileKind, PRIVATE, ScopedDir},
+    tape::RunId,
+};
 
 /// Beginning of the name of a record that is being removed.
 const LEAVING: &str = ".leaving-";
+/// Directory levels below a run that count towards its size.
+const DEEPEST: usize = 8;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -65,25 +70,31 @@ impl Runs {
 
     /// Removes the record of `run`, at once and for ever.
     pub fn remove(&self, run: &Found) -> Result<(), PruneError> {
-        let place = self.root().join("runs");
-        let leaving = place.join(format!("{LEAVING}{}", run.id));
-        // From here on nobody finds half of it.
-        fs::rename(place.join(run.id.to_string()), &leaving).map_err(|cause| at(&leaving, cause))?;
-        fs::remove_dir_all(&leaving).map_err(|cause| at(&leaving, cause))
+        let leaving = format!("{LEAVING}{}", run.id);
+        let remove = || {
+            let runs = self.state_subdir("runs")?.ok_or(io::ErrorKind::NotFound)?;
+            // From here on nobody finds half of it.
+            runs.rename(&run.id.to_string(), &runs, &leaving, PRIVATE)?;
+            runs.remove_dir_all(&leaving).map(drop)
+        };
+        remove().map_err(|cause| at(&self.root().join("runs").join(&leaving), cause))
+    }
+
+    /// Bytes that the record of `run` takes.
+    pub fn size(&self, run: &Found) -> u64 {
+        let dir = self.state_subdir("runs").ok().flatten().and_then(|runs| runs.dir(&run.id.to_string(), None).ok());
+        dir.map_or(0, |dir| size_of(&dir, DEEPEST))
     }
 
     /// Ends removals that were cut off.
     pub fn sweep(&self) -> Result<(), PruneError> {
         let place = self.root().join("runs");
-        let entries = match fs::read_dir(&place) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(cause) => return Err(at(&place, cause)),
-        };
-        for entry in entries {
-            let entry = entry.map_err(|cause| at(&place, cause))?;
-            if entry.file_name().to_string_lossy().starts_with(LEAVING) {
-                fs::remove_dir_all(entry.path()).map_err(|cause| at(&entry.path(), cause))?;
+        let failed = |cause| at(&place, cause);
+        let Some(runs) = self.state_subdir("runs").map_err(failed)? else { return Ok(()) };
+        for (name, _) in runs.entries().map_err(failed)? {
+            let is_ours = |name: &&str| name.strip_prefix(LEAVING).is_some_and(|id| RunId::parse(id).is_some());
+            if let Some(name) = name.to_str().filter(is_ours) {
+                runs.remove_dir_all(name).map_err(|cause| at(&place.join(name), cause))?;
             }
         }
         Ok(())
@@ -119,17 +130,16 @@ fn began(run: RunId) -> Option<u64> {
     Some(seconds.saturating_mul(1000).saturating_add(u64::from(nanos / 1_000_000)))
 }
 
-/// Bytes that the record of a run takes.
-pub fn size(run: &Found) -> u64 {
-    run.tape.parent().map_or(0, size_below)
-}
-
-fn size_below(folder: &Path) -> u64 {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let sizes = entries.map(|entry| match entry.metadata() {
-        Ok(metadata) if metadata.is_dir() => size_below(&entry.path()),
-        Ok(metadata) => metadata.len(),
-        Err(_) => 0,
+/// Bytes of the regular files below `dir`, at most `depth` directories deep.
+fn size_of(dir: &ScopedDir, depth: usize) -> u64 {
+    let entries = dir.entries().unwrap_or_default();
+    let sizes = entries.iter().filter_map(|(name, kind)| {
+        let name = name.to_str()?;
+        match kind {
+            FileKind::File => dir.open_here(name).ok().map(|(_, size)| size),
+            FileKind::Directory if depth > 0 => dir.dir(name, None).ok().map(|inner| size_of(&inner, depth - 1)),
+            FileKind::Directory | FileKind::Link | FileKind::Special => None,
+        }
     });
     sizes.sum()
 }

@@ -3,17 +3,28 @@
 //! Owns names, permissions and locks below `.ktx/ingestdeck`. It must not know what a tape says beyond its end.
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
-    io,
-    os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _},
+    fs::{DirBuilder, File, TryLockError},
+    io::{self, Read as _, Write as _},
+    os::unix::fs::{DirBuilderExt as _, FileExt as _},
     path::{Path, PathBuf},
 };
 
-use super::tape_file::TapeWriter;
+use super::{
+    db::{Db, DbError},
+    tape_file::TapeWriter,
+};
 use crate::{
     run::source::RecordError,
+    scoped_dir::{self, FileKind, STATE, ScopedDir},
     tape::{Body, Entry, Header, Note, RunId},
 };
+
+/// Name of a tape in the directory of its run.
+const TAPE: &str = "tape.jsonl";
+/// Name of the index.
+const DATABASE: &str = "db.sqlite";
+/// Most bytes of a lock file that are read.
+const LOCK_BYTES: u64 = 20;
 
 /// Bytes at the end of a tape among which its last note is looked for.
 const TAIL: u64 = 256 << 10;
@@ -24,6 +35,8 @@ const MOST_NAMED: usize = 6;
 /// The runs of one project.
 #[derive(Clone, Debug)]
 pub struct Runs {
+    /// The project, without symbolic links in its path where it exists.
+    project: PathBuf,
     root: PathBuf,
 }
 
@@ -80,14 +93,15 @@ impl NewRun {
 /// Says that a run lives, for as long as this value does.
 #[derive(Debug)]
 pub struct RunLock {
-    path: PathBuf,
+    locks: ScopedDir,
+    name: String,
     _file: File,
 }
 
 impl Drop for RunLock {
     fn drop(&mut self) {
-        // A lock file that stays behind is only litter: nobody holds it any more.
-        let _ = fs::remove_file(&self.path);
+        // A lock file that remains is harmless: the kernel's lock on it is gone.
+        let _ = self.locks.remove(&self.name);
     }
 }
 
@@ -126,7 +140,8 @@ pub enum RunsError {
 impl Runs {
     /// The runs of the project in `directory`.
     pub fn of_project(directory: &Path) -> Self {
-        Self { root: directory.join(".ktx/ingestdeck") }
+        let project = directory.canonicalize().unwrap_or_else(|_| directory.to_path_buf());
+        Self { root: project.join(STATE), project }
     }
 
     /// The directory that everything is in.
@@ -136,36 +151,95 @@ impl Runs {
 
     /// Where the index is.
     pub fn database(&self) -> PathBuf {
-        self.root.join("db.sqlite")
+        self.root.join(DATABASE)
+    }
+
+    /// Opens or creates the index. One that is damaged is replaced by an empty one; the caller sees that runs are missing
+    /// from it and adds them.
+    ///
+    /// # Errors
+    /// When its place is a link, a pipe or a directory, when it belongs to another program, or SQLite refuses.
+    pub fn open_database(&self) -> Result<Db, DbError> {
+        self.prepare_database().map_err(|cause| DbError::failed(&self.database(), &cause))?;
+        Db::open(&self.database())
+    }
+
+    /// Creates the index anew, whatever was there.
+    ///
+    /// # Errors
+    /// As [`open_database`](Self::open_database).
+    pub fn recreate_database(&self) -> Result<Db, DbError> {
+        if let Err(error @ DbError::Foreign { .. }) = self.open_database() {
+            return Err(error);
+        }
+        let remove = || {
+            let state = scoped_dir::state_dir(&self.project)?;
+            ["", "-wal", "-shm"].iter().try_for_each(|suffix| state.remove(&format!("{DATABASE}{suffix}")).map(drop))
+        };
+        remove().map_err(|cause| DbError::failed(&self.database(), &cause))?;
+        self.open_database()
+    }
+
+    /// SQLite opens its files by their paths: makes sure that those are regular files of this project.
+    fn prepare_database(&self) -> io::Result<()> {
+        let state = scoped_dir::state_dir(&self.project)?;
+        for suffix in ["-wal", "-shm"] {
+            match state.kind(&format!("{DATABASE}{suffix}"))? {
+                None | Some(FileKind::File) => {}
+                Some(_) => {
+                    let why = format!("`{DATABASE}{suffix}` is not a regular file; remove it");
+                    return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+                }
+            }
+        }
+        state.open_or_create(DATABASE).map(drop)
+    }
+
+    /// The directory that everything is in, if it exists.
+    fn state(&self) -> io::Result<Option<ScopedDir>> {
+        match ScopedDir::open(&self.project) {
+            Ok(project) => project.dir_if_there(STATE),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As [`state`](Self::state), with the subdirectory `name`.
+    pub(super) fn state_subdir(&self, name: &str) -> io::Result<Option<ScopedDir>> {
+        self.state()?.map_or(Ok(None), |state| state.dir_if_there(name))
     }
 
     /// Starts a run: a new id, its directory (0700), its lock, its tape (0600) with the header that `header` makes.
     pub fn create(&self, header: impl FnOnce(RunId) -> Header) -> Result<NewRun, RunsError> {
         let id = RunId(uuid::Uuid::now_v7());
         let directory = self.directory(id);
-        make_private(&self.root)?;
-        self.keep_out_of_git()?;
-        make_private(&directory)?;
-        let lock = self.lock(id)?;
-        let tape = TapeWriter::create(&directory.join("tape.jsonl"), &header(id))?;
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |cause| RunsError::Io { path, cause }
+        };
+        // The user's own state directory may not exist yet; a project does.
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.project).map_err(failed(&self.project))?;
+        let state = scoped_dir::state_dir(&self.project).map_err(failed(&self.root))?;
+        let run = state.dir(&format!("runs/{id}"), Some(scoped_dir::PRIVATE)).map_err(failed(&directory))?;
+        let lock = self.lock(&state, id)?;
+        let path = directory.join(TAPE);
+        let file = run.create_new(TAPE).map_err(failed(&path))?;
+        let tape = TapeWriter::start(file, &path, &header(id))?;
+        run.sync().map_err(failed(&directory))?;
         Ok(NewRun { id, directory, tape, lock })
     }
 
-    /// Every recorded run, newest first. A directory without a tape is none.
+    /// Every recorded run, newest first: the directories named after a run that hold a tape. Links are not runs.
     pub fn list(&self) -> Result<Vec<Found>, RunsError> {
-        let folder = self.root.join("runs");
-        let entries = match fs::read_dir(&folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(cause) => return Err(RunsError::Io { path: folder, cause }),
-        };
+        let path = self.root.join("runs");
+        let failed = |cause| RunsError::Io { path: path.clone(), cause };
+        let Some(runs) = self.state_subdir("runs").map_err(failed)? else { return Ok(Vec::new()) };
         let mut found = Vec::new();
-        for entry in entries {
-            let entry = entry.map_err(|cause| RunsError::Io { path: folder.clone(), cause })?;
-            let id = entry.file_name().to_str().and_then(RunId::parse);
-            let tape = entry.path().join("tape.jsonl");
-            if let Some(id) = id.filter(|_| tape.is_file()) {
-                found.push(Found { id, tape });
+        for (name, kind) in runs.entries().map_err(failed)? {
+            let Some(name) = name.to_str().filter(|_| kind == FileKind::Directory) else { continue };
+            let Some(id) = RunId::parse(name) else { continue };
+            if runs.kind(&format!("{name}/{TAPE}")).map_err(failed)? == Some(FileKind::File) {
+                found.push(Found { id, tape: path.join(name).join(TAPE) });
             }
         }
         found.sort_by_key(|run| std::cmp::Reverse(run.id));
@@ -203,7 +277,8 @@ impl Runs {
         if self.is_alive(run.id)? {
             return Ok(Standing::Running);
         }
-        let ended = ends_in_order(&run.tape).map_err(|cause| RunsError::Io { path: run.tape.clone(), cause })?;
+        let ended = self.open_tape(run).and_then(|tape| ends_in_order(&tape));
+        let ended = ended.map_err(|cause| RunsError::Io { path: run.tape.clone(), cause })?;
         Ok(if ended { Standing::Finished } else { Standing::Interrupted })
     }
 
@@ -215,58 +290,58 @@ impl Runs {
         self.root.join("locks").join(id.to_string())
     }
 
-    fn lock(&self, id: RunId) -> Result<RunLock, RunsError> {
-        let path = self.lock_path(id);
-        make_private(&self.root.join("locks"))?;
-        let failed = |cause| RunsError::Io { path: path.clone(), cause };
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
+    fn lock(&self, state: &ScopedDir, id: RunId) -> Result<RunLock, RunsError> {
+        let name = id.to_string();
+        let failed = |cause| RunsError::Io { path: self.lock_path(id), cause };
+        let locks = state.dir("locks", Some(scoped_dir::PRIVATE)).map_err(failed)?;
+        let mut file = locks.create_new(&name).map_err(failed)?;
         file.lock().map_err(failed)?;
         // For the message of whoever finds it locked; the lock holds without it.
-        let _ = io::Write::write_all(&mut &file, std::process::id().to_string().as_bytes());
-        Ok(RunLock { path, _file: file })
+        let _ = write!(file, "{}", std::process::id());
+        Ok(RunLock { locks, name, _file: file })
+    }
+
+    fn open_lock(&self, run: RunId) -> io::Result<Option<File>> {
+        let Some(locks) = self.state_subdir("locks")? else { return Ok(None) };
+        match locks.open_file(&run.to_string()) {
+            Ok((file, _)) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The tape of `run`, open for reading, without following links.
+    ///
+    /// # Errors
+    /// When it is gone, or not a regular file any more.
+    pub fn open_tape(&self, run: &Found) -> io::Result<File> {
+        let runs = self.state_subdir("runs")?.ok_or(io::ErrorKind::NotFound)?;
+        Ok(runs.open_file(&format!("{}/{TAPE}", run.id))?.0)
     }
 
     /// The process that `run` lives in, if it says so.
     pub fn holder(&self, run: RunId) -> Option<u32> {
-        fs::read_to_string(self.lock_path(run)).ok()?.trim().parse().ok()
+        let mut text = String::new();
+        self.open_lock(run).ok()??.take(LOCK_BYTES).read_to_string(&mut text).ok()?;
+        text.trim().parse().ok()
     }
 
     /// True while the process lives that writes the tape of `run`. The lock dies with its process, however that ends.
     /// Asking takes a shared lock, so that two who ask do not take each other for the owner.
     pub fn is_alive(&self, id: RunId) -> Result<bool, RunsError> {
-        let path = self.lock_path(id);
-        let file = match File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-            Err(cause) => return Err(RunsError::Io { path, cause }),
-        };
+        let failed = |cause| RunsError::Io { path: self.lock_path(id), cause };
+        let Some(file) = self.open_lock(id).map_err(failed)? else { return Ok(false) };
         match file.try_lock_shared() {
             Ok(()) => Ok(false),
             Err(TryLockError::WouldBlock) => Ok(true),
-            Err(TryLockError::Error(cause)) => Err(RunsError::Io { path, cause }),
+            Err(TryLockError::Error(cause)) => Err(failed(cause)),
         }
     }
-
-    /// Transcripts hold secrets; nobody commits them by accident.
-    fn keep_out_of_git(&self) -> Result<(), RunsError> {
-        let path = self.root.join(".gitignore");
-        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
-            Ok(mut file) => io::Write::write_all(&mut file, b"*\n").map_err(|cause| RunsError::Io { path, cause }),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            Err(cause) => Err(RunsError::Io { path, cause }),
-        }
-    }
-}
-
-fn make_private(directory: &Path) -> Result<(), RunsError> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
-    made.map_err(|cause| RunsError::Io { path: directory.to_owned(), cause })
 }
 
 /// True if a `run_ended` note stands among the last entries, and nothing began after it: a run that has ended may be
 /// opened again by a retry.
-fn ends_in_order(tape: &Path) -> io::Result<bool> {
-    let file = File::open(tape)?;
+fn ends_in_order(file: &File) -> io::Result<bool> {
     let length = file.metadata()?.len();
     let start = length.saturating_sub(TAIL);
     let mut tail = vec![0; usize::try_from(length - start).unwrap_or(0)];

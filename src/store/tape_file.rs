@@ -74,13 +74,30 @@ impl TapeWriter {
         clock: impl Fn() -> Millis + Send + Sync + 'static,
     ) -> Result<Self, RecordError> {
         let failed = |error: io::Error| RecordError { path: path.display().to_string(), cause: error.to_string() };
-        let mut file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
-        let line = header.to_line();
-        file.write_all(&line).and_then(|()| file.sync_all()).map_err(failed)?;
+        let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
         // Without this a power cut may forget the name of a file whose content is safe.
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             File::open(parent).and_then(|directory| directory.sync_all()).map_err(failed)?;
         }
+        Self::start_with_clock(file, path, header, clock)
+    }
+
+    /// Writes `header` as the first line of `file`, which is empty, private and named `path`. Time 0 is now.
+    pub(super) fn start(file: File, path: &Path, header: &Header) -> Result<Self, RecordError> {
+        let start = Instant::now();
+        let clock = move || Millis(u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX));
+        Self::start_with_clock(file, path, header, clock)
+    }
+
+    fn start_with_clock(
+        mut file: File,
+        path: &Path,
+        header: &Header,
+        clock: impl Fn() -> Millis + Send + Sync + 'static,
+    ) -> Result<Self, RecordError> {
+        let failed = |error: io::Error| RecordError { path: path.display().to_string(), cause: error.to_string() };
+        let line = header.to_line();
+        file.write_all(&line).and_then(|()| file.sync_all()).map_err(failed)?;
         let sync_file = file.try_clone().map_err(failed)?;
         let bytes = line.len() as u64;
         let shared = Arc::new(Shared {

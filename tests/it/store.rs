@@ -9,7 +9,7 @@ use std::{
 use ingestdeck::{
     replay::FileSource,
     run::source::{Item, Recorder, Source},
-    store::{Db, NewRun, RunRows, Runs, Standing, rows::CallStatus, runs::RunsError},
+    store::{Db, Found, NewRun, RunRows, Runs, Standing, rows::CallStatus, runs::RunsError},
     tape::{
         Body, FORMAT, Header, Note, RunId, UnitKey,
         note::{AttemptEnded, Cause, Outcome, PlannedUnit, RunEnded, RunPlanned, StopReason, Verdict},
@@ -27,8 +27,8 @@ fn header(run: RunId) -> Header {
     }
 }
 
-fn open(tape: &Path) -> Result<Box<dyn Source>, String> {
-    match FileSource::open(tape) {
+fn open(tape: &Path, file: fs::File) -> Result<Box<dyn Source>, String> {
+    match FileSource::from_file(tape, file) {
         Ok(source) => Ok(Box::new(source)),
         Err(error) => Err(error.to_string()),
     }
@@ -184,11 +184,7 @@ fn the_six_digits_that_screens_show_win_over_a_prefix() {
 fn the_index_is_rebuilt_from_the_tapes_alone() {
     let project = tempfile::tempdir().unwrap();
     let runs = Runs::of_project(project.path());
-    let mut db = Db::open(&{
-        fs::create_dir_all(runs.root()).unwrap();
-        runs.database()
-    })
-    .unwrap();
+    let mut db = runs.open_database().unwrap();
 
     let first = runs.create(header).unwrap();
     plan(&first, &["good", "never"]);
@@ -207,7 +203,7 @@ fn the_index_is_rebuilt_from_the_tapes_alone() {
     assert!(grown.lines().count() > 6, "{grown}");
     drop(db);
 
-    let mut db = Db::start_over(&runs.database()).unwrap();
+    let mut db = runs.recreate_database().unwrap();
     assert_eq!(db.dump().unwrap(), "");
     runs.refresh(&mut db, &open).unwrap();
     assert_eq!(db.dump().unwrap(), grown);
@@ -242,7 +238,7 @@ fn a_torn_tape_is_indexed_once_and_a_grown_one_again() {
         fs::OpenOptions::new().append(true).open(&tape).unwrap().write_all(text.as_bytes()).unwrap();
     };
     append("{\"seq\":99,\"at\":5,\"unit\":\"c");
-    let mut db = Db::open(&runs.database()).unwrap();
+    let mut db = runs.open_database().unwrap();
     let indexed = |db: &mut Db| runs.refresh(db, &open).unwrap().indexed;
     assert_eq!((indexed(&mut db), indexed(&mut db)), (1, 0));
     append("ut");
@@ -277,7 +273,7 @@ fn an_index_of_the_first_version_is_filled_anew() {
     old.pragma_update(None, "user_version", 1).unwrap();
     drop(old);
 
-    let mut db = Db::open(&runs.database()).unwrap();
+    let mut db = runs.open_database().unwrap();
     assert_eq!(runs.refresh(&mut db, &open).unwrap().indexed, 1);
     let listed = &db.list().unwrap()[0];
     assert_eq!((listed.units, listed.succeeded, listed.budget, listed.failed), (2, 1, 1, 0));
@@ -295,7 +291,7 @@ fn calls_are_audited_with_their_results() {
     let tape: PathBuf = run.tape.path().to_owned();
     drop(run);
 
-    let rows = RunRows::gather(open(&tape).unwrap(), 7).unwrap();
+    let rows = RunRows::gather(open(&tape, fs::File::open(&tape).unwrap()).unwrap(), 7).unwrap();
     assert_eq!(rows.run.tape_bytes, 7);
     let of = |unit: &str| rows.calls.iter().filter(|call| call.unit == unit).cloned().collect::<Vec<_>>();
     let good = of("good");
@@ -316,5 +312,39 @@ fn calls_are_audited_with_their_results() {
     for unit in ["good", "failing", "denied"] {
         let attempt = rows.attempts.iter().find(|attempt| attempt.unit == unit).unwrap();
         assert_eq!(attempt.calls as usize, of(unit).len(), "{unit}");
+    }
+}
+
+/// Creates `path`, and its parents, as something that is not what the store expects there.
+fn plant(path: &Path, what: &str, outside: &Path) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    match what {
+        "link" => std::os::unix::fs::symlink(outside, path).unwrap(),
+        "pipe" => nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap(),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn links_and_pipes_in_the_state_directory_are_refused() {
+    let run = RunId(uuid::Uuid::now_v7());
+    let places = ["", "runs", "locks", "db.sqlite", "db.sqlite-wal", &format!("locks/{run}"), &format!("runs/{run}")];
+    for (place, what) in places.iter().flat_map(|place| [(*place, "link"), (*place, "pipe")]) {
+        let (project, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(outside.path().join("tape.jsonl"), header(run).to_line()).unwrap();
+        let runs = Runs::of_project(project.path());
+        let planted = format!(".ktx/ingestdeck/{place}");
+        plant(&project.path().join(planted.trim_end_matches('/')), what, outside.path());
+
+        let found = Found { id: run, tape: runs.root().join(format!("runs/{run}/tape.jsonl")) };
+        let _ =
+            (runs.list().map(|listed| assert_eq!(listed, [])), runs.is_alive(run), runs.holder(run), runs.size(&found));
+        let _ = (runs.sweep(), runs.remove(&found), runs.standing(&found).is_ok());
+        assert!(runs.open_tape(&found).is_err(), "{place} {what}");
+        let is_used_by_create = ["", "runs", "locks"].contains(&place);
+        assert_eq!(runs.create(header).is_err(), is_used_by_create, "{place} {what}");
+        let is_used_by_index = ["", "db.sqlite", "db.sqlite-wal"].contains(&place);
+        assert_eq!(runs.open_database().is_err(), is_used_by_index, "{place} {what}");
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1, "{place} {what}");
     }
 }

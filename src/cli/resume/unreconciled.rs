@@ -5,6 +5,7 @@ use crate::{
     cli::{exit::Failure, past},
     ingest::{plan::Planned, project::Project, reconcile::RECONCILE},
     run::{RunState, state::UnitStatus},
+    scoped_dir::ScopedDir,
     store::Runs,
     tape::{UnitKey, note::Continues},
 };
@@ -40,7 +41,8 @@ pub(super) fn forget_seen(runs: &Runs, taken: &mut Taken) -> Result<(), Failure>
 
 /// Leaves what is still there of patches that no pass has looked at.
 pub(super) fn keep(project: &Project, continues: &mut Continues) {
-    continues.unreconciled.retain(|_, path| project.root.join(path).is_file());
+    let root = ScopedDir::open(&project.root);
+    continues.unreconciled.retain(|_, path| root.as_ref().is_ok_and(|root| root.is_file(path)));
 }
 
 /// The same for a run of what failed, of which these patches are a part only if the pass over them failed.
