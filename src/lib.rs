@@ -42,3 +42,7 @@ pub mod store;
 pub mod tape;
 pub mod tui;
 pub mod units;
+
+#[cfg(test)]
+#[path = "../tests/it/support/fuzz.rs"]
+mod fuzz;

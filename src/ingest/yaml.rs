@@ -239,4 +239,22 @@ mod tests {
     fn repeated_keys_are_refused() {
         assert!(tree("a: 1\na: 2\n").is_err());
     }
+
+    #[test]
+    fn fuzzed_yaml_never_panics() {
+        let corpus = [
+            include_str!("../../tests/fixtures/projects/harbour/ktx.yaml"),
+            include_str!("../../tests/fixtures/projects/orchard/ktx.yaml"),
+            include_str!("../../tests/fixtures/projects/vineyard/ktx.yaml"),
+            "a: &x [1, 2]\nb: *x\nc: {d: |\n  text\n}\n? complex\n: value\n--- \n!!binary aGk=\n",
+        ];
+        let corpus: Vec<Vec<u8>> = corpus.iter().map(|text| text.as_bytes().to_vec()).collect();
+        crate::fuzz::fuzz("YAML", &corpus, |bytes| {
+            let Ok(text) = std::str::from_utf8(bytes) else { return };
+            if let Err(error) = tree(text) {
+                assert!(!error.to_string().is_empty());
+            }
+            drop(from_str::<serde_json::Value>(text));
+        });
+    }
 }

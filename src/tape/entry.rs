@@ -335,4 +335,20 @@ mod tests {
             let _ = Entry::parse(&line);
         }
     }
+
+    #[test]
+    fn fuzzed_entries_never_panic() {
+        let tape = include_str!("../../tests/fixtures/tapes/demo.jsonl");
+        let corpus: Vec<Vec<u8>> = tape.lines().map(|line| line.as_bytes().to_vec()).collect();
+        crate::fuzz::fuzz("tape", &corpus, |line| {
+            let head = Entry::parse_head(line);
+            if let Ok(entry) = Entry::parse(line) {
+                assert!(head.is_none_or(|(head, _)| (head.seq, head.at) == (entry.seq, entry.at)));
+                if let Body::Note(note) = entry.body {
+                    drop(crate::tape::Note::parse(note));
+                }
+            }
+            drop(crate::tape::Header::parse(line));
+        });
+    }
 }

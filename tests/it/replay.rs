@@ -18,6 +18,8 @@ use ingestdeck::{
 };
 use proptest::prelude::*;
 
+use crate::support::fuzz::fuzz;
+
 /// An entry that outlives its source's buffer.
 #[derive(Clone, Debug, PartialEq)]
 struct Kept {
@@ -518,4 +520,24 @@ fn looking_ahead_counts_without_folding() {
     // What was found ahead can be read before it is polled.
     assert_eq!(read(&mut source, 4999).map(|kept| kept.at), Some(499_900));
     assert_eq!(drain(&mut source, 1 << 20).0.len(), 5000);
+}
+
+#[test]
+fn fuzzed_records_open_or_are_refused() {
+    let records = [
+        include_str!("../fixtures/tapes/demo.jsonl"),
+        include_str!("../fixtures/captures/success_tools.jsonl"),
+        include_str!("../fixtures/captures/ondisk_session.jsonl"),
+    ];
+    let corpus: Vec<Vec<u8>> = records.iter().map(|text| text.bytes().take(20_000).collect()).collect();
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("record.jsonl");
+    fuzz("records", &corpus, |bytes| {
+        fs::write(&path, bytes).unwrap();
+        let Ok(mut source) = FileSource::open(&path) else { return };
+        let (entries, _) = drain(&mut source, 1 << 20);
+        for (seq, entry) in entries.iter().enumerate().step_by(7) {
+            assert_eq!(read(&mut source, seq as u64).as_ref(), Some(entry));
+        }
+    });
 }

@@ -4,5 +4,6 @@
 
 pub(crate) mod api;
 pub(crate) mod cli;
+pub(crate) mod fuzz;
 pub(crate) mod hostile;
 mod service;

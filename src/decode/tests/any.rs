@@ -262,3 +262,23 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn fuzzed_lines_never_panic() {
+    let captures = [
+        include_str!("../../../tests/fixtures/captures/success_tools.jsonl"),
+        include_str!("../../../tests/fixtures/captures/partial_messages.jsonl"),
+        include_str!("../../../tests/fixtures/captures/permission_denied_dontask.jsonl"),
+        include_str!("../../../tests/fixtures/captures/subagent_foreground.jsonl"),
+        include_str!("../../../tests/fixtures/captures/ondisk_session.jsonl"),
+    ];
+    let corpus: Vec<Vec<u8>> =
+        captures.iter().flat_map(|text| text.lines()).map(|line| line.as_bytes().to_vec()).collect();
+    crate::fuzz::fuzz("decoder", &corpus, |bytes| {
+        drop(line(bytes));
+        let _ = kind(bytes);
+        let Ok(text) = std::str::from_utf8(bytes) else { return };
+        let is_json_elsewhere = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
+        assert!(!is_json_elsewhere || is_json(bytes), "what is JSON must reach the tape as JSON");
+    });
+}
