@@ -190,6 +190,8 @@ pub struct Ingest {
     pub probe: Setting<bool>,
     /// Put together what the units wrote, in a pass of its own after them.
     pub reconcile: Setting<bool>,
+    /// Paths outside a project that its connections may read: absolute, or below `~/`.
+    pub allow_paths: Setting<Vec<String>>,
 }
 
 /// `[ui]`.
@@ -435,6 +437,7 @@ impl Config {
                 partial_messages: get(&merged, "ingest.partial_messages"),
                 probe: get(&merged, "ingest.probe"),
                 reconcile: get(&merged, "ingest.reconcile"),
+                allow_paths: get(&merged, "ingest.allow_paths"),
             },
             ui: Ui {
                 theme: get(&merged, "ui.theme"),

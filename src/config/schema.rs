@@ -103,6 +103,7 @@ pub const KEYS: &[Key] = &[
     shared("ingest.partial_messages", Kind::Switch, Preset::Switch(true)),
     user("ingest.probe", Kind::Switch, Preset::Switch(false)),
     shared("ingest.reconcile", Kind::Switch, Preset::Switch(true)),
+    user("ingest.allow_paths", Kind::Paths, Preset::List(&[])),
     user("ui.theme", Kind::Text, Preset::Text("auto")),
     user("ui.mouse", Kind::Switch, Preset::Switch(true)),
     user("ui.ascii", Kind::Switch, Preset::Switch(false)),

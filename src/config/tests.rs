@@ -47,6 +47,7 @@ fn the_defaults() {
     ingest.partial_messages = true  # default
     ingest.probe = false  # default
     ingest.reconcile = true  # default
+    ingest.allow_paths = []  # default
     ui.theme = "auto"  # default
     ui.mouse = true  # default
     ui.ascii = false  # default
@@ -84,6 +85,7 @@ fn every_key_reaches_its_field() {
         partial_messages = false
         probe = true
         reconcile = false
+        allow_paths = ["/data/dbt", "~/warehouse.db"]
         [ui]
         theme = "light"
         mouse = false
@@ -101,6 +103,7 @@ fn every_key_reaches_its_field() {
     let changed = config.merged.values().filter(|setting| setting.origin != Origin::Default).count();
     assert_eq!(changed, KEYS.len(), "the file above names every key");
     assert!(!*config.ingest.reconcile);
+    assert_eq!(*config.ingest.allow_paths, ["/data/dbt", "~/warehouse.db"]);
     insta::assert_debug_snapshot!(
         (
             &config.claude.model.value,

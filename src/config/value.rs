@@ -36,6 +36,8 @@ pub enum Kind {
     List,
     /// Names of environment variables.
     Names,
+    /// Absolute paths, and paths below `~/`.
+    Paths,
 }
 
 impl Value {
@@ -85,6 +87,7 @@ impl Kind {
             Self::Number(min, max) => format!("a number from {min} to {max}"),
             Self::List => "a list of texts".to_owned(),
             Self::Names => "a list of names of environment variables".to_owned(),
+            Self::Paths => "a list of absolute paths, or of paths that begin with ~/".to_owned(),
         }
     }
 
@@ -106,8 +109,8 @@ impl Kind {
                 let number = number as f64;
                 (min..=max).contains(&number).then_some(Value::Number(number))
             }
-            (Self::List | Self::Names, Value::Text(text)) if !text.is_empty() => self.list(vec![text]),
-            (Self::List | Self::Names, Value::List(texts)) => self.list(texts),
+            (Self::List | Self::Names | Self::Paths, Value::Text(text)) if !text.is_empty() => self.list(vec![text]),
+            (Self::List | Self::Names | Self::Paths, Value::List(texts)) => self.list(texts),
             _ => None,
         };
         admitted.ok_or(found)
@@ -120,7 +123,7 @@ impl Kind {
             Self::Text | Self::Word(_) => Some(Value::Text(text.to_owned())),
             Self::Whole(..) => text.parse().ok().map(Value::Whole),
             Self::Number(..) => text.parse().ok().map(Value::Number),
-            Self::List | Self::Names => {
+            Self::List | Self::Names | Self::Paths => {
                 let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
                 Some(Value::List(parts.map(str::to_owned).collect()))
             }
@@ -128,7 +131,11 @@ impl Kind {
     }
 
     fn list(self, texts: Vec<String>) -> Option<Value> {
-        let fits = self != Self::Names || texts.iter().all(|text| is_variable_name(text));
+        let fits = texts.iter().all(|text| match self {
+            Self::Names => is_variable_name(text),
+            Self::Paths => text.starts_with('/') || text.starts_with("~/"),
+            _ => true,
+        });
         fits.then_some(Value::List(texts))
     }
 }

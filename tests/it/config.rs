@@ -70,6 +70,7 @@ fn all_layers_together_are_shown_with_their_origins() {
     ingest.partial_messages = true  # default
     ingest.probe = false  # default
     ingest.reconcile = true  # default
+    ingest.allow_paths = []  # default
     ui.theme = "auto"  # default
     ui.mouse = true  # default
     ui.ascii = true  # environment INGESTDECK_UI_ASCII
