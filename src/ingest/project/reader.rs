@@ -104,16 +104,34 @@ pub(super) fn connection_id(entry: &Entry) -> Result<(), Fault> {
 
 /// The known name that `name` was likely meant to be.
 pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
-    // Names come from strangers, and comparing costs the product of the lengths.
+    // Names come from untrusted files and comparing two costs the product of their lengths. Together, as many steps
+    // are taken as a fraction of a second allows; names after that are not suggested.
     const LONGEST: usize = 200;
+    const STEPS: usize = 16_000_000;
     if name.len() > LONGEST {
         return None;
     }
     let plain = |text: &str| text.chars().filter(|c| c.is_alphanumeric()).collect::<String>().to_lowercase();
     let wanted = plain(name);
-    let distances = known.iter().map(|candidate| (strsim::osa_distance(&wanted, &plain(candidate)), *candidate));
-    let (distance, candidate) = distances.min_by_key(|(distance, _)| *distance)?;
-    (distance <= wanted.chars().count().min(candidate.chars().count()) / 3).then_some(candidate)
+    let length = wanted.chars().count();
+    let mut steps = STEPS;
+    let mut best: Option<(usize, &'k str)> = None;
+    for candidate in known.iter().copied().filter(|candidate| candidate.len() <= LONGEST) {
+        let other = plain(candidate);
+        let (others, farthest) = (other.chars().count(), length.min(candidate.chars().count()) / 3);
+        // No distance is smaller than the difference of the lengths.
+        let is_possible = length.abs_diff(others) <= farthest;
+        let cost = candidate.len() + if is_possible { length * others } else { 0 };
+        match steps.checked_sub(cost + 1) {
+            Some(left) => steps = left,
+            None => break,
+        }
+        let distance = if is_possible { strsim::osa_distance(&wanted, &other) } else { usize::MAX };
+        if distance <= farthest && best.is_none_or(|(least, _)| distance < least) {
+            best = Some((distance, candidate));
+        }
+    }
+    best.map(|(_, candidate)| candidate)
 }
 
 /// The fault of a value that is not as `expected`.
@@ -162,6 +180,28 @@ pub(super) fn join(path: &str, key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nearest_finds_a_misspelling_among_few_names() {
+        assert_eq!(nearest("ordrs", &["users", "orders", "order_items"]), Some("orders"));
+        assert_eq!(nearest("orders", &["a", "", "customers"]), None);
+    }
+
+    #[test]
+    fn nearest_stops_after_a_bounded_number_of_steps() {
+        let names: Vec<String> = (0..100_000).map(|n| format!("{n:0>200}")).collect();
+        let mut known: Vec<&str> = names.iter().map(String::as_str).collect();
+        let wanted = "x".repeat(200);
+        known.push(&wanted);
+        assert_eq!(nearest(&wanted, &known), None, "names at the end are not looked at");
+        known.rotate_right(1);
+        assert_eq!(nearest(&wanted, &known), Some(wanted.as_str()));
+        // A table of an honest database is found wherever it is.
+        let names: Vec<String> = (0..100_000).map(|n| format!("stg_{n}")).collect();
+        let mut known: Vec<&str> = names.iter().map(String::as_str).collect();
+        known.push("customers");
+        assert_eq!(nearest("custmers", &known), Some("customers"));
+    }
 
     #[test]
     fn addresses_lose_their_logins() {
