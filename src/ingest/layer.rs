@@ -188,14 +188,9 @@ fn folder_of(connection: &str) -> String {
 /// of a hash, so that names that differ by case or by signs never share a file.
 pub(crate) fn path_of(connection: &str, name: &str) -> String {
     const LONGEST: usize = 64;
-    const RESERVED: [&str; 4] = ["con", "prn", "aux", "nul"];
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    let device = |name: &str| {
-        let port = name.strip_prefix("com").or_else(|| name.strip_prefix("lpt"));
-        port.is_some_and(|rest| rest.len() == 1 && rest.bytes().all(|byte| byte.is_ascii_digit()))
-    };
     let is_plain = !name.is_empty() && name.len() <= LONGEST && name.chars().all(plain) && !name.starts_with('_');
-    if is_plain && !RESERVED.contains(&name) && !device(name) {
+    if is_plain && !slug::is_device(name) {
         return format!("{FOLDER}/{connection}/{name}.yaml");
     }
     let words: Vec<String> = name

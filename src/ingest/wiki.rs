@@ -9,7 +9,7 @@ use regex_lite::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{workspace::Workspace, yaml};
+use super::{source::slug, workspace::Workspace, yaml};
 
 /// Folder of the pages that everybody shares.
 const FOLDER: &str = "wiki/global";
@@ -63,6 +63,8 @@ pub(crate) enum PageError {
     Unclosed,
     #[error("its frontmatter is not valid: {0}")]
     Front(String),
+    #[error("its text could not be read again ({0}); make its fields simpler")]
+    Unreadable(String),
 }
 
 /// Whether `key` can name a page: letters, digits, `-` and `_`, no folders.
@@ -110,9 +112,16 @@ impl Page {
         // Block text reads best but cannot hold every text, blank lines alone for one. Quotes can.
         match Self::parse(text.as_bytes()) {
             Ok(page) if page.front == self.front => Ok(text),
-            _ => render(serde_saphyr::ser_options! {
-                compact_list_indent: false, prefer_block_scalars: false, quote_all: true
-            }),
+            _ => {
+                let text = render(serde_saphyr::ser_options! {
+                    compact_list_indent: false, prefer_block_scalars: false, quote_all: true
+                })?;
+                match Self::parse(text.as_bytes()) {
+                    Ok(_) => Ok(text),
+                    Err(PageError::Front(why)) => Err(PageError::Unreadable(why)),
+                    Err(error) => Err(error),
+                }
+            }
         }
     }
 }
@@ -131,6 +140,16 @@ impl Wiki<'_> {
             .filter(|key| is_key(key))
             .map(str::to_owned)
             .collect())
+    }
+
+    /// Why the new page `key` would not be a file of its own on every system.
+    pub(crate) fn clash(self, key: &str) -> io::Result<Option<String>> {
+        if slug::is_device(key) {
+            return Ok(Some("some systems keep that name for a device; choose another key".into()));
+        }
+        let same = self.keys()?.into_iter().find(|other| other != key && other.eq_ignore_ascii_case(key));
+        Ok(same
+            .map(|other| format!("it differs from the page `{other}` only in case; use that key, or choose another")))
     }
 
     /// The text of the page `key`, which the attempt knows from now on.

@@ -96,6 +96,14 @@ fn plain(key: &str) -> String {
     plain.trim_end_matches('-').to_owned()
 }
 
+/// Whether a file of this name, without its extension, is a device on some systems.
+pub(crate) fn is_device(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let port = name.strip_prefix("com").or_else(|| name.strip_prefix("lpt"));
+    matches!(name.as_str(), "con" | "prn" | "aux" | "nul")
+        || port.is_some_and(|rest| rest.len() == 1 && rest.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// The first `length` hexadecimal digits of the SHA-256 of `text`.
 pub(crate) fn hash(text: &str, length: usize) -> String {
     Sha256::digest(text.as_bytes())

@@ -9,6 +9,7 @@ use crate::{
 };
 
 mod arguments;
+mod pages;
 mod queries;
 mod sources;
 mod staged;

@@ -8,7 +8,7 @@ use super::{Bench, Tool, refusal};
 use crate::{
     ingest::{
         schema::shown,
-        wiki::{self, Front, Page},
+        wiki::{self, Front, Page, Wiki},
         workspace::WriteError,
     },
     units::ToolReply,
@@ -183,6 +183,11 @@ fn write(bench: &Bench, input: WriteInput) -> Result<bool, No> {
         None => None,
     };
     let is_new = existing.is_none();
+    if is_new {
+        let failed = |error: std::io::Error| No::new("not_writable", format!("the wiki cannot be read: {error}"));
+        let clash = Wiki(&bench.workspace).clash(&input.key).map_err(failed)?;
+        clash.map_or(Ok(()), |why| Err(No::new("key_not_available", why)))?;
+    }
     let page = merged(existing, input)?;
     let text = page.render().map_err(|error| No::new("not_writable", error.to_string()))?;
     bench.workspace.write(&path, text.as_bytes())?;

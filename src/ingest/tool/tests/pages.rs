@@ -1,0 +1,33 @@
+//! Pages that must not be written, because they could not be read again or would share a file.
+
+use super::*;
+
+fn page(key: &str) -> Value {
+    json!({"key": key, "summary": "s", "content": "Text."})
+}
+
+#[test]
+fn a_page_that_could_not_be_read_again_is_refused() {
+    let desk = Desk::unlocked();
+    let deep = |levels: usize| (0..levels).fold(json!("leaf"), |inner, _| json!({ "k": inner }));
+    let with_usage = |usage: Value| json!({"key": "deep", "summary": "s", "content": "Text.", "usage": usage});
+    let (reason, _) = desk.no("wiki_write", with_usage(deep(100)));
+    assert_eq!(reason, "not_writable");
+    assert!(!desk.text("wiki_search", json!({"query": "deep"})).contains("- deep:"));
+    desk.text("wiki_write", with_usage(deep(5)));
+    desk.text("wiki_write", json!({"key": "deep", "summary": "t", "replacements": []}));
+}
+
+#[test]
+fn keys_that_share_a_file_on_some_systems_are_refused() {
+    let desk = Desk::unlocked();
+    for key in ["CON", "nul", "Com1", "ARR"] {
+        let (reason, _) = desk.no("wiki_write", page(key));
+        assert_eq!(reason, "key_not_available", "{key}");
+    }
+    desk.text("wiki_write", page("console"));
+    assert_eq!(desk.no("wiki_write", page("Console")).0, "key_not_available");
+    desk.text("wiki_remove", json!({"key": "console"}));
+    desk.text("wiki_write", page("Console"));
+    desk.text("wiki_write", page("arr"));
+}
