@@ -16,7 +16,7 @@ use std::{
 };
 
 use nix::{
-    dir::Dir,
+    dir::{Dir, Type},
     fcntl::{AtFlags, OFlag, openat, renameat},
     sys::stat::{FileStat, Mode, SFlag, fstatat, mkdirat},
     unistd::{UnlinkatFlags, unlinkat},
@@ -55,6 +55,16 @@ impl FileKind {
             SFlag::S_IFDIR => Self::Directory,
             SFlag::S_IFLNK => Self::Link,
             _ => Self::Special,
+        }
+    }
+
+    /// What a listing says, which not every file system does.
+    fn listed(kind: Type) -> Self {
+        match kind {
+            Type::File => Self::File,
+            Type::Directory => Self::Directory,
+            Type::Symlink => Self::Link,
+            Type::Fifo | Type::CharacterDevice | Type::BlockDevice | Type::Socket => Self::Special,
         }
     }
 }
@@ -160,12 +170,21 @@ impl ScopedDir {
             if name == "." || name == ".." {
                 continue;
             }
-            // An entry may vanish between the listing and the look at it.
-            if let Some(kind) = self.kind_here(name)? {
+            let kind = match entry.file_type() {
+                Some(kind) => Some(FileKind::listed(kind)),
+                // An entry may vanish between the listing and the look at it.
+                None => self.kind_here(name)?,
+            };
+            if let Some(kind) = kind {
                 entries.push((name.to_owned(), kind));
             }
         }
         Ok(entries)
+    }
+
+    /// Size, times and identity of the entry `name` of this very directory, without following links.
+    pub(crate) fn stat_here(&self, name: &str) -> io::Result<FileStat> {
+        Ok(fstatat(&self.0, name, AtFlags::AT_SYMLINK_NOFOLLOW)?)
     }
 
     /// Bytes of the regular file `relative`; refused above `limit` bytes.
