@@ -2,9 +2,10 @@
 //!
 //! It must not write anything.
 
-use std::{collections::BTreeSet, fmt::Write as _, fs::File, io::Read as _};
+use std::{collections::BTreeSet, fmt::Write as _, io::Read as _};
 
 use super::source::{self, RawFile, Tree, slug::slug};
+use crate::scoped_dir::ScopedDir;
 
 /// Folders whose files nobody wrote for people, and those that runs write themselves.
 const PASSED_OVER: [&str; 9] = [
@@ -145,7 +146,7 @@ fn is_text(path: &str) -> bool {
 fn is_database(tree: &Tree, path: &str) -> bool {
     let mut head = [0; 16];
     has_extension(path, &["db", "sqlite", "sqlite3"])
-        && File::open(tree.root.join(path)).and_then(|mut file| file.read_exact(&mut head)).is_ok()
+        && ScopedDir::open(&tree.root).and_then(|dir| dir.open_file(path)?.0.read_exact(&mut head)).is_ok()
         && head == *b"SQLite format 3\0"
 }
 

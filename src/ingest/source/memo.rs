@@ -39,14 +39,16 @@ pub(crate) fn recall(project: &Path, connection: &str) -> Known {
 pub(crate) fn keep(project: &Path, connection: &str, tree: &Tree, known: &Known) {
     let now = SystemTime::now();
     let settled = || tree.files.iter().filter(|file| file.stamp.is_settled(now));
-    if settled().all(|file| known.get(&file.path).is_some_and(|(stamp, _)| *stamp == file.stamp))
-        || !project.join(DECK).is_dir()
-    {
+    if settled().all(|file| known.get(&file.path).is_some_and(|(stamp, _)| *stamp == file.stamp)) {
+        return;
+    }
+    let Ok(project) = ScopedDir::open(project) else { return };
+    if !project.dir_if_there(DECK).is_ok_and(|deck| deck.is_some()) {
         return;
     }
     let files = settled().filter_map(|file| Some((file.path.clone(), (file.stamp, file.print?.to_string())))).collect();
     let Ok(bytes) = serde_json::to_vec(&Memo { version: VERSION, files }) else { return };
-    let kept = ScopedDir::open(project).and_then(|folder| folder.write(&place(connection), &bytes, PRIVATE, 0o600));
+    let kept = project.write(&place(connection), &bytes, PRIVATE, 0o600);
     if let Err(error) = kept {
         tracing::warn!(%error, connection, "what was read is not remembered; the next plan reads it again");
     }
