@@ -191,6 +191,10 @@ fn objects(taken: &Taken, choice: &Choice, outlook: &Outlook) -> io::Result<()> 
             "dependencyPaths": unit.dependency_paths, "why": unit.why, "model": choice.model, "bytes": unit.bytes,
             "forecast": forecast.map(in_json),
         });
+        let source = planned.sources.iter().find(|source| source.connection == unit.connection);
+        if let Some(outside) = source.and_then(|source| source.outside.as_ref()) {
+            object["outsideProject"] = json!(outside.to_string_lossy());
+        }
         if reused.contains(&unit.unit) {
             object["reused"] = true.into();
         }
@@ -277,9 +281,15 @@ fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, after: &After, groun
     let pass = if after.is_all { ", and the pass" } else { "" };
     writeln!(out, "{} planned{reused}{pass}", counted(planned.units.len(), "unit"))?;
     for why in &after.skipped {
-        writeln!(out, "{}", text::safe(why, 200))?;
+        writeln!(out, "{}", text::safe(why, 400))?;
     }
     Ok(())
+}
+
+/// Where the files of a connection are, if that is outside the project.
+pub fn outside(source: &SourcePlan) -> Option<String> {
+    let place = source.outside.as_ref()?.to_string_lossy();
+    Some(format!("its files are outside the project, in `{}`, and are not committed", text::safe(&place, 400)))
 }
 
 fn size(bytes: u64) -> String {
@@ -292,6 +302,9 @@ fn about(out: &mut impl io::Write, source: &SourcePlan) -> io::Result<()> {
         count => format!(", {} unchanged", counted(count, "unit")),
     };
     writeln!(out, "{} {}{unchanged}", source.connection, source.counts())?;
+    if let Some(place) = outside(source) {
+        writeln!(out, "  {place}")?;
+    }
     let gone = &source.diff.deleted;
     for path in gone.iter().take(NAMED) {
         writeln!(out, "  gone: {}", text::safe(path, 120))?;

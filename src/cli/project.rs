@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::{
     args::{Global, SelectArgs},
     exit::{Exit, Failure},
-    show,
+    settings, show,
 };
 use crate::ingest::{
     diff::Baseline,
@@ -32,7 +32,7 @@ pub fn directory(global: &Global) -> Result<PathBuf, Failure> {
 pub fn open(global: &Global) -> Result<Project, Failure> {
     let project = Project::open(&directory(global)?).map_err(|error| misconfigured(&error))?;
     warn(&project.warnings);
-    Ok(project)
+    Ok(project.with_allowed_paths(settings::allowed_paths(global)?))
 }
 
 /// The project, unless there is none: being nowhere near one is no fault where none is needed.

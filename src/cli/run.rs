@@ -91,6 +91,11 @@ pub fn start(
         return Ok(Exit::Ok);
     }
     let Taken { planned, continues, .. } = taken;
+    for source in &planned.sources {
+        if let Some(place) = plan::outside(source) {
+            show::tell(&format!("ingestdeck: connection {}: {place}", source.connection));
+        }
+    }
     let ground = Prepared::new(&project.root)?;
     let claude = launch::find_claude(global)?;
     doctor::preflight(&claude, &terms.pass_env, args.probe || *config.ingest.probe, terms.model.as_deref())?;

@@ -28,6 +28,16 @@ pub fn load(global: &Global) -> Result<Config, Failure> {
     Ok(config)
 }
 
+/// Paths outside a project that the user allows its connections to read.
+///
+/// # Errors
+/// When a layer cannot be read or holds something that does not fit.
+pub fn allowed_paths(global: &Global) -> Result<Vec<PathBuf>, Failure> {
+    let allowed = layers(global)?.finish().ingest.allow_paths;
+    let home = std::env::var("HOME").ok();
+    Ok(allowed.iter().map(|path| theme_path(path, &allowed.origin, home.clone())).collect())
+}
+
 fn layers(global: &Global) -> Result<Layers, Failure> {
     let wrong = |error: crate::config::ConfigError| Failure::usage(error.to_string());
     let vars: Vars = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value))).collect();

@@ -7,7 +7,7 @@ mod part;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -52,6 +52,8 @@ pub struct WorkUnit {
     pub notes: Option<String>,
     /// Directory that the paths are relative to, absolute.
     pub source_root: PathBuf,
+    /// The paths are outside the project, so its repository keeps no copies of the files.
+    pub outside: bool,
     /// What earlier runs wrote from its raw files.
     pub prior: Vec<Prior>,
     /// What the other units wrote, where putting that together is what this one is for.
@@ -80,6 +82,8 @@ pub struct SourcePlan {
     pub connection: String,
     /// What cuts it.
     pub adapter: String,
+    /// The directory of its files, where that is outside the project.
+    pub outside: Option<PathBuf>,
     /// Its files against what earlier runs processed.
     pub diff: DiffSet,
     /// Files that are new or changed, or that a planned unit is made of: what they hold, and their size in bytes.
@@ -204,7 +208,7 @@ pub fn plan_against(project: &Project, selection: &Selection, baseline: &Baselin
     for cut in cuts {
         let id = &cut.connection.id;
         planned.warnings.extend(cut.warnings.iter().map(|warning| format!("connection {id}: {warning}")));
-        choose(cut, &wanted, baseline, &mut planned);
+        choose(cut, &wanted, baseline, &project.root, &mut planned);
     }
     Ok(planned)
 }
@@ -218,7 +222,7 @@ fn exist(project: &Project, connections: &[String]) -> Result<(), PlanError> {
 }
 
 /// Adds the units of one connection that run to `planned`.
-fn choose(cut: Cut<'_>, wanted: &Wanted<'_>, baseline: &Baseline, planned: &mut Planned) {
+fn choose(cut: Cut<'_>, wanted: &Wanted<'_>, baseline: &Baseline, project: &Path, planned: &mut Planned) {
     let Cut { connection, adapter, tree, chunks, .. } = cut;
     let (id, name) = (connection.id.as_str(), adapter.name());
     let prior = baseline.source(id, name);
@@ -235,8 +239,13 @@ fn choose(cut: Cut<'_>, wanted: &Wanted<'_>, baseline: &Baseline, planned: &mut 
         Some(_) => adapter.resync(chunks, &diff.touched()),
         None => chunks,
     };
-    let mut source =
-        SourcePlan { connection: id.to_owned(), adapter: name.to_owned(), complete: true, ..SourcePlan::default() };
+    let mut source = SourcePlan {
+        connection: id.to_owned(),
+        adapter: name.to_owned(),
+        outside: (!tree.root.starts_with(project)).then(|| tree.root.clone()),
+        complete: true,
+        ..SourcePlan::default()
+    };
     for chunk in changed.iter().filter(|chunk| !wanted.takes(&chunk.key)) {
         source.leave_out(&diff, &chunk.raw_files, &chunk.dependency_paths, &chunk.peer_file_index);
     }
@@ -254,10 +263,11 @@ fn choose(cut: Cut<'_>, wanted: &Wanted<'_>, baseline: &Baseline, planned: &mut 
     files.extend(units.iter().flat_map(|unit| &unit.raw_files).map(String::as_str));
     let held = |path: &str| tree.get(path).and_then(|file| Some((file.print?, file.bytes)));
     let files = files.into_iter().filter_map(|path| Some((path.to_owned(), held(path)?))).collect();
+    let is_outside = source.outside.is_some();
     planned.sources.push(SourcePlan { files, unchanged_units, diff, ..source });
     planned.units.extend(units.into_iter().map(|chunk| {
         let why = reasons.get(&chunk.key).map_or_else(|| "its files changed".into(), |(_, why)| why.clone());
-        work_unit(chunk, id, name, &tree, why)
+        WorkUnit { outside: is_outside, ..work_unit(chunk, id, name, &tree, why) }
     }));
 }
 
@@ -278,6 +288,7 @@ fn work_unit(chunk: Chunk, connection: &str, adapter: &str, tree: &Tree, why: St
         peer_file_index: chunk.peer_file_index,
         notes: chunk.notes,
         source_root: tree.root.clone(),
+        outside: false,
         prior: Vec::new(),
         stage: None,
     }
@@ -354,3 +365,6 @@ fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
         count => format!("{} and {} more", names.get(..FEW).unwrap_or_default().join(", "), count - FEW),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@
 
 use std::{
     ffi::OsStr,
-    io::{self, Read},
+    io,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -14,11 +14,14 @@ use super::{
     instructions::{BadInstruction, Instructions},
     yaml,
 };
+use crate::scoped_dir::ScopedDir;
 
 mod keys;
+mod path_policy;
 mod reader;
 pub mod settings;
 
+pub use path_policy::{PathPolicy, PathRefusal};
 pub(crate) use reader::{nearest, without_login};
 pub use settings::{Backend, Connection, FailureMode, RateLimit, Retry, Role, Settings, SourceAt, WorkUnits};
 
@@ -35,6 +38,8 @@ pub struct Project {
     pub root: PathBuf,
     /// What `ktx.yaml` says.
     pub settings: Settings,
+    /// Which paths its connections may read.
+    pub policy: PathPolicy,
     /// What its agents are told beside their unit.
     pub instructions: Arc<Instructions>,
     /// What is odd about `ktx.yaml` or the instructions without being wrong, one sentence each.
@@ -116,10 +121,10 @@ pub fn resolve(inputs: Where<'_>) -> Result<PathBuf, ProjectError> {
 }
 
 impl Project {
-    /// Reads the project at `root`.
+    /// Reads the project at `root`. Its connections may read nothing outside of it.
     pub fn open(root: &Path) -> Result<Self, ProjectError> {
         let path = root.join(FILE);
-        let text = read(&path)?;
+        let text = read(root, &path)?;
         let tree = yaml::tree(&text).map_err(|error| ProjectError::Invalid {
             path: path.clone(),
             line: None,
@@ -133,7 +138,15 @@ impl Project {
         let root = root.canonicalize().map_err(|cause| unreadable(root, &cause))?;
         let (instructions, idle) = Instructions::of(&root)?;
         let warnings = warnings.into_iter().map(|warning| format!("{FILE} {warning}")).chain(idle).collect();
-        Ok(Self { root, settings, instructions: Arc::new(instructions), warnings })
+        let policy = PathPolicy::of_project(&settings.hidden_paths);
+        Ok(Self { root, settings, policy, instructions: Arc::new(instructions), warnings })
+    }
+
+    /// The project, with connections that may also read `paths`. Only the user may decide that, never the project.
+    #[must_use]
+    pub fn with_allowed_paths(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Self {
+        self.policy.allow(&self.root, paths);
+        self
     }
 
     /// An error if the project asks for a backend that does not run here. Planning is allowed, running is not.
@@ -152,24 +165,20 @@ impl Project {
     }
 }
 
-fn read(path: &Path) -> Result<String, ProjectError> {
-    let missing = || ProjectError::Missing(path.parent().unwrap_or(path).to_path_buf());
-    let meta = match path.metadata() {
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            return Err(missing());
+fn read(root: &Path, path: &Path) -> Result<String, ProjectError> {
+    let bytes = match ScopedDir::open(root).and_then(|dir| dir.read(FILE, LARGEST)) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            return Err(match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ProjectError::Missing(root.to_path_buf()),
+                io::ErrorKind::FileTooLarge => {
+                    let cause = "it is larger than 1 MiB; keep only settings in it".to_owned();
+                    ProjectError::Unreadable { path: path.to_path_buf(), cause }
+                }
+                _ => unreadable(path, &error),
+            });
         }
-        other => other.map_err(|cause| unreadable(path, &cause))?,
     };
-    let refuse = |cause: &str| ProjectError::Unreadable { path: path.to_path_buf(), cause: cause.to_owned() };
-    if !meta.is_file() {
-        return Err(refuse("it is not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(|cause| unreadable(path, &cause))?;
-    file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(|cause| unreadable(path, &cause))?;
-    if bytes.len() as u64 > LARGEST {
-        return Err(refuse("it is larger than 1 MiB; keep only settings in it"));
-    }
     String::from_utf8(bytes).map_err(|error| {
         let good = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
         ProjectError::Invalid {

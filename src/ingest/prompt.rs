@@ -10,6 +10,7 @@ use super::{
     instructions::{Instructions, PromptText},
     plan::{Prior, WorkUnit},
     skill::Skill,
+    source::tree::escaped,
 };
 
 /// Most names that `peerFileIndex` lists.
@@ -196,7 +197,8 @@ fn or_empty(text: &str) -> String {
 
 /// Foreign text must not be able to open a section of its own. Space inside file names counts, so only breaks go.
 pub(super) fn one_line(text: &str) -> String {
-    text.split(['\n', '\r']).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+    let breaks = ['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'];
+    escaped(&text.split(breaks).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" "))
 }
 
 /// The first [`SUMMARY`] characters.

@@ -2,11 +2,11 @@
 //!
 //! It must not open any of them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::{
     database,
-    project::{Connection, Project},
+    project::{Connection, PathRefusal, Project},
     source,
 };
 
@@ -41,7 +41,7 @@ impl Reach {
                 id: connection.id.clone(),
                 driver: connection.driver.clone(),
                 is_target: is_own || driver.is_some_and(|driver| !source::is_context(driver)),
-                database: database_of(&project.root, connection),
+                database: database_of(project, connection).and_then(Result::ok),
             }
         };
         Self { connections: project.settings.connections.iter().map(reached).collect() }
@@ -53,7 +53,39 @@ impl Reach {
     }
 }
 
-fn database_of(root: &Path, connection: &Connection) -> Option<PathBuf> {
-    let path = database::path(root, connection)?;
-    path.canonicalize().ok().filter(|path| path.is_file())
+/// The SQLite file of `connection`, absolute and without links, or why it may not be queried. `None` if there is none.
+pub(crate) fn database_of(project: &Project, connection: &Connection) -> Option<Result<PathBuf, PathRefusal>> {
+    let path = database::path(&project.root, connection)?.canonicalize().ok()?;
+    match project.policy.check(&project.root, &path) {
+        Ok(()) => path.is_file().then_some(Ok(path)),
+        Err(refusal) => Some(Err(refusal)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    #[test]
+    fn databases_outside_are_reached_only_if_allowed() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        fs::create_dir(root.join("project")).unwrap();
+        for path in ["cookies.db", "project/own.db", "project/.hidden.db"] {
+            fs::write(root.join(path), "").unwrap();
+        }
+        symlink(root.join("cookies.db"), root.join("project/link.db")).unwrap();
+        let settings = "connections:\n  out: {driver: sqlite, path: ../cookies.db}\n  link: {driver: sqlite, path: link.db}\n  \
+                        own: {driver: sqlite, path: own.db}\n  hid: {driver: sqlite, path: .hidden.db}\n";
+        fs::write(root.join("project/ktx.yaml"), settings).unwrap();
+        let project = Project::open(&root.join("project")).unwrap();
+        let reached = |project: &Project| {
+            let reach = Reach::of(project, None).connections.into_iter();
+            reach.filter(|reached| reached.database.is_some()).map(|reached| reached.id).collect::<Vec<_>>()
+        };
+        assert_eq!(reached(&project), ["own"]);
+        assert_eq!(reached(&project.with_allowed_paths([root.join("cookies.db")])), ["out", "link", "own"]);
+    }
 }

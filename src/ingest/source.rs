@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use super::project::{Connection, SourceAt, without_login};
+use super::project::{Connection, FILE, PathPolicy, PathRefusal, Project, SourceAt, without_login};
 
 mod collate;
 pub(crate) mod dbt;
@@ -36,8 +36,23 @@ pub(super) use tests::tree_of;
 pub struct Origin<'a> {
     /// Directory of the project.
     pub project: &'a Path,
+    /// Which paths it may read.
+    pub policy: &'a PathPolicy,
     /// The connection.
     pub connection: &'a Connection,
+}
+
+impl<'a> Origin<'a> {
+    /// `connection` of `project`.
+    pub fn new(project: &'a Project, connection: &'a Connection) -> Self {
+        Self { project: &project.root, policy: &project.policy, connection }
+    }
+
+    /// `path` without links, if the connection may read it. The inner error is the system's.
+    fn resolve(self, path: &Path) -> io::Result<Result<PathBuf, PathRefusal>> {
+        let real = path.canonicalize()?;
+        Ok(self.policy.check(self.project, &real).map(|()| real))
+    }
 }
 
 /// Cuts the raw files of one kind of source into units.
@@ -50,11 +65,13 @@ pub trait Adapter: Sync + std::fmt::Debug {
 
     /// The raw files of a connection, or why there are none, as the end of a sentence about it.
     fn gather(&self, origin: Origin<'_>) -> Result<Tree, String> {
-        let root = directory(origin.project, origin.connection).map_err(|why| why.to_string())?;
+        let root = directory(origin).map_err(|why| why.to_string())?;
         let ours = written_by_runs(origin.project, &root);
-        let wanted =
-            tree::Wanted { takes: &|path| self.takes(path), enters: &|path| !ours.iter().any(|our| our == path) };
-        Tree::walk_where(&root, wanted).map_err(|cause| format!("cannot read {}: {cause}", root.display()))
+        let wanted = tree::Wanted {
+            takes: &|path| !is_settings(path) && self.takes(path),
+            enters: &|path| !ours.iter().any(|our| our == path),
+        };
+        Tree::walk_where(&root, wanted).map_err(|cause| format!("cannot read {}: {cause}", display(&root)))
     }
 
     /// What is missing for `tree` to be a source of this kind, as the end of a sentence about its directory.
@@ -109,6 +126,11 @@ fn written_by_runs(project: &Path, root: &Path) -> Vec<String> {
     let Ok(inside) = project.strip_prefix(root) else { return Vec::new() };
     let folders = ["raw-sources", "semantic-layer", "wiki"].into_iter();
     folders.filter_map(|folder| inside.join(folder).to_str().map(str::to_owned)).collect()
+}
+
+/// Whether the file at `path` holds the settings of a project, and with them passwords.
+fn is_settings(path: &str) -> bool {
+    path.rsplit('/').next().is_some_and(|name| name.eq_ignore_ascii_case(FILE))
 }
 
 /// The usual way to cut a unit down to what changed: unchanged raw files become dependencies.
@@ -208,22 +230,29 @@ pub enum SourceError {
     #[error("it names no files; give it a source_dir")]
     Nowhere,
     /// The URL is not of a local directory.
-    #[error("its repository `{0}` is not on this machine; clone it and set source_dir to the clone")]
+    #[error("its repository `{}` is not on this machine; clone it and set source_dir to the clone", tree::shown(.0))]
     Remote(String),
     /// The directory is not there.
-    #[error("its directory {} does not exist; correct source_dir in ktx.yaml{}", .0.display(), unexpanded(.0))]
+    #[error("its directory {} does not exist; correct source_dir in ktx.yaml{}", display(.0), unexpanded(.0))]
     Missing(PathBuf),
     /// It is something else.
-    #[error("{} is not a directory; correct source_dir in ktx.yaml", .0.display())]
+    #[error("{} is not a directory; correct source_dir in ktx.yaml", display(.0))]
     NotADirectory(PathBuf),
+    /// Nothing allows to read it.
+    #[error(transparent)]
+    Refused(#[from] PathRefusal),
     /// The system refuses.
-    #[error("cannot read {}: {cause}", path.display())]
+    #[error("cannot read {}: {cause}", display(path))]
     Unreadable {
         /// The directory.
         path: PathBuf,
         /// The system's words.
         cause: String,
     },
+}
+
+fn display(path: &Path) -> String {
+    tree::shown(&path.to_string_lossy())
 }
 
 /// What to say of a path that somebody wrote for a shell.
@@ -233,29 +262,30 @@ fn unexpanded(path: &Path) -> &'static str {
     if path.components().any(is_for_a_shell) { ": `~` and variables mean nothing there" } else { "" }
 }
 
-/// The directory of `connection`, absolute and without links: its source, or the part of it that is meant.
-pub fn directory(project: &Path, connection: &Connection) -> Result<PathBuf, SourceError> {
-    at(project, connection, connection.subdir.as_deref())
+/// The directory of a connection, absolute and without links: its source, or the part of it that is meant.
+pub fn directory(origin: Origin<'_>) -> Result<PathBuf, SourceError> {
+    at(origin, origin.connection.subdir.as_deref())
 }
 
-/// The source of `connection`, whatever its `path` is.
-fn source_root(project: &Path, connection: &Connection) -> Result<PathBuf, SourceError> {
-    at(project, connection, None)
+/// The source of a connection, whatever its `path` is.
+fn source_root(origin: Origin<'_>) -> Result<PathBuf, SourceError> {
+    at(origin, None)
 }
 
-fn at(project: &Path, connection: &Connection, subdir: Option<&str>) -> Result<PathBuf, SourceError> {
-    let mut path = match connection.source.as_ref().ok_or(SourceError::Nowhere)? {
-        SourceAt::Dir(dir) => project.join(dir),
+fn at(origin: Origin<'_>, subdir: Option<&str>) -> Result<PathBuf, SourceError> {
+    let mut path = match origin.connection.source.as_ref().ok_or(SourceError::Nowhere)? {
+        SourceAt::Dir(dir) => origin.project.join(dir),
         SourceAt::Url(url) => {
-            project.join(local_path(url).ok_or_else(|| SourceError::Remote(without_login(url).into_owned()))?)
+            origin.project.join(local_path(url).ok_or_else(|| SourceError::Remote(without_login(url).into_owned()))?)
         }
     };
     if let Some(subdir) = subdir {
         path.push(subdir);
     }
-    match path.canonicalize() {
-        Ok(real) if real.is_dir() => Ok(real),
-        Ok(real) => Err(SourceError::NotADirectory(real)),
+    match origin.resolve(&path) {
+        Ok(Ok(real)) if real.is_dir() => Ok(real),
+        Ok(Ok(real)) => Err(SourceError::NotADirectory(real)),
+        Ok(Err(refusal)) => Err(refusal.into()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(SourceError::Missing(path)),
         Err(error) => Err(SourceError::Unreadable { path, cause: error.to_string() }),
     }
@@ -295,11 +325,11 @@ mod tests {
 
     use super::*;
 
-    static CONNECTION: std::sync::LazyLock<Connection> = std::sync::LazyLock::new(Connection::default);
+    static NOWHERE: std::sync::LazyLock<(PathPolicy, Connection)> = std::sync::LazyLock::new(Default::default);
 
     /// A connection that says nothing.
     pub(super) fn anywhere() -> Origin<'static> {
-        Origin { project: Path::new("/"), connection: &CONNECTION }
+        Origin { project: Path::new("/"), policy: &NOWHERE.0, connection: &NOWHERE.1 }
     }
 
     /// A directory with these files, and the tree of it after every file was read.
@@ -342,7 +372,7 @@ mod tests {
         let at = |source: Option<SourceAt>, subdir: Option<&str>| {
             let subdir = subdir.map(str::to_owned);
             let connection = Connection { id: "c".into(), source, subdir, ..Connection::default() };
-            directory(&root, &connection)
+            directory(Origin { project: &root, connection: &connection, ..anywhere() })
         };
         assert_eq!(at(Some(SourceAt::Dir("raw".into())), None), Ok(root.join("raw")));
         assert_eq!(at(Some(SourceAt::Url("file:raw".into())), Some("models")), Ok(root.join("raw/models")));

@@ -11,6 +11,7 @@ mod heads;
 mod ingest;
 mod journey;
 mod mcp;
+mod outside_paths;
 mod plan;
 mod real_ingest;
 mod replay;

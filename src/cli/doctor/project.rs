@@ -1,7 +1,7 @@
 //! What `doctor` finds out about the project: its settings, each connection, its repository, and what a run left behind.
 
 use super::{
-    super::{args::Global, ground, model::Choice, past, project, summary::counted},
+    super::{args::Global, ground, model::Choice, past, plan::outside, project, settings, summary::counted},
     Check, Finding,
 };
 use crate::ingest::{
@@ -20,7 +20,8 @@ pub(super) fn examine(global: &Global, findings: &mut Vec<Finding>) -> Option<St
         }
     };
     let project = match opened {
-        Ok(project) => project,
+        // Settings that cannot be read are reported before this.
+        Ok(project) => project.with_allowed_paths(settings::allowed_paths(global).unwrap_or_default()),
         // Being nowhere near a project is no fault, unless one was named; one that cannot be used is.
         Err(error @ ProjectError::Missing(_)) if global.project_dir.is_none() => {
             findings.push(Finding::note(Check::Project, error.to_string()));
@@ -32,13 +33,13 @@ pub(super) fn examine(global: &Global, findings: &mut Vec<Finding>) -> Option<St
         }
     };
     let planned = plan(&project, &Selection::default());
-    settings(&project, &planned, findings);
+    examine_settings(&project, &planned, findings);
     findings.push(repository(&project));
     findings.extend(planned.ok().and_then(|planned| left_behind(global, &project, &planned)));
     Choice::of(&project, Role::CandidateExtraction, None).model
 }
 
-fn settings(project: &Project, planned: &Result<Planned, PlanError>, findings: &mut Vec<Finding>) {
+fn examine_settings(project: &Project, planned: &Result<Planned, PlanError>, findings: &mut Vec<Finding>) {
     findings.extend(project.warnings.iter().map(|warning| Finding::note(Check::Project, warning)));
     let connections = counted(project.settings.connections.len(), "connection");
     findings.push(match (project.runnable(), planned) {
@@ -64,7 +65,12 @@ fn standing(id: &str, planned: &Planned) -> Finding {
         return finding(Check::Connection, skipped.why.clone());
     }
     let units = planned.units.iter().filter(|unit| unit.planned.connection == id).count();
-    Finding::ok(Check::Connection, format!("connection {id} gives {}", counted(units, "unit")))
+    let given = format!("connection {id} gives {}", counted(units, "unit"));
+    let source = planned.sources.iter().find(|source| source.connection == id);
+    match source.and_then(outside) {
+        Some(place) => Finding::note(Check::Connection, format!("{given}; {place}")),
+        None => Finding::ok(Check::Connection, given),
+    }
 }
 
 /// How the project keeps what units write.

@@ -176,7 +176,8 @@ impl Attempts {
 
 /// The raw files of the units that were taken, in KTX's place for those of a sync.
 fn raw_copies(units: &HashMap<UnitKey, (usize, WorkUnit)>, taken: &[UnitKey], sync: &str) -> Vec<RawCopy> {
-    let units = taken.iter().filter_map(|unit| units.get(unit)).map(|(_, unit)| unit);
+    // A push would publish what the user keeps outside of the project.
+    let units = taken.iter().filter_map(|unit| units.get(unit)).map(|(_, unit)| unit).filter(|unit| !unit.outside);
     let copies = units.flat_map(|unit| {
         let place = format!("raw-sources/{}/{}/{sync}", unit.planned.connection, unit.planned.adapter);
         let files = unit.planned.raw_files.iter();

@@ -6,7 +6,8 @@ use crate::{
     ingest::{
         database,
         project::{Connection, Project, nearest},
-        source::{self, Adapter, Chunk, Origin, SourceError, Tree, memo, print},
+        reach,
+        source::{self, Adapter, Chunk, Origin, SourceError, Tree, memo, print, tree::shown},
     },
     tape::note::Skipped,
 };
@@ -33,10 +34,20 @@ pub(super) fn cut<'a>(project: &Project, connection: &'a Connection) -> Result<C
         return Err(faulty(format!("it names no driver; give it one of {}", names())));
     };
     if let Some(path) = database::path(&project.root, connection) {
-        return Err(if path.is_file() {
-            fine("it is a database; there are no files to cut into units, but units may query it".into())
-        } else {
-            faulty(format!("its database {} does not exist; correct its path in ktx.yaml", path.display()))
+        return Err(match reach::database_of(project, connection) {
+            Some(Ok(path)) => {
+                let place = if path.starts_with(&project.root) {
+                    String::new()
+                } else {
+                    format!(" outside the project, `{}`", shown(&path.to_string_lossy()))
+                };
+                fine(format!("it is a database{place}; there are no files to cut into units, but units may query it"))
+            }
+            Some(Err(refusal)) => faulty(refusal.to_string()),
+            None => {
+                let path = shown(&path.to_string_lossy());
+                faulty(format!("its database {path} does not exist; correct its path in ktx.yaml"))
+            }
         });
     }
     if driver == database::DRIVER {
@@ -49,16 +60,16 @@ pub(super) fn cut<'a>(project: &Project, connection: &'a Connection) -> Result<C
         return Err(fine(format!("adapter `{driver}` is not in ingest.adapters; add it there")));
     }
     // What KTX fetches by itself is in order there.
-    match source::directory(&project.root, connection) {
+    let origin = Origin::new(project, connection);
+    match source::directory(origin) {
         Err(error @ SourceError::Remote(_)) => return Err(fine(error.to_string())),
         Err(SourceError::Nowhere) if driver == "notion" => {
             return Err(fine("pages are not fetched here; stage them, and name their folder as source_dir".into()));
         }
         _ => {}
     }
-    let origin = Origin { project: &project.root, connection };
     let mut tree = adapter.gather(origin).map_err(faulty)?;
-    let root = tree.root.display().to_string();
+    let root = shown(&tree.root.to_string_lossy());
     adapter.detect(&tree).map_err(|why| faulty(format!("{root} {why}")))?;
     let known = memo::recall(&project.root, id);
     print::read(&mut tree, &known);

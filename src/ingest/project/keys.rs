@@ -93,6 +93,7 @@ const CACHING: &[Key] =
 
 const INGEST: &[Key] = &[
     ("adapters", Texts),
+    ("allowHidden", Texts),
     ("embeddings", Map(EMBEDDINGS)),
     ("workUnits", Map(WORK_UNITS)),
     ("rateLimit", Map(RATE_LIMIT)),

@@ -21,6 +21,8 @@ pub struct Settings {
     pub models: BTreeMap<Role, String>,
     /// Adapters that may run; `None` means all.
     pub adapters: Option<Vec<String>>,
+    /// `ingest.allowHidden`: hidden directories of the project that connections may read.
+    pub hidden_paths: Vec<String>,
     /// How units run.
     pub work_units: WorkUnits,
     /// How limits of the service are met.
@@ -223,6 +225,7 @@ pub(super) fn read(tree: &Node) -> Result<(Settings, Vec<String>), Fault> {
         backend: backend(llm),
         models: models(llm.section("models")),
         adapters: adapters(ingest, &mut warnings),
+        hidden_paths: ingest.texts("allowHidden").into_iter().flatten().map(|(path, _)| path.to_owned()).collect(),
         work_units: work_units(ingest.section("workUnits")),
         rate_limit: rate_limit(ingest.section("rateLimit")),
         lines,

@@ -10,7 +10,7 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 use super::{
     Adapter, Chunk, Chunks, Origin, Tree, collate, depend, peers, shared, slug,
-    tree::{has_extension, shown},
+    tree::{has_extension, one_line, shown},
 };
 
 mod scan;
@@ -332,7 +332,7 @@ fn units(project: &Project<'_>, owners: &BTreeMap<&str, usize>, expected: Option
             label: Some(format!("LookML dashboard \"{name}\"")),
             raw_files: vec![(*path).to_owned()],
             peer_file_index: peers(&everything, &BTreeSet::from([*path])),
-            notes: Some(format!("LookML dashboard \"{name}\"")),
+            notes: Some(format!("LookML dashboard \"{}\"", one_line(name))),
             ..Chunk::default()
         });
     }
@@ -346,7 +346,9 @@ fn mismatch(facts: Option<&Facts>, expected: Option<&str>) -> bool {
 }
 
 fn model_notes(name: &str, facts: Option<&Facts>) -> String {
-    let explores: BTreeSet<&str> = facts.into_iter().flat_map(|facts| &facts.explores).map(String::as_str).collect();
+    let name = one_line(name);
+    let explores = facts.into_iter().flat_map(|facts| &facts.explores);
+    let explores: BTreeSet<String> = explores.map(|explore| one_line(explore)).collect();
     if explores.is_empty() {
         format!("LookML model \"{name}\"")
     } else {
@@ -356,6 +358,7 @@ fn model_notes(name: &str, facts: Option<&Facts>) -> String {
 
 /// The block that the skill of this adapter tells the agent to look for.
 fn warned(name: &str, notes: &str) -> String {
+    let name = one_line(name);
     format!(
         "[LOOKML SL WRITES DISALLOWED]\nreason: {MISMATCH}\nmodel: {name}\nThe model belongs to another warehouse \
          connection: write wiki pages only, no sources.\n[/LOOKML SL WRITES DISALLOWED]\n\n{notes}"

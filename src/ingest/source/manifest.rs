@@ -7,8 +7,8 @@
 use crate::scoped_dir::{self, ScopedDir};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io::Read as _,
-    path::PathBuf,
+    io,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -16,8 +16,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
-    Adapter, Chunk, Chunks, Origin, PEERS, SourceError, Tree, source_root,
-    tree::{RawFile, presentable, shown},
+    Adapter, Chunk, Chunks, Origin, PEERS, SourceError, Tree, display,
+    print::Stamp,
+    source_root,
+    tree::{RawFile, one_line, presentable, shown},
+    written_by_runs,
 };
 use crate::ingest::{project::nearest, reconcile::RECONCILE};
 
@@ -57,16 +60,23 @@ impl Adapter for Manifest {
     fn gather(&self, origin: Origin<'_>) -> Result<Tree, String> {
         let list = List::read(origin)?;
         let root = list.root.clone();
-        let folder = ScopedDir::open(&root).map_err(|error| format!("cannot read {}: {error}", root.display()))?;
+        let folder = ScopedDir::open(&root).map_err(|error| format!("cannot read {}: {error}", display(&root)))?;
+        let ours = written_by_runs(origin.project, &root);
         let mut found: BTreeMap<&str, RawFile> = BTreeMap::new();
         for (line, path) in list.paths() {
-            if !found.contains_key(path) {
-                let file = folder.open_file(path).and_then(|(file, _)| file.metadata());
-                let file = file.map_err(|error| {
-                    list.fault(line, &format!("`{}` is not to be had below {}: {error}", shown(path), root.display()))
-                })?;
-                found.insert(path, RawFile::new(path.to_owned(), &file));
+            if found.contains_key(path) {
+                continue;
             }
+            origin.policy.check(origin.project, &root.join(path)).map_err(|why| list.fault(line, &why.to_string()))?;
+            if ours.iter().any(|our| Path::new(path).starts_with(our)) {
+                let why = format!("`{}` is where runs write; point source_dir at a folder to read it", shown(path));
+                return Err(list.fault(line, &why));
+            }
+            let file = folder.open_file(path).and_then(|(file, _)| file.metadata());
+            let file = file.map_err(|error| {
+                list.fault(line, &format!("`{}` is not to be had below {}: {error}", shown(path), display(&root)))
+            })?;
+            found.insert(path, RawFile::new(path.to_owned(), Stamp::of(&file)));
         }
         let files = found.into_values().collect();
         Ok(Tree { root, files, ..Tree::default() })
@@ -118,7 +128,8 @@ impl From<Unit> for Chunk {
             raw_files: unit.raw_files,
             dependency_paths: unit.dependency_paths,
             peer_file_index: unit.peer_file_index.into_iter().take(PEERS).map(Arc::from).collect(),
-            notes: unit.notes,
+            // A heading would open a section of its own.
+            notes: unit.notes.map(|notes| one_line(&notes).trim_start_matches(['#', ' ']).to_owned()),
             sl_disallowed: unit.sl_disallowed.then_some(reason),
             behind: Vec::new(),
         }
@@ -143,19 +154,22 @@ impl List {
             return Err("it names no manifest; set path to a file of units (JSON, or one unit a line)".into());
         };
         let file = origin.project.join(path);
-        let folder = file.parent().unwrap_or(origin.project).to_path_buf();
-        let root = match source_root(origin.project, origin.connection) {
-            Err(SourceError::Nowhere) => folder.canonicalize().map_err(|_| missing(&file))?,
+        let text = text(origin, &file)?;
+        let folder = file.parent().unwrap_or(origin.project);
+        let root = match source_root(origin) {
+            Err(SourceError::Nowhere) => {
+                let root = origin.resolve(folder).map_err(|_| missing(&file))?;
+                root.map_err(|refusal| refusal.to_string())?
+            }
             other => other.map_err(|why| why.to_string())?,
         };
-        let text = text(&file)?;
         let mut list = Self { file, root, units: Vec::new() };
         list.units = units(&text).map_err(|(line, problem)| list.fault(line, &problem))?;
         Ok(list)
     }
 
     fn fault(&self, line: usize, problem: &str) -> String {
-        format!("{} line {line}: {problem}", self.file.display())
+        format!("{} line {line}: {problem}", display(&self.file))
     }
 
     /// Every file that a unit may read, with the line of the unit.
@@ -166,25 +180,22 @@ impl List {
     }
 }
 
-fn missing(file: &std::path::Path) -> String {
-    format!("its manifest {} does not exist; correct path in ktx.yaml", file.display())
+fn missing(file: &Path) -> String {
+    format!("its manifest {} does not exist; correct path in ktx.yaml", display(file))
 }
 
-fn text(file: &std::path::Path) -> Result<String, String> {
-    let cannot = |why: &str| format!("cannot read its manifest {}: {why}", file.display());
-    let meta = match file.metadata() {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(missing(file)),
-        other => other.map_err(|error| cannot(&error.to_string()))?,
+fn text(origin: Origin<'_>, file: &Path) -> Result<String, String> {
+    let cannot = |why: &str| format!("cannot read its manifest {}: {why}", display(file));
+    let real = match origin.resolve(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(missing(file)),
+        Err(error) => return Err(cannot(&error.to_string())),
+        Ok(resolved) => resolved.map_err(|refusal| refusal.to_string())?,
     };
-    if !meta.is_file() {
-        return Err(cannot("it is not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    let read = std::fs::File::open(file).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes));
-    read.map_err(|error| cannot(&error.to_string()))?;
-    if bytes.len() as u64 > LARGEST {
-        return Err(cannot(&format!("it is larger than {LARGEST} bytes")));
-    }
+    let (Some(folder), Some(name)) = (real.parent(), real.file_name().and_then(|name| name.to_str())) else {
+        return Err(cannot("its name is not UTF-8 text"));
+    };
+    let bytes = ScopedDir::open(folder).and_then(|folder| folder.read(name, LARGEST));
+    let bytes = bytes.map_err(|error| cannot(&error.to_string()))?;
     String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8 text; save it as UTF-8"))
 }
 
@@ -297,10 +308,13 @@ fn sound(unit: &Unit) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::Path};
+    use std::fs;
 
     use super::*;
-    use crate::ingest::{project::Connection, source::print};
+    use crate::ingest::{
+        project::Connection,
+        source::{print, tests::anywhere},
+    };
 
     fn chunk(file: &str, text: &str) -> Result<Chunks, String> {
         let dir = tempfile::tempdir().unwrap();
@@ -311,11 +325,9 @@ mod tests {
         fs::write(dir.path().join("in/bad.bin"), [0, 1]).unwrap();
         fs::write(dir.path().join("in").join(file), text).unwrap();
         let connection = Connection { subdir: Some(format!("in/{file}")), ..Connection::default() };
-        let origin = Origin { project: dir.path(), connection: &connection };
-        let told = |why: String| {
-            why.replace(&dir.path().canonicalize().unwrap().display().to_string(), "<dir>")
-                .replace(&dir.path().display().to_string(), "<dir>")
-        };
+        let root = dir.path().canonicalize().unwrap();
+        let origin = Origin { project: &root, connection: &connection, ..anywhere() };
+        let told = |why: String| why.replace(&root.display().to_string(), "<dir>");
         let mut tree = Manifest.gather(origin).map_err(told)?;
         print::read(&mut tree, &print::Known::new());
         Manifest.chunk(&tree, origin).map_err(told)
@@ -374,10 +386,11 @@ mod tests {
     #[test]
     fn the_file_itself_may_be_missing_or_odd() {
         let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
         let read = |path: Option<&str>, source: Option<&str>| {
             let source = source.map(|dir| crate::ingest::project::SourceAt::Dir(dir.into()));
             let connection = Connection { subdir: path.map(str::to_owned), source, ..Connection::default() };
-            List::read(Origin { project: dir.path(), connection: &connection }).map(|list| list.root)
+            List::read(Origin { project: &root, connection: &connection, ..anywhere() }).map(|list| list.root)
         };
         assert!(read(None, None).unwrap_err().contains("set path to a file of units"));
         assert!(read(Some("no/units.json"), None).unwrap_err().contains("does not exist"));
@@ -386,7 +399,6 @@ mod tests {
         assert!(read(Some("u.json"), None).unwrap_err().contains("not UTF-8"));
         fs::write(dir.path().join("u.json"), r#"[{"unitKey":"x","rawFiles":["a"]}]"#).unwrap();
         fs::create_dir(dir.path().join("raw")).unwrap();
-        let root = dir.path().canonicalize().unwrap();
         assert_eq!(read(Some("u.json"), None).unwrap(), root);
         assert_eq!(read(Some("u.json"), Some("raw")).unwrap(), root.join("raw"));
         assert!(read(Some("u.json"), Some("none")).unwrap_err().contains("does not exist"));

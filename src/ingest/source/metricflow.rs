@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Adapter, Chunk, Chunks, Origin, Tree, collate, peers, shared, slug,
-    tree::{has_extension, shown},
+    tree::{has_extension, one_line, shown},
 };
 use crate::ingest::yaml::{self, Entry, Node, Value};
 
@@ -242,11 +242,6 @@ fn texts(node: &Node, key: &str) -> Vec<String> {
         Some(Value::Text(text)) => vec![text.clone()],
         _ => Vec::new(),
     }
-}
-
-/// A name that cannot pose as more than one.
-fn one_line(name: &str) -> String {
-    shown(&name.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 /// Sets of paths that grow together.

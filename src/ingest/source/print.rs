@@ -13,6 +13,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use nix::sys::stat::FileStat;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -84,6 +85,22 @@ impl Stamp {
             modified: (meta.mtime(), meta.mtime_nsec()),
             changed: (meta.ctime(), meta.ctime_nsec()),
         }
+    }
+
+    /// As [`of`](Self::of), from a look at a directory entry.
+    pub(crate) fn of_entry(stat: &FileStat) -> Self {
+        Self {
+            device: stat.st_dev as _,
+            inode: stat.st_ino as _,
+            bytes: stat.st_size.try_into().unwrap_or(0),
+            modified: (stat.st_mtime as _, stat.st_mtime_nsec as _),
+            changed: (stat.st_ctime as _, stat.st_ctime_nsec as _),
+        }
+    }
+
+    /// Size of the file.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Makes it look as if it changed long ago.

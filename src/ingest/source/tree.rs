@@ -3,10 +3,13 @@
 //! Nothing is followed that leads elsewhere, and no name gets through that could pose as part of a prompt. It must not
 //! know what the files are for, nor what is in them.
 
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use super::print::{Fingerprint, Stamp};
-use crate::scoped_dir::ScopedDir;
+use crate::scoped_dir::{FileKind, ScopedDir};
 
 /// Most files of one source.
 const MOST_FILES: usize = 100_000;
@@ -43,8 +46,8 @@ pub struct RawFile {
 
 impl RawFile {
     /// A file that was not read yet.
-    pub(super) fn new(path: String, meta: &std::fs::Metadata) -> Self {
-        Self { path, bytes: meta.len(), print: None, stamp: Stamp::of(meta) }
+    pub(super) fn new(path: String, stamp: Stamp) -> Self {
+        Self { path, bytes: stamp.bytes(), print: None, stamp }
     }
 }
 
@@ -67,24 +70,22 @@ impl Tree {
     /// As [`walk`](Self::walk), passing over folders in silence that are not wanted.
     pub(super) fn walk_where(root: &Path, wanted: Wanted<'_>) -> std::io::Result<Self> {
         let mut tree = Self { root: root.to_path_buf(), ..Self::default() };
-        let entries = std::fs::read_dir(root)?;
-        tree.visit("", entries, 0, wanted);
+        let dir = ScopedDir::open(root)?;
+        tree.visit("", &dir, dir.entries()?, 0, wanted);
         tree.files.sort_by(|a, b| a.path.cmp(&b.path));
         tree.warnings.sort();
         Ok(tree)
     }
 
-    fn visit(&mut self, prefix: &str, entries: std::fs::ReadDir, depth: usize, wanted: Wanted<'_>) {
-        for entry in entries {
-            let entry = match entry {
-                Ok(entry) => entry,
-                Err(error) => {
-                    self.warnings.push(format!("a part of {} cannot be listed: {error}", shown(prefix)));
-                    self.unseen.push(prefix.trim_end_matches('/').to_owned());
-                    continue;
-                }
-            };
-            let name = entry.file_name();
+    fn visit(
+        &mut self,
+        prefix: &str,
+        dir: &ScopedDir,
+        entries: Vec<(OsString, FileKind)>,
+        depth: usize,
+        wanted: Wanted<'_>,
+    ) {
+        for (name, kind) in entries {
             let Some(name) = name.to_str().filter(|name| presentable(name)) else {
                 let path = format!("{prefix}{}", name.to_string_lossy());
                 self.warnings.push(format!("{} is skipped: its name cannot be shown safely; rename it", shown(&path)));
@@ -99,40 +100,35 @@ impl Tree {
                 self.unseen.push(String::new());
                 return;
             }
-            self.take(format!("{prefix}{name}"), &entry, depth, wanted);
+            self.take(format!("{prefix}{name}"), dir, (name, kind), depth, wanted);
         }
     }
 
-    fn take(&mut self, path: String, entry: &std::fs::DirEntry, depth: usize, wanted: Wanted<'_>) {
-        let kind = match entry.file_type() {
-            Ok(kind) => kind,
-            Err(error) => return self.leave_out(path, &error.to_string()),
-        };
-        if kind.is_dir() && !(wanted.enters)(&path) {
-            return;
-        }
-        if kind.is_dir() && depth < DEEPEST {
-            match std::fs::read_dir(entry.path()) {
-                Ok(entries) => self.visit(&format!("{path}/"), entries, depth + 1, wanted),
+    fn take(
+        &mut self,
+        path: String,
+        dir: &ScopedDir,
+        (name, kind): (&str, FileKind),
+        depth: usize,
+        wanted: Wanted<'_>,
+    ) {
+        match kind {
+            FileKind::Directory if !(wanted.enters)(&path) => {}
+            FileKind::Directory if depth < DEEPEST => {
+                let opened = dir.dir(name, None).and_then(|inner| Ok((inner.entries()?, inner)));
+                match opened {
+                    Ok((entries, inner)) => self.visit(&format!("{path}/"), &inner, entries, depth + 1, wanted),
+                    Err(error) => self.leave_out(path, &error.to_string()),
+                }
+            }
+            FileKind::Directory => self.leave_out(path, "it lies too deep"),
+            FileKind::File if !(wanted.takes)(&path) => {}
+            FileKind::File => match dir.stat_here(name) {
+                Ok(stat) => self.files.push(RawFile::new(path, Stamp::of_entry(&stat))),
                 Err(error) => self.leave_out(path, &error.to_string()),
-            }
-        } else if kind.is_file() {
-            if !(wanted.takes)(&path) {
-                return;
-            }
-            match entry.metadata() {
-                Ok(meta) => self.files.push(RawFile::new(path, &meta)),
-                Err(error) => self.leave_out(path, &error.to_string()),
-            }
-        } else {
-            let why = if kind.is_symlink() {
-                "it is a symbolic link; only files inside the source are read"
-            } else if kind.is_dir() {
-                "it lies too deep"
-            } else {
-                "it is not a regular file"
-            };
-            self.leave_out(path, why);
+            },
+            FileKind::Link => self.leave_out(path, "it is a symbolic link; only files inside the source are read"),
+            FileKind::Special => self.leave_out(path, "it is not a regular file"),
         }
     }
 
@@ -172,20 +168,33 @@ pub(super) fn has_extension(path: &str, extensions: &[&str]) -> bool {
 }
 
 /// Whether a name can stand in a prompt and on a screen without posing as something else.
-pub(super) fn presentable(name: &str) -> bool {
+pub(in crate::ingest) fn presentable(name: &str) -> bool {
     let deceptive = |c: char| {
         c.is_control()
-            || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+            || matches!(
+                c,
+                '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+                    | '\u{e0000}'..='\u{e007f}'
+            )
     };
     !name.chars().any(deceptive)
 }
 
-pub(super) fn shown(path: &str) -> String {
-    let escaped: String = path
-        .chars()
+/// `text` with an escape for each character that is not [`presentable`].
+pub(in crate::ingest) fn escaped(text: &str) -> String {
+    text.chars()
         .flat_map(|c| if presentable(c.encode_utf8(&mut [0; 4])) { vec![c] } else { c.escape_unicode().collect() })
-        .collect();
-    if escaped.is_empty() { "the source".into() } else { escaped }
+        .collect()
+}
+
+/// A path for a message; the empty one is the source itself.
+pub(in crate::ingest) fn shown(path: &str) -> String {
+    if path.is_empty() { "the source".into() } else { escaped(path) }
+}
+
+/// Text of a file as a part of a prompt: one line that cannot pose as a section.
+pub(super) fn one_line(text: &str) -> String {
+    escaped(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 #[cfg(test)]

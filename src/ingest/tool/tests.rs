@@ -40,6 +40,7 @@ fn bench() -> (Bench, tempfile::TempDir) {
         prior: Vec::new(),
         notes: None,
         source_root: source,
+        outside: false,
         stage: None,
     };
     let workspace = Workspace::create(dir.path(), &dir.path().join(".ktx/work/docs-a-1")).unwrap();

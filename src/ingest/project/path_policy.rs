@@ -1,0 +1,244 @@
+//! Which files the connections of a project may read: its own, and what is allowed by name.
+//!
+//! `ktx.yaml` comes with the project, perhaps from somebody else, so it cannot allow what is outside of it. Only the
+//! user's own settings can. This module must not open files; callers resolve links before they ask.
+
+use std::{
+    ffi::OsStr,
+    path::{Component, Path, PathBuf},
+};
+
+use super::FILE;
+use crate::ingest::source::tree::{presentable, shown};
+
+/// Directories of git and KTX. Nothing below them is a source.
+const INTERNAL: [&str; 2] = [".git", ".ktx"];
+
+/// Where the user allows paths, for messages.
+const USER_SETTINGS: &str = "$XDG_CONFIG_HOME/ingestdeck/config.toml";
+
+/// The paths that the user's settings and `ktx.yaml` allow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PathPolicy {
+    /// `ingest.allow_paths` of the user's settings: absolute and without links.
+    allowed: Vec<PathBuf>,
+    /// `ingest.allowHidden` of `ktx.yaml`, relative to the project.
+    hidden: Vec<PathBuf>,
+}
+
+/// A connection names a path that it may not read. Reads as the end of a sentence about the connection.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PathRefusal {
+    /// It is a file of git, of KTX or of this program.
+    #[error("`{}` belongs to git or KTX, so it is never read as a source; name other files", display(.0))]
+    Internal(PathBuf),
+    /// It is not below the project.
+    #[error("`{}` is outside the project; to allow it, {remedy}", display(path))]
+    Outside {
+        /// Where it is, without links.
+        path: PathBuf,
+        /// What allows it.
+        remedy: String,
+    },
+    /// A name on the way to it begins with a dot.
+    #[error("`{}` is hidden; to allow it, {remedy}", display(path))]
+    Hidden {
+        /// Where it is, relative to the project if it is inside.
+        path: PathBuf,
+        /// What allows it.
+        remedy: String,
+    },
+}
+
+impl PathPolicy {
+    /// What `ktx.yaml` allows. Entries that are not plain paths inside the project have no effect.
+    pub(super) fn of_project(hidden: &[String]) -> Self {
+        Self { allowed: Vec::new(), hidden: hidden.iter().filter_map(|entry| plain(entry)).collect() }
+    }
+
+    /// Adds what the user allows. Only absolute paths count, and none that the project at `root` leads elsewhere.
+    pub(super) fn allow(&mut self, root: &Path, paths: impl IntoIterator<Item = PathBuf>) {
+        let leads_out = |path: &Path, real: &Path| {
+            !real.starts_with(root) && path.ancestors().any(|above| above.canonicalize().is_ok_and(|real| real == root))
+        };
+        for path in paths.into_iter().filter(|path| path.is_absolute()) {
+            let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+            if !leads_out(&path, &real) {
+                self.allowed.push(real);
+            }
+        }
+    }
+
+    /// Whether `path`, absolute and without links, may be read for the project at `root`.
+    ///
+    /// # Errors
+    /// When nothing allows it.
+    pub(crate) fn check(&self, root: &Path, path: &Path) -> Result<(), PathRefusal> {
+        let inside = path.strip_prefix(root).ok();
+        if inside.is_some_and(is_internal) {
+            return Err(PathRefusal::Internal(path.to_path_buf()));
+        }
+        let allowed = self.allowed.iter().map(PathBuf::as_path).filter(|allowed| path.starts_with(allowed));
+        let nearest = allowed.chain(inside.map(|_| root)).max_by_key(|base| base.components().count());
+        let Some(below) = nearest.and_then(|base| path.strip_prefix(base).ok()) else {
+            return Err(PathRefusal::Outside { path: path.to_path_buf(), remedy: self.in_settings(path) });
+        };
+        if is_internal(below) {
+            return Err(PathRefusal::Internal(path.to_path_buf()));
+        }
+        let Some(hidden) = hidden_part(below) else { return Ok(()) };
+        let shown = inside.unwrap_or(path).to_path_buf();
+        // Hidden files often hold secrets that are not part of the repository, so `ktx.yaml` allows directories only.
+        let directory = inside.filter(|_| below != hidden || path.is_dir());
+        let Some(inside) = directory else {
+            return Err(PathRefusal::Hidden { path: shown, remedy: self.in_settings(path) });
+        };
+        if self.hidden.iter().any(|entry| inside.strip_prefix(entry).is_ok_and(|rest| hidden_part(rest).is_none())) {
+            return Ok(());
+        }
+        let entry = hidden_part(inside).unwrap_or(inside);
+        let remedy = format!("write `allowHidden: {}` below `ingest` in ktx.yaml", list(&self.hidden, entry));
+        Err(PathRefusal::Hidden { path: shown, remedy })
+    }
+
+    fn in_settings(&self, path: &Path) -> String {
+        format!(
+            "write `allow_paths = {}` below `[ingest]` in your settings ({USER_SETTINGS})",
+            list(&self.allowed, path)
+        )
+    }
+}
+
+/// `entry` as a path of names.
+fn plain(entry: &str) -> Option<PathBuf> {
+    let parts = Path::new(entry).components().filter(|part| *part != Component::CurDir);
+    let names: Option<PathBuf> =
+        parts.map(|part| if let Component::Normal(name) = part { Some(name) } else { None }).collect();
+    names.filter(|names| names.components().next().is_some())
+}
+
+/// Whether the relative `path` is a file of git or KTX.
+fn is_internal(path: &Path) -> bool {
+    let is = |name: &OsStr, known: &str| name.eq_ignore_ascii_case(known);
+    path.file_name().is_some_and(|name| is(name, FILE))
+        || path.components().any(|part| INTERNAL.iter().any(|known| is(part.as_os_str(), known)))
+}
+
+/// The relative `path` up to its last name that begins with a dot.
+fn hidden_part(path: &Path) -> Option<&Path> {
+    let is_hidden = |name: &OsStr| name.as_encoded_bytes().first() == Some(&b'.');
+    path.ancestors().find(|part| part.file_name().is_some_and(is_hidden))
+}
+
+/// The known paths and one more, as a list that both TOML and YAML read.
+fn list(known: &[PathBuf], more: &Path) -> String {
+    let entries = known.iter().map(PathBuf::as_path).chain([more]).map(quoted);
+    format!("[{}]", entries.collect::<Vec<_>>().join(", "))
+}
+
+fn quoted(path: &Path) -> String {
+    let escape = |c: char| match c {
+        '"' | '\\' => format!("\\{c}"),
+        c if presentable(c.encode_utf8(&mut [0; 4])) => c.to_string(),
+        c => format!("\\U{:08X}", u32::from(c)),
+    };
+    format!("\"{}\"", path.to_string_lossy().chars().map(escape).collect::<String>())
+}
+
+fn display(path: &Path) -> String {
+    shown(&path.to_string_lossy())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    fn check(policy: &PathPolicy, path: &str) -> Result<(), String> {
+        policy.check(Path::new("/p"), Path::new(path)).map_err(|refusal| refusal.to_string())
+    }
+
+    fn policy(allowed: &[&str], hidden: &[&str]) -> PathPolicy {
+        let mut policy = PathPolicy::of_project(&hidden.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>());
+        policy.allow(Path::new("/p"), allowed.iter().map(PathBuf::from));
+        policy
+    }
+
+    #[test]
+    fn paths_inside_need_no_permission() {
+        for path in ["/p", "/p/docs", "/p/docs/a..b", "/p/wiki"] {
+            assert_eq!(check(&PathPolicy::default(), path), Ok(()), "{path}");
+        }
+    }
+
+    #[test]
+    fn outside_paths_need_the_settings_of_the_user() {
+        assert_eq!(
+            check(&PathPolicy::default(), "/q/dbt").unwrap_err(),
+            "`/q/dbt` is outside the project; to allow it, write `allow_paths = [\"/q/dbt\"]` below `[ingest]` in your \
+             settings ($XDG_CONFIG_HOME/ingestdeck/config.toml)"
+        );
+        let policy = policy(&["/q/dbt", "relative", "~/x"], &["../q", "/q", "q"]);
+        assert_eq!(check(&policy, "/q/dbt/models"), Ok(()));
+        let refused = check(&policy, "/q/dbt2").unwrap_err();
+        assert!(refused.contains("write `allow_paths = [\"/q/dbt\", \"/q/dbt2\"]`"), "{refused}");
+        assert!(check(&policy, "/q").is_err());
+    }
+
+    #[test]
+    fn hidden_paths_are_allowed_by_name_only() {
+        assert_eq!(
+            check(&PathPolicy::default(), "/p/.github/docs").unwrap_err(),
+            "`.github/docs` is hidden; to allow it, write `allowHidden: [\".github\"]` below `ingest` in ktx.yaml"
+        );
+        let project = policy(&[], &["./.github/"]);
+        assert_eq!(check(&project, "/p/.github/docs"), Ok(()));
+        assert!(check(&project, "/p/.github/.cache/x").is_err() && check(&project, "/p/a/.github/x").is_err());
+        let user = policy(&["/home/me", "/home/me/.local/dbt"], &["/home/me/.ssh"]);
+        assert_eq!(check(&user, "/home/me/.local/dbt/x"), Ok(()));
+        let refused = check(&user, "/home/me/.ssh").unwrap_err();
+        assert!(refused.starts_with("`/home/me/.ssh` is hidden; to allow it, write `allow_paths = "), "{refused}");
+    }
+
+    #[test]
+    fn hidden_files_are_not_allowed_by_ktx_yaml() {
+        let refused = check(&policy(&[], &[".env", "a/.npmrc"]), "/p/.env").unwrap_err();
+        assert!(refused.contains("write `allow_paths = [\"/p/.env\"]`"), "{refused}");
+        assert!(check(&policy(&[], &[".env", "a/.npmrc"]), "/p/a/.npmrc").is_err());
+        assert_eq!(check(&policy(&["/p/.env"], &[]), "/p/.env"), Ok(()));
+    }
+
+    #[test]
+    fn files_of_git_and_ktx_are_never_allowed() {
+        let all = policy(&["/p", "/p/.git", "/q", "/p/ktx.yaml"], &[".git", ".ktx", "ktx.yaml"]);
+        for path in
+            ["/p/.git", "/p/.GIT/config", "/p/sub/.ktx/db.sqlite", "/p/ktx.yaml", "/p/sub/KTX.yaml", "/q/.git/config"]
+        {
+            let refused = check(&all, path).unwrap_err();
+            assert!(refused.contains("belongs to git or KTX"), "{path}: {refused}");
+        }
+    }
+
+    #[test]
+    fn names_in_a_refusal_are_escaped() {
+        let refused = check(&PathPolicy::default(), "/q/\u{1b}]52;\"\u{202e}").unwrap_err();
+        assert!(!refused.contains(['\u{1b}', '\u{202e}']), "{refused:?}");
+        assert!(refused.contains("[\"/q/\\U0000001B]52;\\\"\\U0000202E\"]"), "{refused}");
+    }
+
+    #[test]
+    fn a_link_of_the_project_allows_nothing_outside() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().canonicalize().unwrap();
+        for name in ["project", "secret", "data"] {
+            fs::create_dir(base.join(name)).unwrap();
+        }
+        symlink(base.join("secret"), base.join("project/data")).unwrap();
+        symlink(base.join("data"), base.join("alias")).unwrap();
+        let mut policy = PathPolicy::default();
+        policy.allow(&base.join("project"), [base.join("project/data"), base.join("alias")]);
+        assert!(policy.check(&base.join("project"), &base.join("secret")).is_err());
+        assert_eq!(policy.check(&base.join("project"), &base.join("data")), Ok(()));
+    }
+}
