@@ -51,7 +51,7 @@ use self::{
     args::{Cli, Command},
     exit::{Exit, Failure},
 };
-use crate::claude::scripted;
+use crate::{claude::scripted, ingest};
 
 /// The hidden subcommand that plays the model in the demo and the tests.
 const SCRIPTED_AGENT: &str = "scripted-agent";
@@ -59,11 +59,13 @@ const SCRIPTED_AGENT: &str = "scripted-agent";
 /// Runs the program.
 pub fn main() -> ExitCode {
     let mut words = std::env::args_os();
-    // Its arguments are those of `claude`, which are not ours to parse.
-    if words.nth(1).is_some_and(|word| word == SCRIPTED_AGENT) {
-        return scripted::run(words.map(|word| word.to_string_lossy().into_owned()));
+    match words.nth(1) {
+        // Its arguments are those of `claude`, which are not ours to parse.
+        Some(word) if word == SCRIPTED_AGENT => scripted::run(words.map(|word| word.to_string_lossy().into_owned())),
+        // It limits itself before anything else runs.
+        Some(word) if word == ingest::SQL_WORKER => ingest::run_sql_worker(),
+        _ => front().into(),
     }
-    front().into()
 }
 
 fn front() -> Exit {

@@ -14,7 +14,7 @@ use super::{
     project, settings,
 };
 use crate::{
-    ingest::{diff::Baseline, plan::Selection, project::Project},
+    ingest::{diff::Baseline, plan::Selection},
     units::tally::FailureRule,
 };
 
@@ -100,7 +100,7 @@ pub fn demo(global: &Global, args: &DemoArgs) -> Result<Exit, Failure> {
     write_file(&script, SCRIPT).map_err(|error| cannot(&error))?;
     let exe = std::env::current_exe()
         .map_err(|error| Failure::internal(format!("cannot tell where this program is: {error}")))?;
-    let project = Project::open(&root).map_err(Failure::internal)?;
+    let project = project::read(&root).map_err(Failure::internal)?;
     let planned = project::planned(&project, &Selection::default(), &Baseline::default())?;
     let terms = Terms {
         model: None,

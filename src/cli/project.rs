@@ -1,6 +1,6 @@
 //! The project that a command is about, and what is odd about it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{
     args::{Global, SelectArgs},
@@ -8,6 +8,7 @@ use super::{
     settings, show,
 };
 use crate::ingest::{
+    SqlWorkers,
     diff::Baseline,
     plan::{self, PlanError, Planned, Selection},
     project::{self, Project, ProjectError, Role, Where},
@@ -25,12 +26,24 @@ pub fn directory(global: &Global) -> Result<PathBuf, Failure> {
     project::resolve(inputs).map_err(|error| misconfigured(&error))
 }
 
+/// Reads the project at `directory`. Its databases are read by child processes of this program.
+pub(super) fn read(directory: &Path) -> Result<Project, ProjectError> {
+    let mut project = Project::open(directory)?;
+    // The link is the running program even after an update replaced or removed its file.
+    let program = match cfg!(target_os = "linux") {
+        true => PathBuf::from("/proc/self/exe"),
+        false => std::env::current_exe().unwrap_or_default(),
+    };
+    project.sql_workers = SqlWorkers::new(program);
+    Ok(project)
+}
+
 /// Opens the project and says what is odd about it.
 ///
 /// # Errors
 /// When there is none, or its `ktx.yaml` cannot be used.
 pub fn open(global: &Global) -> Result<Project, Failure> {
-    let project = Project::open(&directory(global)?).map_err(|error| misconfigured(&error))?;
+    let project = read(&directory(global)?).map_err(|error| misconfigured(&error))?;
     warn(&project.warnings);
     Ok(project.with_allowed_paths(settings::allowed_paths(global)?))
 }
@@ -40,7 +53,7 @@ pub fn open(global: &Global) -> Result<Project, Failure> {
 /// # Errors
 /// When its `ktx.yaml` cannot be used.
 pub fn find(global: &Global) -> Result<Option<Project>, Failure> {
-    match Project::open(&directory(global)?) {
+    match read(&directory(global)?) {
         Ok(project) => {
             warn(&project.warnings);
             Ok(Some(project))

@@ -1,37 +1,36 @@
-//! The SQLite file of a connection: where it is, and questions to it that change nothing and end.
+//! The SQLite file of a connection: where it is, and reading it without changing it.
 //!
-//! A file or a query may be hostile. What a question may cost is bounded here: time, rows, characters. It must not know
-//! about tools.
+//! A file or a statement may be hostile, so SQLite never runs in this process: [`pool`] bounds how many statements run
+//! concurrently, [`process`] starts a child process for each and kills it at its time limit, and [`worker`] is what the
+//! child does after it has limited itself. It must not know about tools.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::mpsc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
 
 use super::project::Connection;
 
 mod catalog;
 mod cell;
 mod guard;
+mod pool;
+mod process;
+mod worker;
 
-pub(crate) use catalog::{Column, Table, columns, describe, names};
+pub(crate) use catalog::{Column, LookupTarget, Table, TableLookup};
 pub(crate) use cell::Cell;
-pub(crate) use guard::{Most, Rows, query};
+pub(crate) use guard::{RowLimits, Rows};
+pub(crate) use pool::STATEMENT_TIMEOUT;
+pub use pool::SqlWorkers;
+pub use worker::{SUBCOMMAND as SQL_WORKER, run as run_sql_worker};
 
 /// The driver of connections that are a SQLite file.
 pub(crate) const DRIVER: &str = "sqlite";
 
-/// How long one question may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// How much longer a single step inside SQLite is waited for; nothing can interrupt one.
-const GRACE: Duration = Duration::from_secs(2);
-
-/// A question without an answer. Reads as the end of a sentence.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// Why a database was not read. Reads as the end of a sentence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub(crate) enum QueryError {
-    /// It would do more than read.
+    /// The statement would do more than read.
     #[error("not allowed: only reading is; send one SELECT or WITH statement")]
     NotReading,
     /// There is more than one statement.
@@ -40,18 +39,33 @@ pub(crate) enum QueryError {
     /// There is no statement.
     #[error("it holds no statement; send one SELECT or WITH statement")]
     Nothing,
-    /// It took too long.
+    /// It ran longer than this many seconds.
     #[error("stopped after {0} s; ask for less, with a WHERE or a smaller table")]
     TooSlow(u64),
-    /// A value is larger than one may be.
+    /// It needed more memory than this many MiB.
+    #[error("stopped because it needs more than {0} MiB of memory; ask for less, with a WHERE or a smaller table")]
+    TooMuchMemory(u64),
+    /// A value is larger than this many bytes.
     #[error("a value is larger than {0} bytes; leave its column out")]
     TooLarge(i32),
+    /// The whole answer is larger than this many bytes.
+    #[error("the answer is larger than {0} bytes; ask for fewer tables or columns")]
+    AnswerTooLarge(u64),
     /// The names in the database cannot be shown.
     #[error("the names of its tables and columns are not UTF-8 text, so it cannot be queried")]
     Names,
-    /// What SQLite says.
+    /// The file cannot be opened, or must not be.
+    #[error("unable to open the database file: {0}")]
+    Unreadable(String),
+    /// An error of SQLite, in its words.
     #[error("{0}")]
     Sqlite(String),
+    /// The queue is full, or its turn did not come in time.
+    #[error("too many statements are waiting for the databases; send fewer at a time, then send this one again")]
+    Busy,
+    /// The child process did not answer.
+    #[error("the SQL worker process {0}")]
+    Worker(String),
 }
 
 /// Where the file of `connection` should be; `None` if it is none.
@@ -64,34 +78,6 @@ pub(crate) fn path(project: &Path, connection: &Connection) -> Option<PathBuf> {
     let path = ["sqlite://", "sqlite:", "file://", "file:"].iter().find_map(|prefix| named.strip_prefix(prefix));
     let path = path.unwrap_or(named);
     (!path.is_empty()).then(|| project.join(path))
-}
-
-/// Asks the database at `path`, which has to answer within `patience`. Blocks.
-///
-/// The question runs on a thread of its own: a single step of SQLite cannot be interrupted, only left behind. Its limits
-/// keep such a step below a minute.
-pub(crate) fn ask<T: Send + 'static>(
-    path: &Path,
-    patience: Duration,
-    question: impl FnOnce(&rusqlite::Connection) -> Result<T, QueryError> + Send + 'static,
-) -> Result<T, QueryError> {
-    let deadline = Instant::now() + patience;
-    let too_slow = || QueryError::TooSlow(patience.as_secs().max(1));
-    let (answer, answered) = mpsc::channel();
-    let path = path.to_path_buf();
-    let asked = thread::Builder::new().name("sqlite".into()).spawn(move || {
-        let result = guard::open(&path, deadline).and_then(|connection| question(&connection));
-        // Nobody listens any more once the deadline has passed.
-        let _ = answer.send(result);
-    });
-    if let Err(error) = asked {
-        return Err(QueryError::Sqlite(format!("no thread to ask from: {error}")));
-    }
-    match answered.recv_timeout(patience + GRACE) {
-        Ok(Err(QueryError::TooSlow(_))) | Err(mpsc::RecvTimeoutError::Timeout) => Err(too_slow()),
-        Ok(result) => result,
-        Err(mpsc::RecvTimeoutError::Disconnected) => Err(QueryError::Sqlite("the question broke down".into())),
-    }
 }
 
 #[cfg(test)]

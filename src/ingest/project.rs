@@ -11,6 +11,7 @@ use std::{
 };
 
 use super::{
+    SqlWorkers,
     instructions::{BadInstruction, Instructions},
     yaml,
 };
@@ -32,7 +33,7 @@ pub const FILE: &str = "ktx.yaml";
 const LARGEST: u64 = 1024 * 1024;
 
 /// A project and its settings.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Project {
     /// Absolute path of the directory.
     pub root: PathBuf,
@@ -44,6 +45,8 @@ pub struct Project {
     pub instructions: Arc<Instructions>,
     /// What is odd about `ktx.yaml` or the instructions without being wrong, one sentence each.
     pub warnings: Vec<String>,
+    /// What reads the databases of its connections. Without a program, until the caller gives one, nothing does.
+    pub sql_workers: SqlWorkers,
 }
 
 /// What decides where the project is.
@@ -139,7 +142,14 @@ impl Project {
         let (instructions, idle) = Instructions::of(&root)?;
         let warnings = warnings.into_iter().map(|warning| format!("{FILE} {warning}")).chain(idle).collect();
         let policy = PathPolicy::of_project(&settings.hidden_paths);
-        Ok(Self { root, settings, policy, instructions: Arc::new(instructions), warnings })
+        Ok(Self {
+            root,
+            settings,
+            policy,
+            instructions: Arc::new(instructions),
+            warnings,
+            sql_workers: SqlWorkers::default(),
+        })
     }
 
     /// The project, with connections that may also read `paths`. Only the user may decide that, never the project.

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use super::{
-    database,
+    database::{self, SqlWorkers},
     project::{Connection, PathRefusal, Project},
     source,
 };
@@ -15,6 +15,8 @@ use super::{
 pub(crate) struct Reach {
     /// In the order of `ktx.yaml`.
     pub(crate) connections: Vec<Reached>,
+    /// What reads their databases.
+    pub(crate) sql_workers: SqlWorkers,
 }
 
 /// One connection.
@@ -44,7 +46,8 @@ impl Reach {
                 database: database_of(project, connection).and_then(Result::ok),
             }
         };
-        Self { connections: project.settings.connections.iter().map(reached).collect() }
+        let connections = project.settings.connections.iter().map(reached).collect();
+        Self { connections, sql_workers: project.sql_workers.clone() }
     }
 
     /// The connection `id`.

@@ -7,7 +7,8 @@ use std::{
 
 use ingestdeck::{
     ingest::{
-        Attempt, Delivered, Job, Place, PlanError, Planned, Project, PublishError, RejectedCall, Selection, WorkUnit,
+        Attempt, Delivered, Job, Place, PlanError, Planned, Project, PublishError, RejectedCall, Selection, SqlWorkers,
+        WorkUnit,
         attempt::DeliverError,
         plan,
         project::{FailureMode, Role},
@@ -17,6 +18,13 @@ use ingestdeck::{
     units::ToolCall,
 };
 use serde_json::{Value, json};
+
+/// The project at `root`, with the program itself to read its databases.
+fn open(root: &Path) -> Project {
+    let mut project = Project::open(root).unwrap();
+    project.sql_workers = SqlWorkers::new(env!("CARGO_BIN_EXE_ingestdeck").into());
+    project
+}
 
 struct Harbour {
     dir: tempfile::TempDir,
@@ -28,7 +36,7 @@ impl Harbour {
         let dir = tempfile::tempdir().unwrap();
         let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/projects/harbour");
         copy(&fixture, dir.path());
-        let project = Project::open(dir.path()).unwrap();
+        let project = open(dir.path());
         Self { dir, project }
     }
 
@@ -302,10 +310,7 @@ fn a_database_of_the_project_is_queried_by_its_units_and_never_changed() {
     let settings = fs::read_to_string(harbour.dir.path().join("ktx.yaml")).unwrap();
     let more = "connections:\n  port:\n    driver: sqlite\n    path: data/port.db\n";
     fs::write(harbour.dir.path().join("ktx.yaml"), settings.replace("connections:\n", more)).unwrap();
-    let at = |harbour: &Harbour| Harbour {
-        project: Project::open(harbour.dir.path()).unwrap(),
-        dir: tempfile::tempdir().unwrap(),
-    };
+    let at = |harbour: &Harbour| Harbour { project: open(harbour.dir.path()), dir: tempfile::tempdir().unwrap() };
     let skipped = |harbour: &Harbour| harbour.plan(&[], &[]).unwrap().skipped[0].why.clone();
     assert!(skipped(&at(&harbour)).ends_with("data/port.db does not exist; correct its path in ktx.yaml"));
     fs::create_dir(harbour.dir.path().join("data")).unwrap();

@@ -1,8 +1,10 @@
 //! What a database holds: tables and views, their columns, and what values look like.
 
 use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
 
-use super::{Cell, Most, QueryError, guard};
+use super::{Cell, QueryError, RowLimits, guard};
+use crate::ingest::project::nearest;
 
 /// Rows that sample values are taken from.
 const SAMPLED: usize = 20;
@@ -10,7 +12,7 @@ const SAMPLED: usize = 20;
 const SAMPLES: usize = 3;
 
 /// A table or view.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Table {
     /// Its name.
     pub(crate) name: String,
@@ -25,7 +27,7 @@ pub(crate) struct Table {
 }
 
 /// One column.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Column {
     /// Its name.
     pub(crate) name: String,
@@ -39,8 +41,100 @@ pub(crate) struct Column {
     pub(crate) samples: Vec<String>,
 }
 
+/// Tables, with a column each or without, that a target may mean; the likeliest first.
+pub(crate) type LookupTarget = Vec<(String, Option<String>)>;
+
+/// What a target is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum TableLookup {
+    /// A table; with the one column that was asked for, if any was.
+    Found(Table),
+    /// The table has no such column.
+    MissingColumn(Table),
+    /// There is no such table.
+    MissingTable {
+        /// The name that was likely meant.
+        closest: Option<String>,
+    },
+}
+
+/// Tables and columns that were searched for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NameMatches {
+    /// Kind (`table`, `view`, `column`) and name of the first of them, tables before columns.
+    pub(crate) first: Vec<(String, String)>,
+    /// Number of all of them.
+    pub(crate) total: usize,
+}
+
+/// Looks up each of `targets`.
+pub(super) fn look_up(connection: &Connection, targets: &[LookupTarget]) -> Result<Vec<TableLookup>, QueryError> {
+    let names = names(connection)?;
+    targets.iter().map(|target| look_up_one(connection, &names, target)).collect()
+}
+
+fn look_up_one(
+    connection: &Connection,
+    names: &[(String, String)],
+    target: &LookupTarget,
+) -> Result<TableLookup, QueryError> {
+    let mut missing_column = None;
+    for (wanted, column) in target {
+        // SQLite does not tell cases apart, but a database may hold what another one made.
+        let exact = names.iter().find(|(name, _)| name == wanted);
+        let Some((name, kind)) = exact.or_else(|| names.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)))
+        else {
+            continue;
+        };
+        let mut table = describe(connection, name, kind)?;
+        let Some(column) = column else { return Ok(TableLookup::Found(table)) };
+        match table.columns.iter().position(|known| known.name.eq_ignore_ascii_case(column)) {
+            Some(index) => {
+                table.columns = vec![table.columns.swap_remove(index)];
+                return Ok(TableLookup::Found(table));
+            }
+            None => missing_column = Some(TableLookup::MissingColumn(table)),
+        }
+    }
+    Ok(missing_column.unwrap_or_else(|| {
+        let known: Vec<&str> = names.iter().map(|(name, _)| name.as_str()).collect();
+        let closest = target.iter().find_map(|(name, _)| nearest(name, &known)).map(str::to_owned);
+        TableLookup::MissingTable { closest }
+    }))
+}
+
+/// The first `limit` tables and columns whose names hold one of `words` (lower case); all tables without words.
+pub(super) fn search(connection: &Connection, words: &[String], limit: usize) -> Result<NameMatches, QueryError> {
+    let holds = |name: &str| {
+        let name = name.to_lowercase();
+        words.iter().any(|word| name.contains(word.as_str()))
+    };
+    let names = names(connection)?;
+    let mut matches = NameMatches::default();
+    let mut add = |kind: &str, name: String| {
+        matches.total += 1;
+        if matches.first.len() < limit {
+            matches.first.push((kind.to_owned(), name));
+        }
+    };
+    for (name, kind) in names.iter().filter(|(name, _)| words.is_empty() || holds(name)) {
+        add(kind, name.clone());
+    }
+    for (table, _) in names.iter().filter(|_| !words.is_empty()) {
+        // A view over something that is gone has no columns.
+        let columns = match columns(connection, table) {
+            Err(QueryError::Sqlite(_)) => continue,
+            other => other?,
+        };
+        for column in columns.iter().filter(|column| holds(&column.name)) {
+            add("column", format!("{table}.{}", column.name));
+        }
+    }
+    Ok(matches)
+}
+
 /// Name and kind of every table and view, sorted by name.
-pub(crate) fn names(connection: &Connection) -> Result<Vec<(String, String)>, QueryError> {
+pub(super) fn names(connection: &Connection) -> Result<Vec<(String, String)>, QueryError> {
     const ALL: &str = "SELECT name, type FROM sqlite_schema WHERE type IN ('table', 'view') \
         AND name NOT LIKE 'sqlite!_%' ESCAPE '!' ORDER BY name";
     let mut statement = connection.prepare(ALL)?;
@@ -49,7 +143,7 @@ pub(crate) fn names(connection: &Connection) -> Result<Vec<(String, String)>, Qu
 }
 
 /// Names of the columns of `table`.
-pub(crate) fn columns(connection: &Connection, table: &str) -> Result<Vec<Column>, QueryError> {
+fn columns(connection: &Connection, table: &str) -> Result<Vec<Column>, QueryError> {
     const COLUMNS: &str = "SELECT name, type, \"notnull\", pk FROM pragma_table_xinfo(?1) WHERE hidden <> 1";
     let mut statement = connection.prepare(COLUMNS)?;
     let rows = statement.query_map([table], |row| {
@@ -73,7 +167,7 @@ pub(crate) fn columns(connection: &Connection, table: &str) -> Result<Vec<Column
 }
 
 /// Everything about the table or view `name`.
-pub(crate) fn describe(connection: &Connection, name: &str, kind: &str) -> Result<Table, QueryError> {
+pub(super) fn describe(connection: &Connection, name: &str, kind: &str) -> Result<Table, QueryError> {
     let mut table = Table { name: name.to_owned(), kind: kind.to_owned(), ..Table::default() };
     match look_into(connection, &mut table) {
         // A view over something that is gone still has a name to tell of.
@@ -110,7 +204,7 @@ fn keys(connection: &Connection, table: &str) -> Result<Vec<String>, QueryError>
 
 fn sample(connection: &Connection, table: &str) -> Result<Vec<Vec<Cell>>, QueryError> {
     let sql = format!("SELECT * FROM \"{}\" LIMIT {SAMPLED}", table.replace('"', "\"\""));
-    Ok(guard::query(connection, &sql, Most { rows: SAMPLED, chars: 20_000 })?.rows)
+    Ok(guard::query(connection, &sql, RowLimits { rows: SAMPLED, chars: 20_000 })?.rows)
 }
 
 fn different<'a>(cells: impl Iterator<Item = &'a Cell>) -> Vec<String> {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use rusqlite::types::ValueRef;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// Most characters of a cell.
@@ -13,14 +14,14 @@ const NARROWEST: usize = 16;
 const HEAD: usize = 16;
 
 /// One value.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Cell {
     /// No value.
     Null,
     /// A whole number.
     Int(i64),
     /// A number.
-    Real(f64),
+    Real(#[serde(with = "real_bits")] f64),
     /// Text; what is not UTF-8 in it is replaced.
     Text {
         /// As much of it as is shown.
@@ -106,5 +107,18 @@ impl fmt::Display for Cell {
                 if head.len() < *len { f.write_str("…>") } else { f.write_str(">") }
             }
         }
+    }
+}
+
+/// JSON has no infinity, and its decimal numbers are not read back exactly.
+mod real_bits {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(number.to_bits())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        u64::deserialize(deserializer).map(f64::from_bits)
     }
 }

@@ -1,12 +1,12 @@
 //! Hostile questions and hostile files.
 
-use std::fs;
+use std::{fs, os::unix::fs::symlink, time::Duration};
 
 use proptest::prelude::*;
 
 use super::*;
 
-const ALL: Most = Most { rows: 100, chars: 40_000 };
+const ALL: RowLimits = RowLimits { rows: 100, chars: 40_000 };
 
 /// A small shop.
 fn shop() -> (tempfile::TempDir, PathBuf) {
@@ -29,9 +29,8 @@ fn shop() -> (tempfile::TempDir, PathBuf) {
     (dir, path)
 }
 
-fn run(path: &Path, sql: &str, most: Most) -> Result<Rows, QueryError> {
-    let sql = sql.to_owned();
-    ask(path, PATIENCE, move |connection| query(connection, &sql, most))
+fn run(path: &Path, sql: &str, limits: RowLimits) -> Result<Rows, QueryError> {
+    SqlWorkers::default().query(path, STATEMENT_TIMEOUT, sql, limits)
 }
 
 fn shown(rows: &Rows) -> Vec<String> {
@@ -131,10 +130,8 @@ fn what_runs_for_ever_is_stopped() {
         "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n FROM t WHERE n < 0",
         "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t LIMIT 100000) SELECT count(*) FROM t a, t b, t c",
     ] {
-        let (began, sql) = (Instant::now(), sql.to_owned());
-        let found = ask(&path, Duration::from_millis(150), move |connection| query(connection, &sql, ALL));
+        let found = SqlWorkers::default().query(&path, Duration::from_millis(150), sql, ALL);
         assert_eq!(found, Err(QueryError::TooSlow(1)));
-        assert!(began.elapsed() < Duration::from_secs(2));
     }
 }
 
@@ -145,9 +142,9 @@ fn a_million_rows_are_as_many_as_were_asked_for() {
     let rows = run(&path, million, ALL).unwrap();
     assert_eq!((rows.rows.len(), rows.truncated), (100, true));
     let wide = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT hex(zeroblob(900)) FROM t";
-    let rows = run(&path, wide, Most { rows: 1_000, chars: 10_000 }).unwrap();
+    let rows = run(&path, wide, RowLimits { rows: 1_000, chars: 10_000 }).unwrap();
     assert_eq!((rows.rows.len(), rows.truncated), (5, true));
-    assert!(!run(&path, "SELECT * FROM orders LIMIT 2", Most { rows: 2, chars: 9_999 }).unwrap().truncated);
+    assert!(!run(&path, "SELECT * FROM orders LIMIT 2", RowLimits { rows: 2, chars: 9_999 }).unwrap().truncated);
 }
 
 #[test]
@@ -167,15 +164,19 @@ fn huge_values_are_cut_or_refused() {
 #[test]
 fn tables_are_described_as_they_are() {
     let (_dir, path) = shop();
-    let (names, tables) = ask(&path, PATIENCE, |connection| {
-        let names = names(connection)?;
-        let tables =
-            names.iter().map(|(name, kind)| describe(connection, name, kind)).collect::<Result<Vec<_>, _>>()?;
-        Ok((names, tables))
-    })
-    .unwrap();
-    let names: Vec<&str> = names.iter().map(|(name, _)| name.as_str()).collect();
+    let workers = SqlWorkers::default();
+    let names = workers.search(&path, STATEMENT_TIMEOUT, &[], 10).unwrap();
+    let names: Vec<String> = names.first.into_iter().map(|(_, name)| name).collect();
     assert_eq!(names, ["big_orders", "broken", "customers", "odd \"name.x", "orders"]);
+    let targets = names.into_iter().map(|name| vec![(name, None)]).collect();
+    let found = workers.look_up(&path, STATEMENT_TIMEOUT, targets).unwrap();
+    let tables: Vec<Table> = found
+        .into_iter()
+        .map(|found| match found {
+            TableLookup::Found(table) => table,
+            other => panic!("{other:?}"),
+        })
+        .collect();
     insta::assert_debug_snapshot!(tables);
 }
 
@@ -189,7 +190,7 @@ fn files_that_are_no_database_say_so() {
     assert!(run(&root.join("none.db"), "SELECT 1", ALL).unwrap_err().to_string().contains("unable to open"));
     assert_eq!(run(&root.join("empty.db"), "SELECT 1", ALL).unwrap().rows.len(), 1, "SQLite takes it for a new one");
     let (shop_dir, path) = shop();
-    std::os::unix::fs::symlink(&path, shop_dir.path().join("link.db")).unwrap();
+    symlink(&path, shop_dir.path().join("link.db")).unwrap();
     let linked = shop_dir.path().canonicalize().unwrap().join("link.db");
     assert!(run(&linked, "SELECT 1", ALL).is_err(), "the way to it was resolved before");
     let mut bytes = fs::read(&path).unwrap();
@@ -217,6 +218,105 @@ fn a_database_in_use_can_be_read() {
     assert_eq!(shown(&run(&path, "SELECT count(*) FROM customers", ALL).unwrap()), ["2"]);
     writer.execute_batch("COMMIT").unwrap();
     assert_eq!(shown(&run(&path, "SELECT count(*) FROM customers", ALL).unwrap()), ["3"]);
+}
+
+/// A database in WAL mode whose newest row is in the log only, as a writer that was killed leaves it.
+fn crashed(with_index: bool) -> (tempfile::TempDir, PathBuf) {
+    let (from, path) = shop();
+    let writer = rusqlite::Connection::open(&path).unwrap();
+    writer.pragma_update(None, "journal_mode", "WAL").unwrap();
+    writer.execute_batch("INSERT INTO customers VALUES (3, 'Cy')").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    for name in ["shop.db", "shop.db-wal", "shop.db-shm"] {
+        if with_index || !name.ends_with("-shm") {
+            fs::copy(from.path().join(name), root.join(name)).unwrap();
+        }
+    }
+    (dir, root.join("shop.db"))
+}
+
+fn contents(dir: &tempfile::TempDir) -> Vec<(std::ffi::OsString, Vec<u8>)> {
+    let entries = fs::read_dir(dir.path()).unwrap().map(Result::unwrap);
+    let mut contents: Vec<_> = entries.map(|entry| (entry.file_name(), fs::read(entry.path()).unwrap())).collect();
+    contents.sort();
+    contents
+}
+
+#[test]
+fn wal_database_without_log_gets_no_files_beside_it() {
+    let (dir, path) = shop();
+    rusqlite::Connection::open(&path).unwrap().pragma_update(None, "journal_mode", "WAL").unwrap();
+    let before = contents(&dir);
+    assert_eq!(before.len(), 1, "the last writer removes the log");
+    assert_eq!(shown(&run(&path, "SELECT count(*) FROM customers", ALL).unwrap()), ["2"]);
+    assert_eq!(contents(&dir), before);
+}
+
+#[test]
+fn log_of_a_killed_writer_is_read_and_left_alone() {
+    for with_index in [false, true] {
+        let (dir, path) = crashed(with_index);
+        let before = contents(&dir);
+        assert_eq!(before.len(), if with_index { 3 } else { 2 });
+        assert_eq!(shown(&run(&path, "SELECT count(*) FROM customers", ALL).unwrap()), ["3"]);
+        assert!(contents(&dir) == before, "with index: {with_index}");
+    }
+}
+
+#[test]
+fn journal_of_a_killed_writer_names_the_remedy() {
+    let (from, path) = shop();
+    let writer = rusqlite::Connection::open(&path).unwrap();
+    writer.execute_batch("PRAGMA synchronous = OFF; BEGIN; INSERT INTO customers VALUES (3, 'Cy')").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    for name in ["shop.db", "shop.db-journal"] {
+        fs::copy(from.path().join(name), root.join(name)).unwrap();
+    }
+    let before = contents(&dir);
+    let error = run(&root.join("shop.db"), "SELECT 1 FROM customers", ALL).unwrap_err().to_string();
+    assert!(error.ends_with("interrupted; open it once with the program that writes it"), "{error}");
+    assert!(contents(&dir) == before);
+}
+
+#[test]
+fn names_with_uri_characters_are_opened() {
+    let (dir, path) = shop();
+    rusqlite::Connection::open(&path).unwrap().pragma_update(None, "journal_mode", "WAL").unwrap();
+    let odd = dir.path().canonicalize().unwrap().join("a?mode=rw&b#c%41 é.db");
+    fs::rename(&path, &odd).unwrap();
+    assert_eq!(run(&odd, "SELECT 1", ALL).unwrap().rows.len(), 1);
+    assert_eq!(contents(&dir).len(), 1);
+}
+
+#[test]
+fn special_files_are_refused_without_hanging() {
+    use nix::{sys::stat::Mode, unistd::mkfifo};
+
+    let (dir, path) = shop();
+    let root = dir.path().canonicalize().unwrap();
+    mkfifo(&root.join("pipe.db"), Mode::S_IRWXU).unwrap();
+    symlink(&path, root.join("link.db")).unwrap();
+    for name in ["pipe.db", "link.db", "", "no/such.db"] {
+        let error = run(&root.join(name), "SELECT 1", ALL).unwrap_err();
+        assert!(matches!(error, QueryError::Unreadable(_)), "{name}: {error}");
+    }
+    for suffix in ["-wal", "-shm", "-journal"] {
+        let beside = root.join(format!("shop.db{suffix}"));
+        mkfifo(&beside, Mode::S_IRWXU).unwrap();
+        let error = run(&path, "SELECT 1", ALL).unwrap_err();
+        assert!(matches!(&error, QueryError::Unreadable(why) if why.contains(suffix)), "{error}");
+        fs::remove_file(beside).unwrap();
+    }
+}
+
+#[test]
+fn numbers_cross_the_process_boundary_exactly() {
+    let (_dir, path) = shop();
+    let rows = run(&path, "SELECT 0.1 + 0.2, -9e999, 9223372036854775807, 5e-324", ALL).unwrap();
+    let expected = [Cell::Real(0.1 + 0.2), Cell::Real(f64::NEG_INFINITY), Cell::Int(i64::MAX), Cell::Real(5e-324)];
+    assert_eq!(rows.rows, [expected]);
 }
 
 #[test]

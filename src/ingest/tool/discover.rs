@@ -11,13 +11,7 @@ use super::{
     sl_read::{self, Found},
     wiki_read::{WikiSearch, words},
 };
-use crate::{
-    ingest::{
-        database::{self, QueryError},
-        schema::shown,
-    },
-    units::ToolReply,
-};
+use crate::{ingest::schema::shown, units::ToolReply};
 
 /// Most bytes of raw files that one search reads.
 const READ: usize = 16 * 1024 * 1024;
@@ -188,11 +182,10 @@ fn tables(bench: &Bench, connections: &[&str], query: &str, limit: usize) -> Sec
     let mut total = 0;
     for reached in bench.reach.connections.iter().filter(|reached| connections.contains(&reached.id.as_str())) {
         let Some(path) = &reached.database else { continue };
-        let wanted = words.clone();
-        match database::ask(path, SEARCH, move |connection| matching(connection, &wanted)) {
+        match bench.reach.sql_workers.search(path, SEARCH, &words, limit.saturating_sub(hits.len())) {
             Ok(found) => {
-                total += found.len();
-                for (kind, display) in found.into_iter().take(limit.saturating_sub(hits.len())) {
+                total += found.total;
+                for (kind, display) in found.first {
                     lines.push(format!("- {kind}: {} [connectionId={}]", shown(&display), reached.id));
                     hits.push(json!({"connectionId": reached.id, "kind": kind, "display": display}));
                 }
@@ -208,28 +201,4 @@ fn tables(bench: &Bench, connections: &[&str], query: &str, limit: usize) -> Sec
         text.push_str(&format!("\n{} more match; raise limit or narrow the query.", total - hits.len()));
     }
     Some((text, json!({"hits": hits, "totalFound": total})))
-}
-
-/// Kind and name of what matches: whole tables first.
-fn matching(connection: &rusqlite::Connection, words: &[String]) -> Result<Vec<(String, String)>, QueryError> {
-    let holds = |name: &str| {
-        let name = name.to_lowercase();
-        words.iter().any(|word| name.contains(word.as_str()))
-    };
-    let names = database::names(connection)?;
-    let mut found: Vec<_> = names
-        .iter()
-        .filter(|(name, _)| words.is_empty() || holds(name))
-        .map(|(name, kind)| (kind.clone(), name.clone()))
-        .collect();
-    for (table, _) in names.iter().filter(|_| !words.is_empty()) {
-        // A view over something that is gone has no columns.
-        let columns = match database::columns(connection, table) {
-            Err(QueryError::Sqlite(_)) => continue,
-            other => other?,
-        };
-        let named = columns.into_iter().filter(|column| holds(&column.name));
-        found.extend(named.map(|column| ("column".to_owned(), format!("{table}.{}", column.name))));
-    }
-    Ok(found)
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Bench, miss, refusal};
 use crate::{
     ingest::{
-        database::{self, Most},
+        database::{RowLimits, SqlWorkers},
         layer::{self, Doc, FindError, Kind, Layer, maps},
         project::nearest,
         reach::Reached,
@@ -114,21 +114,20 @@ pub(super) fn proved(bench: &Bench, connection: &str, name: &str, doc: &Doc) -> 
     }
     let mut warnings = found.warnings;
     if let Some(path) = bench.connection(connection).ok().and_then(|reached| reached.database.as_deref()) {
-        warnings.extend(probe(path, name, doc));
+        warnings.extend(probe(&bench.reach.sql_workers, path, name, doc));
     }
     Ok(warnings)
 }
 
 /// What the database says about the table or query of a source. It may know better than we: its word is a warning.
-fn probe(path: &Path, name: &str, doc: &Doc) -> Option<String> {
+fn probe(sql_workers: &SqlWorkers, path: &Path, name: &str, doc: &Doc) -> Option<String> {
     let text = |key: &str| doc.get(key).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty());
     let sql = match (Kind::of(doc), text("sql"), text("table")) {
         (Kind::Sql, Some(sql), _) => format!("SELECT * FROM (\n{}\n) LIMIT 0", sql.trim_end_matches(';')),
         (Kind::Table, _, Some(table)) => format!("SELECT * FROM {} LIMIT 0", quoted(table)),
         _ => return None,
     };
-    let most = Most { rows: 0, chars: 0 };
-    match database::ask(path, PROBE, move |connection| database::query(connection, &sql, most)) {
+    match sql_workers.query(path, PROBE, &sql, RowLimits { rows: 0, chars: 0 }) {
         Err(error) => Some(format!("{}: the database says: {error}", shown(name))),
         Ok(found) => {
             let has = |name: &str| found.headers.iter().any(|header| header.eq_ignore_ascii_case(name));

@@ -1,4 +1,4 @@
-//! `sql_execution` and `entity_details`: questions to the SQLite file of a connection.
+//! `sql_execution` and `entity_details`: what the SQLite file of a connection holds.
 
 use std::path::Path;
 
@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 use super::{Bench, LONGEST, Tool, miss};
 use crate::{
     ingest::{
-        database::{self, Column, Most, PATIENCE, QueryError, Rows, Table},
-        project::nearest,
+        database::{Cell, Column, LookupTarget, RowLimits, Rows, STATEMENT_TIMEOUT, Table, TableLookup},
         schema::shown,
     },
     units::ToolReply,
@@ -69,10 +68,9 @@ impl Tool for SqlExecution {
             Ok(path) => path,
             Err(why) => return miss(why),
         };
-        let most = Most { rows: row_limit.unwrap_or(100) as usize, chars: ROOM };
-        let statement = sql.clone();
-        match database::ask(path, PATIENCE, move |connection| database::query(connection, &statement, most)) {
-            Ok(rows) => table(&sql, &rows, most),
+        let limits = RowLimits { rows: row_limit.unwrap_or(100) as usize, chars: ROOM };
+        match bench.reach.sql_workers.query(path, STATEMENT_TIMEOUT, &sql, limits) {
+            Ok(rows) => table(&sql, &rows, limits),
             Err(error) => ToolReply {
                 structured: Some(json!({
                     "headers": [], "rows": [], "rowCount": 0, "truncated": false, "sql": sql, "error": error.to_string(),
@@ -83,7 +81,7 @@ impl Tool for SqlExecution {
     }
 }
 
-fn table(sql: &str, found: &Rows, most: Most) -> ToolReply {
+fn table(sql: &str, found: &Rows, limits: RowLimits) -> ToolReply {
     let Rows { headers, rows, truncated } = found;
     let line = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
     let count = rows.len();
@@ -95,7 +93,7 @@ fn table(sql: &str, found: &Rows, most: Most) -> ToolReply {
     lines.push(match (count, truncated) {
         (0, _) => "\nQuery returned no rows.".to_owned(),
         (_, false) => format!("\n{count} row(s)."),
-        (_, true) if count < most.rows => format!(
+        (_, true) if count < limits.rows => format!(
             "\n[the first {count} rows are shown, as more do not fit into one answer; choose fewer columns, or go on \
              with ORDER BY … LIMIT … OFFSET {count}]"
         ),
@@ -104,7 +102,7 @@ fn table(sql: &str, found: &Rows, most: Most) -> ToolReply {
              ORDER BY … LIMIT … OFFSET {count}]"
         ),
     });
-    let values: Vec<Vec<Value>> = rows.iter().map(|row| row.iter().map(database::Cell::json).collect()).collect();
+    let values: Vec<Vec<Value>> = rows.iter().map(|row| row.iter().map(Cell::json).collect()).collect();
     ToolReply {
         markdown: lines.join("\n"),
         structured: Some(json!({
@@ -158,7 +156,7 @@ impl Target {
     }
 
     /// The tables and columns that may be meant, the likeliest first. Names may hold dots themselves.
-    fn readings(&self) -> Vec<(String, Option<String>)> {
+    fn readings(&self) -> LookupTarget {
         if let Some(name) = &self.name {
             return vec![(name.clone(), self.column.clone())];
         }
@@ -198,67 +196,28 @@ impl Tool for EntityDetails {
         if let Some(index) = targets.iter().position(|target| target.display.is_none() && target.name.is_none()) {
             return miss(format_args!("targets[{index}] names nothing; give it `display`, or `name`"));
         }
-        let found = database::ask(path, PATIENCE, move |connection| {
-            let names = database::names(connection)?;
-            targets.into_iter().map(|target| look_up(connection, &names, &target)).collect::<Result<Vec<_>, _>>()
-        });
-        match found {
-            Ok(found) => details(&found),
+        let readings = targets.iter().map(Target::readings).collect();
+        match bench.reach.sql_workers.look_up(path, STATEMENT_TIMEOUT, readings) {
+            Ok(found) => details(&targets, &found),
             Err(error) => miss(format_args!("connection `{connection}`: {error}")),
         }
     }
 }
 
-enum Found {
-    Table(Table),
-    NoColumn { label: String, table: Table },
-    Nothing { label: String, closest: Vec<String> },
-}
-
-fn look_up(
-    connection: &rusqlite::Connection,
-    names: &[(String, String)],
-    target: &Target,
-) -> Result<Found, QueryError> {
-    let mut no_column = None;
-    for (wanted, column) in target.readings() {
-        // SQLite does not tell cases apart, but a database may hold what another one made.
-        let exact = names.iter().find(|(name, _)| *name == wanted);
-        let Some((name, kind)) = exact.or_else(|| names.iter().find(|(name, _)| name.eq_ignore_ascii_case(&wanted)))
-        else {
-            continue;
-        };
-        let mut table = database::describe(connection, name, kind)?;
-        let Some(column) = column else { return Ok(Found::Table(table)) };
-        match table.columns.iter().position(|known| known.name.eq_ignore_ascii_case(&column)) {
-            Some(index) => {
-                table.columns = vec![table.columns.swap_remove(index)];
-                return Ok(Found::Table(table));
-            }
-            None => no_column = Some(Found::NoColumn { label: target.label(), table }),
-        }
-    }
-    Ok(no_column.unwrap_or_else(|| {
-        let known: Vec<&str> = names.iter().map(|(name, _)| name.as_str()).collect();
-        let wanted = target.readings().into_iter().map(|(table, _)| table);
-        let closest = wanted.filter_map(|name| nearest(&name, &known)).next().map(str::to_owned);
-        Found::Nothing { label: target.label(), closest: closest.into_iter().collect() }
-    }))
-}
-
-fn details(found: &[Found]) -> ToolReply {
+fn details(targets: &[Target], found: &[TableLookup]) -> ToolReply {
     let mut text = String::new();
     let (mut resolved, mut missing) = (Vec::new(), Vec::new());
-    for (index, found) in found.iter().enumerate() {
+    for (index, (target, found)) in targets.iter().zip(found).enumerate() {
+        let label = target.label();
         let part = match found {
-            Found::Table(table) => described(table),
-            Found::NoColumn { label, table } => {
+            TableLookup::Found(table) => described(table),
+            TableLookup::MissingColumn(table) => {
                 let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
                 format!("Column not found: {label}\nAvailable columns: {}", names.join(", "))
             }
-            Found::Nothing { label, closest } if closest.is_empty() => format!("Not found: {label}"),
-            Found::Nothing { label, closest } => {
-                format!("Not found: {label}\nClosest matches: {}", closest.join(", "))
+            TableLookup::MissingTable { closest: None } => format!("Not found: {label}"),
+            TableLookup::MissingTable { closest: Some(closest) } => {
+                format!("Not found: {label}\nClosest matches: {closest}")
             }
         };
         if !text.is_empty() && text.chars().count() + part.chars().count() > ROOM {
@@ -270,8 +229,8 @@ fn details(found: &[Found]) -> ToolReply {
         }
         text.push_str(&part);
         match found {
-            Found::Table(table) => resolved.push(table.name.as_str()),
-            Found::NoColumn { label, .. } | Found::Nothing { label, .. } => missing.push(label.as_str()),
+            TableLookup::Found(table) => resolved.push(table.name.as_str()),
+            TableLookup::MissingColumn(_) | TableLookup::MissingTable { .. } => missing.push(label),
         }
     }
     let structured = json!({"resolved": resolved, "missing": missing, "scanAvailable": true});

@@ -49,7 +49,7 @@ fn bench() -> (Bench, tempfile::TempDir) {
         connection("notes", "docs", true),
         connection("bi", "looker", false),
     ];
-    let reach = Reach { connections };
+    let reach = Reach { connections, ..Reach::default() };
     (
         Bench {
             unit,

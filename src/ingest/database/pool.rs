@@ -1,0 +1,185 @@
+//! Readings of SQLite files: how many run concurrently, and what comes back from the child process of each.
+//!
+//! Every reading has a child process of its own ([`super::process`]), so nothing of one statement reaches the next.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use serde::de::DeserializeOwned;
+
+use super::{
+    LookupTarget, QueryError, RowLimits, Rows, TableLookup,
+    catalog::NameMatches,
+    process::WorkerCommand,
+    worker::{self, Operation, Request},
+};
+
+/// Time limit of one statement of the agent.
+pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How much later than its time limit a child process is killed: it may answer with the rows that it has by then.
+const KILL_GRACE: Duration = Duration::from_secs(1);
+
+/// Child processes that run concurrently.
+const CONCURRENT: usize = 2;
+/// Readings that wait for their turn.
+const WAITING: usize = 32;
+/// Longest wait for a turn. It does not count as run time.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// Reads SQLite files in child processes. Clones share their limits.
+#[derive(Clone, Debug, Default)]
+pub struct SqlWorkers(Arc<Pool>);
+
+#[derive(Debug, Default)]
+struct Pool {
+    launcher: Launcher,
+    queue: Queue,
+}
+
+/// How a worker is started.
+#[derive(Debug, Default)]
+enum Launcher {
+    /// As a child process.
+    Program(WorkerCommand),
+    /// There is no program, so nothing is read.
+    #[cfg(not(test))]
+    #[default]
+    Missing,
+    /// On a thread of the test.
+    #[cfg(test)]
+    #[default]
+    InProcess,
+}
+
+impl SqlWorkers {
+    /// Starts `program` for every reading. It has to call [`super::run_sql_worker`] when its first argument is
+    /// [`super::SQL_WORKER`].
+    pub fn new(program: PathBuf) -> Self {
+        Self::with_command(WorkerCommand::new(program, vec![worker::SUBCOMMAND.into()]))
+    }
+
+    pub(super) fn with_command(command: WorkerCommand) -> Self {
+        Self(Arc::new(Pool { launcher: Launcher::Program(command), queue: Queue::default() }))
+    }
+
+    /// The rows of `sql`, which must be one statement that reads. Blocks.
+    pub(crate) fn query(
+        &self,
+        database: &Path,
+        time_limit: Duration,
+        sql: &str,
+        limits: RowLimits,
+    ) -> Result<Rows, QueryError> {
+        self.read(database, time_limit, Operation::Query { sql: sql.to_owned(), limits })
+    }
+
+    /// Looks up tables and columns, one answer for each target. Blocks.
+    pub(crate) fn look_up(
+        &self,
+        database: &Path,
+        time_limit: Duration,
+        targets: Vec<LookupTarget>,
+    ) -> Result<Vec<TableLookup>, QueryError> {
+        self.read(database, time_limit, Operation::LookUp { targets })
+    }
+
+    /// The first `limit` tables and columns whose names hold one of `words` (lower case); all tables without words. Blocks.
+    pub(crate) fn search(
+        &self,
+        database: &Path,
+        time_limit: Duration,
+        words: &[String],
+        limit: usize,
+    ) -> Result<NameMatches, QueryError> {
+        self.read(database, time_limit, Operation::Search { words: words.to_vec(), limit })
+    }
+
+    fn read<T: DeserializeOwned>(
+        &self,
+        database: &Path,
+        time_limit: Duration,
+        operation: Operation,
+    ) -> Result<T, QueryError> {
+        let request = Request { database: database.as_os_str().to_owned(), time_limit, operation };
+        let request =
+            serde_json::to_vec(&request).map_err(|error| QueryError::Worker(format!("cannot be asked: {error}")))?;
+        let _slot = self.0.queue.enter(database, LONGEST_WAIT)?;
+        let reply = match &self.0.launcher {
+            Launcher::Program(command) => command.exchange(request, time_limit + KILL_GRACE),
+            #[cfg(not(test))]
+            Launcher::Missing => Err(QueryError::Worker("cannot start: no program was given for it".into())),
+            #[cfg(test)]
+            Launcher::InProcess => super::process::exchange_in_process(&request),
+        };
+        let result = reply.and_then(|reply| {
+            serde_json::from_slice::<Result<T, QueryError>>(&reply)
+                .unwrap_or_else(|_| Err(QueryError::Worker("sent an invalid answer; send the statement again".into())))
+        });
+        match result {
+            Err(QueryError::TooSlow(_)) => Err(QueryError::TooSlow(time_limit.as_secs().max(1))),
+            other => other,
+        }
+    }
+}
+
+/// Who may start: [`CONCURRENT`] readings at most, and one for each database.
+#[derive(Debug, Default)]
+struct Queue {
+    state: Mutex<QueueState>,
+    freed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct QueueState {
+    running: Vec<PathBuf>,
+    waiting: usize,
+}
+
+impl QueueState {
+    fn admits(&self, database: &Path) -> bool {
+        self.running.len() < CONCURRENT && !self.running.iter().any(|running| running == database)
+    }
+}
+
+impl Queue {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a turn.
+    fn enter(&self, database: &Path, longest_wait: Duration) -> Result<QueueSlot<'_>, QueryError> {
+        let mut state = self.state();
+        if !state.admits(database) && state.waiting >= WAITING {
+            return Err(QueryError::Busy);
+        }
+        state.waiting += 1;
+        let waited = self.freed.wait_timeout_while(state, longest_wait, |state| !state.admits(database));
+        let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.waiting -= 1;
+        if waited.timed_out() {
+            return Err(QueryError::Busy);
+        }
+        state.running.push(database.to_path_buf());
+        Ok(QueueSlot { queue: self, database: database.to_path_buf() })
+    }
+}
+
+/// The right to run one reading.
+#[derive(Debug)]
+struct QueueSlot<'a> {
+    queue: &'a Queue,
+    database: PathBuf,
+}
+
+impl Drop for QueueSlot<'_> {
+    fn drop(&mut self) {
+        self.queue.state().running.retain(|running| *running != self.database);
+        self.queue.freed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! Concurrency of readings, and workers that fail.
+
+use std::thread;
+
+use super::*;
+
+#[test]
+fn queue_admits_two_readings_and_one_a_database() {
+    let queue = Queue::default();
+    let admitted = |database: &str| queue.enter(Path::new(database), Duration::ZERO);
+    let first = admitted("a").unwrap();
+    assert_eq!(admitted("a").unwrap_err(), QueryError::Busy);
+    let second = admitted("b").unwrap();
+    assert_eq!(admitted("c").unwrap_err(), QueryError::Busy);
+    drop(first);
+    drop(admitted("a").unwrap());
+    drop(second);
+    assert_eq!(queue.state().running.len(), 0);
+    assert_eq!(queue.state().waiting, 0);
+}
+
+#[test]
+fn full_queue_refuses_immediately() {
+    let queue = Queue::default();
+    let slot = queue.enter(Path::new("a"), Duration::ZERO).unwrap();
+    queue.state().waiting = WAITING;
+    assert_eq!(queue.enter(Path::new("a"), LONGEST_WAIT).unwrap_err(), QueryError::Busy);
+    drop(slot);
+    queue.enter(Path::new("a"), LONGEST_WAIT).unwrap();
+}
+
+#[test]
+fn queue_under_load_serves_all_within_its_bounds() {
+    let queue = Queue::default();
+    let names = ["a", "b", "c"];
+    thread::scope(|scope| {
+        for index in 0..WAITING {
+            let queue = &queue;
+            scope.spawn(move || {
+                let _slot = queue.enter(Path::new(names[index % names.len()]), LONGEST_WAIT).unwrap();
+                let running = queue.state().running.clone();
+                assert!(running.len() == 1 || (running.len() == 2 && running[0] != running[1]), "{running:?}");
+                thread::yield_now();
+            });
+        }
+    });
+    assert_eq!(queue.state().running.len(), 0);
+}
+
+/// What a worker that is the shell script `script` comes to.
+fn outcome(script: &str) -> QueryError {
+    let command = WorkerCommand::new("/bin/sh".into(), vec!["-c".into(), script.into()]);
+    let limits = RowLimits { rows: 1, chars: 100 };
+    let workers = SqlWorkers::with_command(command);
+    workers.query(Path::new("/x.db"), Duration::from_secs(20), "SELECT 1", limits).unwrap_err()
+}
+
+#[test]
+fn worker_that_fails_is_reported_with_its_cause() {
+    for (script, cause) in [
+        ("kill -9 $$", "ended without an answer (signal: 9 (SIGKILL))"),
+        ("read line; kill -6 $$", "ended without an answer (signal: 6"),
+        ("exit 3", "ended without an answer (exit status: 3)"),
+        ("read line; printf '{\"Ok\":'", "ended without an answer"),
+        ("read line; echo nonsense", "sent an invalid answer"),
+        ("read line; echo '{\"Ok\":{\"rows\":7}}'", "sent an invalid answer"),
+        ("printf '\\377\\n'", "sent an invalid answer"),
+    ] {
+        let error = outcome(script);
+        assert!(matches!(&error, QueryError::Worker(why) if why.starts_with(cause)), "{script}: {error}");
+    }
+    assert_eq!(outcome("kill -XCPU $$"), QueryError::TooSlow(20));
+    assert_eq!(outcome("exec cat /dev/zero"), QueryError::AnswerTooLarge(worker::LARGEST_REPLY));
+}
+
+#[test]
+fn worker_program_that_is_gone_names_the_remedy() {
+    let workers = SqlWorkers::new("/nonexistent/ingestdeck".into());
+    let error = workers.search(Path::new("/x.db"), STATEMENT_TIMEOUT, &[], 1).unwrap_err().to_string();
+    assert!(error.starts_with("the SQL worker process cannot start: `/nonexistent/ingestdeck`: "), "{error}");
+    assert!(error.ends_with("if ingestdeck was updated, start it again"), "{error}");
+}

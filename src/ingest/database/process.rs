@@ -1,0 +1,183 @@
+//! One child process for one reading: request on its stdin, answer on its stdout, killed at its time limit.
+//!
+//! Every way out of here kills the process group and reaps the child. If this program dies first, the child sees its
+//! stdin close and ends by itself ([`super::worker`]). It must not know what request and answer mean.
+
+use std::{
+    ffi::OsString,
+    io::{self, BufRead as _, BufReader, Read, Write},
+    os::unix::process::{CommandExt as _, ExitStatusExt as _},
+    path::PathBuf,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+    thread,
+    time::Duration,
+};
+
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
+};
+
+use super::{QueryError, worker::LARGEST_REPLY};
+
+/// How long a killed process is waited for. One that hangs in the kernel is reaped later.
+const REAP: Duration = Duration::from_secs(1);
+
+/// How a worker process is started.
+#[derive(Clone, Debug)]
+pub(super) struct WorkerCommand {
+    program: PathBuf,
+    args: Vec<OsString>,
+}
+
+impl WorkerCommand {
+    pub(super) fn new(program: PathBuf, args: Vec<OsString>) -> Self {
+        Self { program, args }
+    }
+
+    /// Sends `request` to a new process and returns the line that it answers. The process is gone afterwards.
+    pub(super) fn exchange(&self, request: Vec<u8>, time_limit: Duration) -> Result<Vec<u8>, QueryError> {
+        let mut process = WorkerProcess::start(self).map_err(|error| {
+            let program = self.program.display();
+            QueryError::Worker(format!("cannot start: `{program}`: {error}; if ingestdeck was updated, start it again"))
+        })?;
+        let group = Arc::clone(&process.group);
+        let (finished, exchanged) = mpsc::channel();
+        // A thread, because neither a write to the child nor a read from it has a time limit.
+        let thread = thread::Builder::new().name("sql-worker".into()).spawn(move || {
+            let reply = process.converse(&request);
+            let status = process.end();
+            // Nothing receives it once the time limit is over.
+            let _ = finished.send((reply, status));
+        });
+        thread.map_err(|error| QueryError::Worker(format!("cannot start: no thread for it: {error}")))?;
+        let exchanged = exchanged.recv_timeout(time_limit).or_else(|_| {
+            group.kill();
+            exchanged.recv_timeout(REAP)
+        });
+        match exchanged {
+            Err(_) => Err(QueryError::TooSlow(0)),
+            Ok((Ok(reply), _)) if reply.ends_with(b"\n") => Ok(reply),
+            Ok((Ok(reply), _)) if reply.len() as u64 > LARGEST_REPLY => Err(QueryError::AnswerTooLarge(LARGEST_REPLY)),
+            Ok((_, status)) => Err(group.failure(status)),
+        }
+    }
+}
+
+/// A running worker. Dropping it kills and reaps it.
+#[derive(Debug)]
+struct WorkerProcess {
+    child: Child,
+    group: Arc<WorkerGroup>,
+}
+
+impl WorkerProcess {
+    fn start(command: &WorkerCommand) -> io::Result<Self> {
+        let child = Command::new(&command.program)
+            .arg0("ingestdeck")
+            .args(&command.args)
+            .env_clear()
+            // SQLite's `localtime` modifier reads it.
+            .envs(std::env::var_os("TZ").map(|zone| ("TZ", zone)))
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()?;
+        let leader = i32::try_from(child.id()).map_err(io::Error::other)?;
+        Ok(Self { child, group: Arc::new(WorkerGroup::new(Pid::from_raw(leader))) })
+    }
+
+    fn converse(&mut self, request: &[u8]) -> io::Result<Vec<u8>> {
+        let pipes = self.child.stdin.as_mut().zip(self.child.stdout.as_mut());
+        let (stdin, stdout) = pipes.ok_or(io::ErrorKind::BrokenPipe)?;
+        converse(stdin, stdout, request)
+    }
+
+    /// Kills the process if it still runs, and reaps it.
+    fn end(&mut self) -> io::Result<ExitStatus> {
+        self.group.disband();
+        self.child.wait()
+    }
+}
+
+impl Drop for WorkerProcess {
+    fn drop(&mut self) {
+        // The first error was reported; there is nothing else to do about a second one.
+        let _ = self.end();
+    }
+}
+
+/// Writes one request and reads one line. `stdin` stays open meanwhile: closing it ends a worker.
+fn converse(stdin: &mut impl Write, stdout: &mut impl Read, request: &[u8]) -> io::Result<Vec<u8>> {
+    // A worker that cannot limit itself answers without reading.
+    let _ = stdin.write_all(request).and_then(|()| stdin.write_all(b"\n")).and_then(|()| stdin.flush());
+    let mut reply = Vec::new();
+    BufReader::new(stdout.take(LARGEST_REPLY + 1)).read_until(b'\n', &mut reply)?;
+    Ok(reply)
+}
+
+/// The process group of a worker, until the worker is reaped. From then on its id may belong to other processes.
+#[derive(Debug)]
+struct WorkerGroup(Mutex<GroupState>);
+
+#[derive(Debug)]
+struct GroupState {
+    leader: Option<Pid>,
+    was_killed: bool,
+}
+
+impl WorkerGroup {
+    fn new(leader: Pid) -> Self {
+        Self(Mutex::new(GroupState { leader: Some(leader), was_killed: false }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, GroupState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Kills it for its time limit.
+    fn kill(&self) {
+        let mut state = self.state();
+        if let Some(leader) = state.leader {
+            state.was_killed = killpg(leader, Signal::SIGKILL).is_ok();
+        }
+    }
+
+    /// Kills what is left of it, before it is reaped.
+    fn disband(&self) {
+        if let Some(leader) = self.state().leader.take() {
+            let _ = killpg(leader, Signal::SIGKILL);
+        }
+    }
+
+    /// Why there is no answer from a worker that ended with `status`.
+    fn failure(&self, status: io::Result<ExitStatus>) -> QueryError {
+        match status {
+            _ if self.state().was_killed => QueryError::TooSlow(0),
+            Ok(status) if status.signal() == Some(Signal::SIGXCPU as i32) => QueryError::TooSlow(0),
+            Ok(status) => QueryError::Worker(format!("ended without an answer ({status}); send the statement again")),
+            Err(error) => QueryError::Worker(format!("cannot be waited for: {error}")),
+        }
+    }
+}
+
+/// As [`WorkerCommand::exchange`], with the worker on a thread of this process: without its limits, never killed.
+#[cfg(test)]
+pub(super) fn exchange_in_process(request: &[u8]) -> Result<Vec<u8>, QueryError> {
+    let failed = |error: io::Error| QueryError::Worker(error.to_string());
+    let (input, mut stdin) = io::pipe().map_err(failed)?;
+    let (mut stdout, mut output) = io::pipe().map_err(failed)?;
+    let worker = thread::spawn(move || {
+        let request = super::worker::read_request(BufReader::new(input));
+        output.write_all(&super::worker::reply(request))
+    });
+    let reply = converse(&mut stdin, &mut stdout, request).map_err(failed)?;
+    worker.join().map_err(|_| QueryError::Worker("panicked".into()))?.map_err(failed)?;
+    Ok(reply)
+}
+
+#[cfg(test)]
+mod tests;

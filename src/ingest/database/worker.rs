@@ -1,0 +1,159 @@
+//! The child process that reads a SQLite file: limits itself, reads one request from stdin, answers it on stdout, ends.
+//!
+//! Both are one line of JSON. SQLite can be interrupted only between its steps, and a single step may take hours, so
+//! time and memory are limited by the kernel and by whoever started this process. It must not know who that is.
+
+use std::{
+    ffi::OsString,
+    fs,
+    io::{self, BufRead, Write as _},
+    path::Path,
+    process::ExitCode,
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::sys::{
+    resource::{Resource, getrlimit, setrlimit},
+    signal::{SigSet, Signal},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{LookupTarget, QueryError, RowLimits, catalog, guard};
+
+/// First argument of the program that makes it a worker. Not a command for people.
+pub const SUBCOMMAND: &str = "sql-worker";
+
+/// Largest request in bytes.
+const LARGEST_REQUEST: u64 = 4 << 20;
+/// Largest answer in bytes.
+pub(super) const LARGEST_REPLY: u64 = 16 << 20;
+
+/// Memory of SQLite in MiB. Temporary tables and sorts count, because they are kept in memory.
+pub(super) const MEMORY: u64 = 256;
+/// Address space of the whole process in bytes: the second lock behind [`MEMORY`].
+#[cfg(target_os = "linux")]
+const ADDRESS_SPACE: u64 = 1 << 30;
+/// Processor time in seconds, in case whoever started this process cannot kill it. Above every time limit.
+const PROCESSOR_TIME: u64 = 20;
+/// Open files: pipes, the database, what belongs to it, time zone.
+const OPEN_FILES: u64 = 24;
+
+/// What to read.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Request {
+    /// Absolute path without symbolic links.
+    pub(super) database: OsString,
+    /// SQLite is interrupted after this time, if it can be.
+    pub(super) time_limit: Duration,
+    pub(super) operation: Operation,
+}
+
+/// How to read it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Operation {
+    /// Runs one statement; answers [`guard::Rows`].
+    Query { sql: String, limits: RowLimits },
+    /// Looks up tables and columns; answers a [`catalog::TableLookup`] for each.
+    LookUp { targets: Vec<LookupTarget> },
+    /// Finds tables and columns by words; answers [`catalog::NameMatches`].
+    Search { words: Vec<String>, limit: usize },
+}
+
+/// The whole process: limits itself, answers one request on stdin, and ends early when stdin closes.
+pub fn run() -> ExitCode {
+    let confined = confine().map_err(|why| QueryError::Worker(format!("cannot limit itself: {why}")));
+    let request = confined.and_then(|()| read_request(io::stdin().lock()));
+    if request.is_ok() {
+        end_with_stdin();
+    }
+    let mut output = io::stdout();
+    match output.write_all(&reply(request)).and_then(|()| output.flush()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+pub(super) fn read_request(input: impl BufRead) -> Result<Request, QueryError> {
+    let mut line = Vec::new();
+    let read = input.take(LARGEST_REQUEST).read_until(b'\n', &mut line);
+    let request = read.and_then(|_| Ok(serde_json::from_slice(&line)?));
+    request.map_err(|error| QueryError::Worker(format!("cannot read its request: {error}")))
+}
+
+/// The line that answers `request`.
+pub(super) fn reply(request: Result<Request, QueryError>) -> Vec<u8> {
+    let opened = request.and_then(|Request { database, time_limit, operation }| {
+        Ok((guard::open(Path::new(&database), Instant::now() + time_limit)?, operation))
+    });
+    match opened {
+        Err(error) => line(&Err::<(), _>(error)),
+        Ok((database, Operation::Query { sql, limits })) => line(&guard::query(&database, &sql, limits)),
+        Ok((database, Operation::LookUp { targets })) => line(&catalog::look_up(&database, &targets)),
+        Ok((database, Operation::Search { words, limit })) => line(&catalog::search(&database, &words, limit)),
+    }
+}
+
+fn line<T: Serialize>(result: &Result<T, QueryError>) -> Vec<u8> {
+    let mut line = serde_json::to_vec(result).unwrap_or_default();
+    if line.len() as u64 >= LARGEST_REPLY {
+        line = serde_json::to_vec(&Err::<(), _>(QueryError::AnswerTooLarge(LARGEST_REPLY))).unwrap_or_default();
+    }
+    line.push(b'\n');
+    line
+}
+
+/// Gives up everything that reading one file does not need, before anything is opened.
+fn confine() -> Result<(), String> {
+    close_inherited_files();
+    // Instead of the signal that ends the process, a write gets an error.
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGXFSZ);
+    signals.thread_block().map_err(|error| format!("signal mask: {error}"))?;
+    for (resource, limit) in [
+        (Resource::RLIMIT_CORE, 0),
+        (Resource::RLIMIT_FSIZE, 0),
+        (Resource::RLIMIT_CPU, PROCESSOR_TIME),
+        (Resource::RLIMIT_NOFILE, OPEN_FILES),
+        // Other systems count what they map themselves.
+        #[cfg(target_os = "linux")]
+        (Resource::RLIMIT_AS, ADDRESS_SPACE),
+    ] {
+        // A lower limit of the user stays.
+        let lowered = getrlimit(resource).and_then(|(_, highest)| {
+            let limit = limit.min(highest);
+            setrlimit(resource, limit, limit)
+        });
+        lowered.map_err(|error| format!("{resource:?}: {error}"))?;
+    }
+    // The limit is one of the process, so any connection can set it.
+    let connection = rusqlite::Connection::open_in_memory().map_err(|error| format!("memory: {error}"))?;
+    let limit = i64::try_from(MEMORY << 20).map_err(|error| error.to_string())?;
+    let set: Result<i64, _> = connection.query_row(&format!("PRAGMA hard_heap_limit = {limit}"), [], |row| row.get(0));
+    match set {
+        Ok(set) if set == limit => Ok(()),
+        Ok(set) => Err(format!("memory: the limit is {set} instead of {limit} bytes")),
+        Err(error) => Err(format!("memory: {error}")),
+    }
+}
+
+/// Closes what the program that started the starter of this process leaked to it.
+fn close_inherited_files() {
+    let listed = fs::read_dir("/dev/fd").into_iter().flatten();
+    let open: Vec<i32> = listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    for file in open.into_iter().filter(|file| *file > 2) {
+        // The listing itself is among them, and closed already.
+        let _ = nix::unistd::close(file);
+    }
+}
+
+/// Ends the process when stdin closes, which it does when the process at its other end dies.
+fn end_with_stdin() {
+    let watch = || {
+        // Nothing follows the request; this returns at the end of stdin.
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        std::process::exit(1);
+    };
+    // Without it the time limits still hold.
+    let _ = thread::Builder::new().name("stdin".into()).spawn(watch);
+}
