@@ -12,17 +12,25 @@ use serde_json::{Value, json};
 
 use crate::commands::place::Place;
 
+mod sql;
+
 /// Longest time that one answer may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
-struct Client(RunningService<RoleClient, ()>);
+/// The server's tools, and its process id.
+struct Client(RunningService<RoleClient, ()>, u32);
 
 impl Client {
     async fn start(place: &Place, args: &[&str]) -> Self {
-        let mut command = tokio::process::Command::from(place.command(&[&["mcp"], args].concat()));
+        Self::start_command(place.command(&[&["mcp"], args].concat())).await
+    }
+
+    async fn start_command(command: std::process::Command) -> Self {
+        let mut command = tokio::process::Command::from(command);
         command.kill_on_drop(true);
         let child = TokioChildProcess::new(command).unwrap();
-        Self(tokio::time::timeout(LIMIT, ().serve(child)).await.unwrap().unwrap())
+        let pid = child.id().unwrap();
+        Self(tokio::time::timeout(LIMIT, ().serve(child)).await.unwrap().unwrap(), pid)
     }
 
     async fn tools(&self) -> BTreeMap<String, Tool> {
