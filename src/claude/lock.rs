@@ -4,31 +4,39 @@
 //! directory, so a crash frees it. The file goes with the lock: sessions are many. It must not know what a session does.
 
 use std::{
-    fs::{self, File, OpenOptions, TryLockError},
-    io::{self, Read as _, Seek as _, Write as _},
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
-    path::{Path, PathBuf},
+    fs::{self, File, Metadata, TryLockError},
+    io::{self, Seek as _, Write as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
+    path::PathBuf,
     time::Duration,
 };
 
 use sha2::{Digest as _, Sha256};
 
+use crate::scoped_dir::{PRIVATE, STATE, ScopedDir};
+
 /// How often a session that is in use is tried again.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Readable part of a file name, in characters.
 const READABLE: usize = 40;
+/// Longest text of a lock file that is read, in bytes: a process id.
+const LONGEST_ID: u64 = 20;
 
 /// The locks directory.
 #[derive(Clone, Debug)]
 pub struct Locks {
-    dir: PathBuf,
+    /// A directory of the user.
+    base: PathBuf,
+    /// The directory below it, which is never reached through a link; empty for `base` itself.
+    below: String,
 }
 
 /// A session that is ours until this value is dropped.
 #[derive(Debug)]
 pub struct SessionLock {
     session: String,
-    path: PathBuf,
+    dir: ScopedDir,
+    name: String,
     _file: File,
 }
 
@@ -42,7 +50,7 @@ impl SessionLock {
 impl Drop for SessionLock {
     fn drop(&mut self) {
         // While it is still ours. A file that stays behind is in nobody's way.
-        let _ = fs::remove_file(&self.path);
+        let _ = self.dir.remove(&self.name);
     }
 }
 
@@ -65,38 +73,40 @@ pub enum Tried {
 }
 
 impl Locks {
-    /// Locks live in `dir`, which is made when it is needed.
+    /// Locks live in the user's directory `dir`, which is made when it is needed.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into() }
+        Self { base: dir.into(), below: String::new() }
+    }
+
+    /// Locks live among the program's own files in the project `root`.
+    pub fn in_project(root: impl Into<PathBuf>) -> Self {
+        Self { base: root.into(), below: format!("{STATE}/locks") }
+    }
+
+    fn open(&self) -> io::Result<ScopedDir> {
+        if self.below.is_empty() {
+            fs::DirBuilder::new().recursive(true).mode(PRIVATE).create(&self.base)?;
+        }
+        ScopedDir::open(&self.base)?.dir(&self.below, Some(PRIVATE))
     }
 
     /// Takes the lock if it is free.
     pub fn try_lock(&self, session: &str) -> Result<Tried, LockError> {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.dir)
-            .map_err(|cause| LockError { path: self.dir.clone(), cause })?;
-        let path = self.dir.join(file_name(session));
-        let failed = |cause| LockError { path: path.clone(), cause };
+        let place = self.base.join(&self.below);
+        let dir = self.open().map_err(|cause| LockError { path: place.clone(), cause })?;
+        let name = file_name(session);
+        let failed = |cause| LockError { path: place.join(&name), cause };
         loop {
-            let mut file = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .mode(0o600)
-                .open(&path)
-                .map_err(failed)?;
+            let mut file = dir.open_or_create(&name).map_err(failed)?;
             match file.try_lock() {
                 // The holder before us took the file away after we had opened it: nobody else would find our lock.
-                Ok(()) if !is_at(&file, &path) => {}
+                Ok(()) if !is_at(&file, &dir, &name) => {}
                 Ok(()) => {
                     // For people and for the message of whoever has to wait; the lock holds without it.
                     let _ = sign(&mut file);
-                    return Ok(Tried::Ours(SessionLock { session: session.to_owned(), path, _file: file }));
+                    return Ok(Tried::Ours(SessionLock { session: session.to_owned(), dir, name, _file: file }));
                 }
-                Err(TryLockError::WouldBlock) => return Ok(Tried::Taken(holder(&path))),
+                Err(TryLockError::WouldBlock) => return Ok(Tried::Taken(holder(&dir, &name))),
                 Err(TryLockError::Error(cause)) => return Err(failed(cause)),
             }
         }
@@ -119,9 +129,11 @@ impl Locks {
     }
 }
 
-fn is_at(file: &File, path: &Path) -> bool {
-    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-    file.metadata().is_ok_and(|ours| fs::metadata(path).is_ok_and(|there| identity(ours) == identity(there)))
+fn is_at(file: &File, dir: &ScopedDir, name: &str) -> bool {
+    let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
+    let ours = file.metadata().map(identity);
+    let there = dir.open_here(name).and_then(|(there, _)| there.metadata()).map(identity);
+    ours.is_ok_and(|ours| there.is_ok_and(|there| ours == there))
 }
 
 fn sign(file: &mut File) -> io::Result<()> {
@@ -130,10 +142,9 @@ fn sign(file: &mut File) -> io::Result<()> {
     write!(file, "{}", std::process::id())
 }
 
-fn holder(path: &Path) -> Option<u32> {
-    let mut text = String::new();
-    File::open(path).ok()?.take(20).read_to_string(&mut text).ok()?;
-    text.trim().parse().ok()
+fn holder(dir: &ScopedDir, name: &str) -> Option<u32> {
+    let text = dir.read(name, LONGEST_ID).ok()?;
+    std::str::from_utf8(&text).ok()?.trim().parse().ok()
 }
 
 /// Ids are opaque: they may hold slashes, be longer than a file name may be, or differ in case only. The hash tells
@@ -148,7 +159,11 @@ fn file_name(session: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::{
+        io::Read as _,
+        os::unix::fs::{PermissionsExt as _, symlink},
+        path::Path,
+    };
 
     use proptest::prelude::*;
 
@@ -183,7 +198,7 @@ mod tests {
     fn nothing_is_left_behind() {
         let (_dir, locks) = locks();
         drop(ours(&locks, "a"));
-        assert_eq!(fs::read_dir(&locks.dir).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(&locks.base).unwrap().count(), 0);
     }
 
     #[test]
@@ -223,7 +238,7 @@ mod tests {
     fn a_lock_dies_with_its_process() {
         let (_dir, locks) = locks();
         drop(ours(&locks, "a"));
-        let path = locks.dir.join(file_name("a"));
+        let path = locks.base.join(file_name("a"));
         let script = "exec 9>>\"$1\"; flock -x 9 || exit 1; echo locked; read line";
         let mut child = std::process::Command::new("sh")
             .args(["-c", script, "sh"])
@@ -245,12 +260,29 @@ mod tests {
         let (dir, locks) = locks();
         let _held = ours(&locks, "../../etc/passwd");
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode(&locks.dir), 0o700);
-        assert_eq!(mode(&locks.dir.join(file_name("../../etc/passwd"))), 0o600);
+        assert_eq!(mode(&locks.base), 0o700);
+        assert_eq!(mode(&locks.base.join(file_name("../../etc/passwd"))), 0o600);
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
         let error = Locks::new(&file).try_lock("a").unwrap_err().to_string();
         assert!(error.starts_with("cannot lock a session: ") && error.contains("file"), "{error}");
+    }
+
+    #[test]
+    fn link_in_a_project_is_not_followed() {
+        let (root, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let locks = Locks::in_project(root.path());
+        drop(ours(&locks, "a"));
+        let dir = root.path().join(STATE).join("locks");
+        symlink(outside.path().join("target"), dir.join(file_name("a"))).unwrap();
+        nix::unistd::mkfifo(&dir.join(file_name("b")), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        for session in ["a", "b"] {
+            assert!(locks.try_lock(session).is_err(), "{session}");
+        }
+        fs::rename(&dir, root.path().join("aside")).unwrap();
+        symlink(outside.path(), &dir).unwrap();
+        assert!(locks.try_lock("c").is_err());
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
     }
 
     proptest! {

@@ -65,7 +65,9 @@ pub fn place(global: &Global) -> Result<Runs, Failure> {
 /// the project's.
 pub fn locks(runs: &Runs, scripted: bool) -> Locks {
     let of_user = user_dirs().locks().filter(|_| !scripted);
-    Locks::new(of_user.unwrap_or_else(|| runs.root().join("locks")))
+    // The runs of a project are in `.ktx/ingestdeck` below it.
+    let project = || Locks::in_project(runs.root().ancestors().nth(2).unwrap_or(runs.root()));
+    of_user.map_or_else(project, Locks::new)
 }
 
 fn user_dirs() -> UserDirs {
