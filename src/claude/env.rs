@@ -20,6 +20,9 @@ const ISOLATION: [(&str, &str); 6] = [
     ("DISABLE_TELEMETRY", "1"),
 ];
 
+/// Where the agent puts temporary files.
+const TMPDIR: &str = "TMPDIR";
+
 /// Variables that bound silence. Named in `pass_env`, the user's own value wins.
 const BOUNDS: [(&str, &str); 6] = [
     // The default of ten means three minutes until a bad key is reported.
@@ -33,26 +36,62 @@ const BOUNDS: [(&str, &str); 6] = [
     ("MCP_TOOL_TIMEOUT", "600000"),
 ];
 
-/// Variables that would send the agent to another account, service or model, or make it believe that it runs inside
-/// another agent.
-const DENIED: [&str; 17] = [
-    "ANTHROPIC_API_KEY",
-    "ANTHROPIC_AUTH_TOKEN",
-    "ANTHROPIC_BASE_URL",
-    "ANTHROPIC_MODEL",
-    "ANTHROPIC_VERTEX_PROJECT_ID",
-    "CLOUD_ML_REGION",
-    "GOOGLE_APPLICATION_CREDENTIALS",
-    "GOOGLE_CLOUD_PROJECT",
-    "AWS_ACCESS_KEY_ID",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "AWS_REGION",
-    "AWS_PROFILE",
-    "CLAUDE_CODE_USE_BEDROCK",
-    "CLAUDE_CODE_USE_VERTEX",
+/// Variables that every agent gets as they are. Everything else of the parent is withheld: a shell holds secrets and
+/// switches by any name.
+const INHERITED: [&str; 28] = [
+    // Who and where the user is.
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "PATH",
+    "XDG_*",
+    // Language, time and terminal.
+    "LANG",
+    "LANGUAGE",
+    "LC_*",
+    "TZ",
+    "TZDIR",
+    "TERM",
+    "COLORTERM",
+    // The way to the service, where a network has its own.
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "NODE_EXTRA_CA_CERTS",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    // The login.
+    "CLAUDE_CONFIG_DIR",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    // macOS keeps the login in the keychain of a session.
+    "SECURITYSESSIONID",
+    "__CF_USER_TEXT_ENCODING",
+];
+
+/// Withheld variables that are reported: they would choose the account, the service, the model or the code that runs.
+const NOTABLE: [&str; 16] = [
+    "ANTHROPIC_*",
+    "AWS_*",
+    "AZURE_*",
+    "CLAUDE_*",
     "CLAUDECODE",
+    "CLOUDSDK_*",
+    "CLOUD_ML_REGION",
+    "GCLOUD_*",
+    "GOOGLE_*",
+    "VERTEX_*",
     "NODE_OPTIONS",
+    "NODE_TLS_REJECT_UNAUTHORIZED",
+    "BUN_*",
+    "DYLD_*",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
 ];
 
 /// The environment of a child, and what was done to the parent's. Names are sorted.
@@ -62,7 +101,7 @@ pub struct Environment {
     pub vars: Vec<(OsString, OsString)>,
     /// Names that were set or changed.
     pub set: Vec<String>,
-    /// Names that were withheld.
+    /// Names that were withheld and would have changed what runs or who pays. Of other names nothing is known.
     pub stripped: Vec<String>,
     /// Names that a setting passed although they would have been withheld or replaced.
     pub passed: Vec<String>,
@@ -88,25 +127,29 @@ impl std::fmt::Debug for Environment {
     }
 }
 
-/// The environment of a unit's agent. `pass` names variables that are kept although the list would withhold them;
-/// `tmp` is its private directory for temporary files.
+/// The environment of a unit's agent. `pass` names variables, as themselves or as `PREFIX_*`, that it gets as well; `tmp`
+/// is its private directory for temporary files.
 pub fn unit(parent: impl IntoIterator<Item = (OsString, OsString)>, pass: &[String], tmp: &Path) -> Environment {
-    let passes = |name: &str| pass.iter().any(|passed| passed == name);
-    let mut child: BTreeMap<OsString, OsString> = parent.into_iter().collect();
+    let mut child: BTreeMap<OsString, OsString> = BTreeMap::new();
     let mut done = Environment::default();
-
-    for name in DENIED.into_iter().filter(|name| child.contains_key(OsStr::new(name))).collect::<Vec<_>>() {
-        if passes(name) {
-            done.passed.push(name.to_owned());
-        } else {
-            child.remove(OsStr::new(name));
-            done.stripped.push(name.to_owned());
+    for (name, value) in parent {
+        let Some(key) = name.to_str() else { continue };
+        if is_fixed(key) {
+            continue;
         }
+        if !is_listed(&INHERITED, key) {
+            if !is_listed(pass, key) {
+                if is_listed(&NOTABLE, key) && !BOUNDS.iter().any(|(bound, _)| *bound == key) {
+                    done.stripped.push(key.to_owned());
+                }
+                continue;
+            }
+            done.passed.push(key.to_owned());
+        }
+        child.insert(name, value);
     }
     for (name, value) in BOUNDS {
-        if passes(name) && child.contains_key(OsStr::new(name)) {
-            done.passed.push(name.to_owned());
-        } else {
+        if !child.contains_key(OsStr::new(name)) {
             child.insert(name.into(), value.into());
             done.set.push(name.to_owned());
         }
@@ -115,8 +158,8 @@ pub fn unit(parent: impl IntoIterator<Item = (OsString, OsString)>, pass: &[Stri
         child.insert(name.into(), value.into());
         done.set.push(name.to_owned());
     }
-    child.insert("TMPDIR".into(), tmp.into());
-    done.set.push("TMPDIR".to_owned());
+    child.insert(TMPDIR.into(), tmp.into());
+    done.set.push(TMPDIR.to_owned());
 
     done.vars = child.into_iter().collect();
     for names in [&mut done.set, &mut done.stripped, &mut done.passed] {
@@ -125,12 +168,51 @@ pub fn unit(parent: impl IntoIterator<Item = (OsString, OsString)>, pass: &[Stri
     done
 }
 
+/// True if `name` is one of `patterns`, or begins as one that ends in `*`.
+fn is_listed(patterns: &[impl AsRef<str>], name: &str) -> bool {
+    patterns.iter().any(|pattern| match pattern.as_ref().strip_suffix('*') {
+        Some(prefix) => name.starts_with(prefix),
+        None => name == pattern.as_ref(),
+    })
+}
+
+/// True if no setting changes the variable.
+fn is_fixed(name: &str) -> bool {
+    name == TMPDIR || ISOLATION.iter().any(|(fixed, _)| *fixed == name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Reported, and of those that shells hold beside them.
+    const WITHHELD: [&str; 22] = [
+        "ANTHROPIC_API_KEY",
+        "ANTHROPIC_AUTH_TOKEN",
+        "ANTHROPIC_BASE_URL",
+        "ANTHROPIC_BEDROCK_BASE_URL",
+        "ANTHROPIC_CUSTOM_HEADERS",
+        "ANTHROPIC_DEFAULT_SONNET_MODEL",
+        "ANTHROPIC_FOUNDRY_API_KEY",
+        "ANTHROPIC_MODEL",
+        "ANTHROPIC_SMALL_FAST_MODEL",
+        "AWS_BEARER_TOKEN_BEDROCK",
+        "AWS_PROFILE",
+        "BUN_OPTIONS",
+        "CLAUDECODE",
+        "CLAUDE_CODE_EFFORT_LEVEL",
+        "CLAUDE_CODE_EXTRA_BODY",
+        "CLAUDE_CODE_MAX_OUTPUT_TOKENS",
+        "CLAUDE_CODE_USE_BEDROCK",
+        "CLAUDE_CODE_USE_FOUNDRY",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "LD_PRELOAD",
+        "NODE_OPTIONS",
+        "NODE_TLS_REJECT_UNAUTHORIZED",
+    ];
+
     fn parent() -> Vec<(OsString, OsString)> {
-        let mut vars: Vec<_> = DENIED.iter().map(|name| (OsString::from(name), OsString::from("secret"))).collect();
+        let mut vars: Vec<_> = WITHHELD.iter().map(|name| (OsString::from(name), OsString::from("secret"))).collect();
         for (name, value) in [
             ("HOME", "/home/dev"),
             ("PATH", "/usr/bin"),
@@ -138,6 +220,10 @@ mod tests {
             ("API_TIMEOUT_MS", "5"),
             ("CLAUDE_CODE_DISABLE_CLAUDE_MDS", "0"),
             ("CLAUDE_CONFIG_DIR", "/home/dev/.claude-work"),
+            ("DATABASE_URL", "secret"),
+            ("GITHUB_TOKEN", "secret"),
+            ("OPENAI_API_KEY", "secret"),
+            ("SSH_AUTH_SOCK", "secret"),
         ] {
             vars.push((name.into(), value.into()));
         }
@@ -183,7 +269,8 @@ mod tests {
         ");
         let kept = ["CLAUDE_CONFIG_DIR", "HOME", "PATH"];
         assert_eq!(environment.set.len() + kept.len(), environment.vars.len());
-        assert_eq!(environment.stripped.len(), DENIED.len());
+        assert_eq!(environment.stripped, WITHHELD);
+        assert!(environment.vars.iter().all(|(_, value)| value != "secret"));
         assert!(environment.passed.is_empty());
     }
 
@@ -198,8 +285,26 @@ mod tests {
     }
 
     #[test]
+    fn pattern_passes_every_name_with_its_prefix() {
+        let environment = unit(parent(), &["AWS_*".to_owned(), "GITHUB_TOKEN".to_owned()], Path::new("/private"));
+        assert_eq!(environment.passed, ["AWS_BEARER_TOKEN_BEDROCK", "AWS_PROFILE", "GITHUB_TOKEN"]);
+        assert_eq!(value(&environment, "GITHUB_TOKEN"), Some("secret"));
+        assert_eq!(value(&environment, "ANTHROPIC_MODEL"), None);
+    }
+
+    #[test]
+    fn network_language_and_login_are_inherited() {
+        let names =
+            ["https_proxy", "NO_PROXY", "NODE_EXTRA_CA_CERTS", "LC_ALL", "XDG_CONFIG_HOME", "CLAUDE_CODE_OAUTH_TOKEN"];
+        let environment = unit(names.map(|name| (name.into(), "x".into())), &[], Path::new("/private"));
+        assert!(names.iter().all(|name| value(&environment, name) == Some("x")));
+        assert_eq!(environment.inherited().len(), names.len());
+        assert!(environment.stripped.is_empty());
+    }
+
+    #[test]
     fn no_setting_passes_what_isolates() {
-        let pass = ["CLAUDE_CODE_DISABLE_CLAUDE_MDS".to_owned(), "TMPDIR".to_owned()];
+        let pass = ["CLAUDE_CODE_DISABLE_*".to_owned(), "TMPDIR".to_owned()];
         let environment = unit(parent(), &pass, Path::new("/private"));
         assert_eq!(value(&environment, "CLAUDE_CODE_DISABLE_CLAUDE_MDS"), Some("1"));
         assert_eq!(value(&environment, "TMPDIR"), Some("/private"));

@@ -1,7 +1,7 @@
 //! `doctor`: whether everything a run needs is there.
 //!
 //! As JSON, one object a check: `{"v":1,"check":…,"result":…,"text":…}`, where `check` is `git`, `project`, `connection`,
-//! `repository`, `runs`, `program`, `release`, `login` or `request`, and `result` is `ok`, `note` (nothing to do) or `fail`.
+//! `repository`, `runs`, `environment`, `program`, `release`, `login` or `request`, and `result` is `ok`, `note` (nothing to do) or `fail`.
 
 mod project;
 
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::claude::{
     auth::{self, Asked, Installed, Login, Probe},
-    env,
+    env::{self, Environment},
     unit::Program,
     version,
 };
@@ -32,6 +32,7 @@ enum Check {
     Connection,
     Repository,
     Runs,
+    Environment,
     Program,
     Release,
     Login,
@@ -96,11 +97,14 @@ pub fn doctor(global: &Global, args: &DoctorArgs) -> Result<Exit, Failure> {
     let config = settings::load(global)?;
     let mut findings = vec![git()];
     let model = project::examine(global, &mut findings);
+    let pass = settings::passed_env(&config);
+    let environment = environment(&pass);
+    findings.extend(of_environment(&environment));
     match launch::find_claude(global) {
         Err(failure) => findings.push(Finding::fail(Check::Program, failure.message)),
         Ok(exe) => {
             findings.push(Finding::ok(Check::Program, format!("claude is {}", exe.display())));
-            let asked = asked(Program { exe, prefix: Vec::new(), scripted: false }, &config.claude.pass_env)?;
+            let asked = asked(Program { exe, prefix: Vec::new(), scripted: false }, environment)?;
             let runtime = screen::runtime(1)?;
             runtime.block_on(examine(&asked, args.probe, model.as_deref(), &mut findings));
         }
@@ -120,7 +124,7 @@ pub fn doctor(global: &Global, args: &DoctorArgs) -> Result<Exit, Failure> {
 /// When one of them is missing, in one sentence with the remedy.
 pub fn preflight(exe: &std::path::Path, pass: &[String], probe: bool, model: Option<&str>) -> Result<(), Failure> {
     let setup = |text: String| Failure::new(Exit::Setup, text);
-    let asked = asked(Program { exe: exe.to_owned(), prefix: Vec::new(), scripted: false }, pass)?;
+    let asked = asked(Program { exe: exe.to_owned(), prefix: Vec::new(), scripted: false }, environment(pass))?;
     let runtime = screen::runtime(1)?;
     let report = runtime.block_on(auth::inspect(&asked));
     match &report.installed {
@@ -142,13 +146,36 @@ pub fn preflight(exe: &std::path::Path, pass: &[String], probe: bool, model: Opt
 }
 
 /// What a unit's agent would get, because only that counts.
-///
-/// # Errors
-/// When the current directory is gone.
-pub fn asked(program: Program, pass: &[String]) -> Result<Asked, Failure> {
+fn environment(pass: &[String]) -> Environment {
+    env::unit(std::env::vars_os(), pass, &std::env::temp_dir())
+}
+
+fn asked(program: Program, environment: Environment) -> Result<Asked, Failure> {
     let cwd = std::env::current_dir().map_err(Failure::internal)?;
-    let env = env::unit(std::env::vars_os(), pass, &std::env::temp_dir()).vars;
-    Ok(Asked { program, cwd, env })
+    Ok(Asked { program, cwd, env: environment.vars })
+}
+
+/// Names only: values may be secrets.
+fn of_environment(environment: &Environment) -> Vec<Finding> {
+    let list =
+        |names: &[String]| names.iter().map(|name| name.escape_debug().to_string()).collect::<Vec<_>>().join(", ");
+    let passed = match &environment.passed[..] {
+        [] => String::new(),
+        passed => format!("; by claude.pass_env or claude.use_api_billing {}", list(passed)),
+    };
+    let inherited = environment.inherited();
+    let gets = format!(
+        "agents of units inherit {}{passed}; {} more are set for them",
+        list(&inherited),
+        environment.set.len()
+    );
+    let mut findings = vec![Finding::ok(Check::Environment, gets)];
+    if !environment.stripped.is_empty() {
+        let withheld = list(&environment.stripped);
+        let text = format!("withheld from agents of units: {withheld}; name what they need in claude.pass_env");
+        findings.push(Finding::note(Check::Environment, text));
+    }
+    findings
 }
 
 async fn examine(asked: &Asked, probe: bool, model: Option<&str>, findings: &mut Vec<Finding>) {

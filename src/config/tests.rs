@@ -228,7 +228,7 @@ fn what_does_not_fit_is_one_clear_sentence() {
     /config.toml:2: claude.use_api_billing must be true or false, not 1
     /config.toml:2: claude.model must be a text in quotes, not an empty text
     /config.toml:2: claude.session_mismatch must be "error" or "warn", not "ignore"
-    /config.toml:2: claude.pass_env must be a list of names of environment variables, not ["A B"]
+    /config.toml:2: claude.pass_env must be a list of names or prefixes (`AWS_*`) of environment variables, not ["A B"]
     /config.toml:2: claude.allowed_tools must be a list of texts, not a list of other things
     /config.toml:1: claude.model must be a text in quotes, not a section
     /config.toml:1: claude must be a section of its own, not a number
@@ -327,7 +327,7 @@ fn variables_are_read_by_the_type_of_their_key() {
     $INGESTDECK_UI_ASCII: ui.ascii must be true or false, not "1"
     $INGESTDECK_UI_FPS: ui.fps must be a whole number from 1 to 120, not "fast"
     $INGESTDECK_UI_FPS: ui.fps must be a whole number from 1 to 120, not 0
-    $INGESTDECK_CLAUDE_PASS_ENV: claude.pass_env must be a list of names of environment variables, not ["A=1"]
+    $INGESTDECK_CLAUDE_PASS_ENV: claude.pass_env must be a list of names or prefixes (`AWS_*`) of environment variables, not ["A=1"]
     "#);
 }
 

@@ -34,7 +34,7 @@ pub enum Kind {
     Number(f64, f64),
     /// Texts. A single text is taken as a list of one.
     List,
-    /// Names of environment variables.
+    /// Names of environment variables, or `PREFIX_*` for all that begin so.
     Names,
     /// Absolute paths, and paths below `~/`.
     Paths,
@@ -86,7 +86,7 @@ impl Kind {
             Self::Whole(min, max) => format!("a whole number from {min} to {max}"),
             Self::Number(min, max) => format!("a number from {min} to {max}"),
             Self::List => "a list of texts".to_owned(),
-            Self::Names => "a list of names of environment variables".to_owned(),
+            Self::Names => "a list of names or prefixes (`AWS_*`) of environment variables".to_owned(),
             Self::Paths => "a list of absolute paths, or of paths that begin with ~/".to_owned(),
         }
     }
@@ -132,7 +132,7 @@ impl Kind {
 
     fn list(self, texts: Vec<String>) -> Option<Value> {
         let fits = texts.iter().all(|text| match self {
-            Self::Names => is_variable_name(text),
+            Self::Names => is_variable_name(text.strip_suffix('*').unwrap_or(text)),
             Self::Paths => text.starts_with('/') || text.starts_with("~/"),
             _ => true,
         });
