@@ -14,6 +14,11 @@ use crate::units::tally::bare_name;
 /// Seconds that the agent waits for us at a hook. Without it a hold would end after ten minutes.
 const HOOK_TIMEOUT_SECONDS: u32 = 86_400;
 
+/// Requests of the agent that may wait for us at a time. A message of the model makes some dozens of calls at most.
+const OPEN_REQUESTS: usize = 256;
+/// What more requests are told.
+const TOO_MANY: &str = "too many calls are open; wait for their results";
+
 const PRE_TOOL_USE: &str = "pre_tool_use";
 const POST_TOOL_USE: &str = "post_tool_use";
 const POST_TOOL_USE_FAILURE: &str = "post_tool_use_failure";
@@ -114,7 +119,16 @@ pub enum Effect {
     /// Give this message to the tool server.
     ToServer(Value),
     /// Somebody must decide over a call, and [`Control::decide`] with this request id.
-    Held(String, HeldCall),
+    Held {
+        /// Id of the request.
+        request_id: String,
+        /// Tool with its server prefix.
+        tool_id: String,
+        /// The permission mode that the agent is in, if it says so.
+        permission_mode: Option<String>,
+        /// The call.
+        call: HeldCall,
+    },
     /// The agent no longer waits for an answer to this request.
     Withdrawn(String),
     /// The agent says that a call failed.
@@ -234,6 +248,9 @@ impl Control {
         }
         let message = body.get_mut("message").map(Value::take).unwrap_or_default();
         if let Some(id) = message.get("id") {
+            if self.calls.values().map(Vec::len).sum::<usize>() >= OPEN_REQUESTS {
+                return vec![Effect::Write(failure(request_id, TOO_MANY))];
+            }
             self.calls.entry(id.to_string()).or_default().push(request_id.to_owned());
             return vec![Effect::ToServer(message)];
         }
@@ -256,14 +273,21 @@ impl Control {
     fn hook(&mut self, request_id: &str, body: &mut Value) -> Vec<Effect> {
         let callback = body.get("callback_id").and_then(Value::as_str).unwrap_or_default().to_owned();
         let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-        let tool = bare_name(&text("/input/tool_name").unwrap_or_default()).to_owned();
+        let tool_id = text("/input/tool_name").unwrap_or_default();
+        let tool = bare_name(&tool_id).to_owned();
         let tool_use_id = text("/input/tool_use_id").or_else(|| text("/tool_use_id"));
         let go_on = Effect::Write(success(request_id, json!({})));
         match callback.as_str() {
             PRE_TOOL_USE => {
+                let permission_mode = text("/input/permission_mode");
                 let input = body.pointer_mut("/input/tool_input").map(Value::take).unwrap_or_default();
                 self.held.push(request_id.to_owned());
-                vec![Effect::Held(request_id.to_owned(), HeldCall { tool, tool_use_id, input, failures: 0 })]
+                if self.held.len() > OPEN_REQUESTS {
+                    let refusal = self.decide(request_id, Decision::Refuse(TOO_MANY.to_owned()));
+                    return refusal.map(Effect::Write).into_iter().collect();
+                }
+                let call = HeldCall { tool, tool_use_id, input, failures: 0 };
+                vec![Effect::Held { request_id: request_id.to_owned(), tool_id, permission_mode, call }]
             }
             POST_TOOL_USE_FAILURE => {
                 let message = text("/input/error").unwrap_or_default();
@@ -357,6 +381,23 @@ mod tests {
     }
 
     #[test]
+    fn requests_beyond_the_bound_are_refused() {
+        let mut control = Control::default();
+        let call = |id: usize| mcp_message(&json!({"jsonrpc": "2.0", "id": id, "method": "tools/call"}));
+        for id in 0..OPEN_REQUESTS {
+            assert!(matches!(request(&mut control, &format!("c{id}"), call(id))[..], [Effect::ToServer(_)]));
+            let held = request(&mut control, &format!("h{id}"), pre_tool_use("mcp__ktx__a", &json!({})));
+            assert!(matches!(held[..], [Effect::Held { .. }]));
+        }
+        let refused = request(&mut control, "c", call(OPEN_REQUESTS));
+        assert_eq!(written(&refused)[0]["error"], TOO_MANY);
+        let refused = request(&mut control, "h", pre_tool_use("mcp__ktx__a", &json!({})));
+        assert_eq!(written(&refused)[0]["response"]["hookSpecificOutput"]["permissionDecisionReason"], TOO_MANY);
+        control.from_server(json!({"jsonrpc": "2.0", "id": 0, "result": {}})).unwrap();
+        assert!(matches!(request(&mut control, "c", call(OPEN_REQUESTS))[..], [Effect::ToServer(_)]));
+    }
+
+    #[test]
     fn an_answer_finds_its_question_once() {
         let mut control = Control::default();
         control.ask(Ask::Settings);
@@ -447,7 +488,8 @@ mod tests {
         let input = json!({"path": "a"});
         let effects = request(&mut control, "r1", pre_tool_use("mcp__ktx__wiki_read", &input));
         let call = HeldCall { tool: "wiki_read".into(), tool_use_id: Some("t1".into()), input, failures: 0 };
-        assert_eq!(effects, [Effect::Held("r1".into(), call)]);
+        let (request_id, tool_id, permission_mode) = ("r1".into(), "mcp__ktx__wiki_read".into(), None);
+        assert_eq!(effects, [Effect::Held { request_id, tool_id, permission_mode, call }]);
         let frame = control.decide("r1", Decision::Allow).unwrap();
         assert_eq!(json_of(&frame)["response"]["response"], json!({}));
         assert_eq!(control.decide("r1", Decision::Allow), None, "decided twice");

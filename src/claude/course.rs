@@ -12,7 +12,7 @@ use crate::{
     decode::{Body, Line, line::Init},
     tape::{
         Note,
-        note::{IsolationChecked, StopHow},
+        note::{IsolationChecked, Level, StopHow},
     },
     units::verdict::{Facts, Isolation},
 };
@@ -23,7 +23,7 @@ const DECLINED: usize = 300;
 use super::{
     control::{Ask, Control, Decision, Effect, Frame, HeldCall, user_message},
     gather::Gather,
-    isolation::{self, Allowed},
+    isolation::{self, Allowed, ForeignCalls},
     mcp::FromServer,
     process::{Ended, Patience, Rung},
     unit::Command,
@@ -59,7 +59,7 @@ pub(super) enum Step {
 pub(super) enum Alarm {
     /// The agent did not begin: the conversation, or the turn that it was asked for.
     Unopened,
-    /// The agent did not say which settings it has read.
+    /// The agent did not say which settings it has read, at the start or later.
     Unanswered,
     /// It had time to end by itself.
     Lingered,
@@ -100,6 +100,7 @@ pub(super) struct Course {
     gather: Gather,
     control: Control,
     allowed: Allowed,
+    foreign: ForeignCalls,
     sources: Option<Vec<String>>,
     prompt: String,
     /// The session that goes on.
@@ -131,6 +132,7 @@ impl Course {
             gather: Gather::new(Facts { isolation: Isolation::Unproved, ..facts }),
             control: Control::default(),
             allowed,
+            foreign: ForeignCalls::default(),
             sources: None,
             prompt,
             resume,
@@ -158,6 +160,13 @@ impl Course {
     /// A line of its stdout.
     pub(super) fn line(&mut self, line: &Line<'_>) -> Vec<Step> {
         self.gather.line(&line.body);
+        let ran = self.foreign.breach(&self.allowed, &line.body);
+        let mut steps = ran.map(|sentence| self.breach(sentence)).unwrap_or_default();
+        steps.extend(self.reply(line));
+        steps
+    }
+
+    fn reply(&mut self, line: &Line<'_>) -> Vec<Step> {
         match &line.body {
             Body::Control { kind, request_id, payload, .. } => {
                 let body = payload.map_or(Value::Null, |payload| payload.value());
@@ -171,9 +180,31 @@ impl Course {
                 }
                 None => self.announced(init),
             },
+            // Its last turn is not proved yet. The question has its alarm, and its answer goes on from here.
+            Body::Result(_) if self.awaits_settings() => {
+                self.phase = Phase::Over;
+                Vec::new()
+            }
             Body::Result(_) => self.over(),
             _ => Vec::new(),
         }
+    }
+
+    /// It wrote a line longer than `limit` bytes, and a piece of it is on the tape.
+    pub(super) fn oversized(&mut self, limit: usize) -> Vec<Step> {
+        if self.gather.facts.oversized_line.replace(limit).is_some() {
+            return Vec::new();
+        }
+        let text = format!("a line of stdout exceeds {limit} bytes; it is recorded in pieces");
+        let mut steps = vec![Step::Record(Note::Said { level: Level::Error, text })];
+        steps.extend(self.stop(Rung::Interrupt));
+        steps
+    }
+
+    /// More than `limit` bytes wait for it to read them: it would not read an interrupt either.
+    pub(super) fn unread(&mut self, limit: usize) -> Vec<Step> {
+        self.gather.facts.unread.get_or_insert(limit);
+        self.stop(Rung::Terminate)
     }
 
     /// A line of its stderr.
@@ -183,7 +214,15 @@ impl Course {
 
     /// It closed its stdout: there will be no result any more.
     pub(super) fn silent(&mut self) -> Vec<Step> {
-        self.over()
+        let mut steps = self.unanswered();
+        steps.extend(self.over());
+        steps
+    }
+
+    /// No answer can come any more: a turn that ended without one is not proved.
+    fn unanswered(&mut self) -> Vec<Step> {
+        let is_unproved = self.gather.facts.result.is_some() && self.awaits_settings();
+        if is_unproved { self.settings(None) } else { Vec::new() }
     }
 
     /// The tool server said something, or ended.
@@ -241,11 +280,15 @@ impl Course {
         match alarm {
             Alarm::Unopened if self.started || self.phase == Phase::Over => Vec::new(),
             Alarm::Unopened => self.unopened(),
-            Alarm::Unanswered if self.phase == Phase::Proving => self.settings(None),
+            Alarm::Unanswered if self.phase == Phase::Proving || self.awaits_settings() => self.settings(None),
             Alarm::Unanswered => Vec::new(),
             Alarm::Lingered => self.stop(Rung::Terminate),
             Alarm::Unmoved => self.stop(self.ladder.map_or(Rung::Interrupt, Rung::next)),
-            Alarm::Drained => vec![Step::Leave],
+            Alarm::Drained => {
+                let mut steps = self.unanswered();
+                steps.push(Step::Leave);
+                steps
+            }
         }
     }
 
@@ -269,9 +312,14 @@ impl Course {
                 }
                 None => vec![Step::Serve(message)],
             },
-            Effect::Held(id, mut call) => {
+            Effect::Held { request_id: id, tool_id, permission_mode, mut call } => {
                 if let Some(why) = self.objection(true) {
                     return self.decided(&id, Decision::Refuse(why.to_owned()));
+                }
+                if let Some(sentence) = self.allowed.call_breach(&tool_id, permission_mode.as_deref()) {
+                    let mut steps = self.decided(&id, Decision::Refuse(sentence.clone()));
+                    steps.extend(self.breach(sentence));
+                    return steps;
                 }
                 call.failures = self.gather.facts.tally.calls().len();
                 self.held.push((id.clone(), call.tool.clone(), call.tool_use_id.clone()));
@@ -309,7 +357,13 @@ impl Course {
                 self.gather.facts.spawn_error = Some(format!("claude refused to open the conversation: {error}"));
                 self.stop(Rung::Interrupt)
             }
-            (Ask::Settings, answer) => self.settings(answer.ok().as_ref().and_then(isolation::settings_sources)),
+            (Ask::Settings, answer) => {
+                let mut steps = self.settings(answer.ok().as_ref().and_then(isolation::settings_sources));
+                if self.phase == Phase::Over && self.ladder.is_none() {
+                    steps.extend(self.over());
+                }
+                steps
+            }
             (Ask::Initialize { .. } | Ask::Interrupt | Ask::McpStatus, _) => Vec::new(),
         }
     }
@@ -359,8 +413,17 @@ impl Course {
             steps.push(Step::Started);
         } else if !self.control.is_open(Ask::Settings) {
             steps.push(Step::Write(self.control.ask(Ask::Settings)));
+            if self.ladder.is_none() {
+                steps.push(Step::Wake(Alarm::Unanswered));
+            }
         }
         steps
+    }
+
+    /// A later turn has begun, and it is open which settings were read for it.
+    fn awaits_settings(&self) -> bool {
+        let is_later = self.started && self.sources.is_some();
+        is_later && self.control.is_open(Ask::Settings) && self.ladder.is_none()
     }
 
     /// Once it has said what it offers and which settings it has read, and nothing was wrong with either.

@@ -1,10 +1,22 @@
 //! The proof that an agent has what it was given and nothing else. Pure: compares what it says with what is allowed.
 
-use std::collections::BTreeSet;
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use serde_json::Value;
 
-use crate::decode::line::Init;
+use crate::decode::{Block, Body, Chat, line::Init};
+
+/// How every sentence about a breach begins.
+const FAILED: &str = "Claude Code runtime isolation failed";
+/// The permission mode that units ask for. Every release that may be used reports it back.
+const PERMISSION_MODE: &str = "dontAsk";
+/// The output style without a file behind it.
+const OUTPUT_STYLE: &str = "default";
+/// Types of blocks about a call that the service has carried out itself.
+const SERVICE_CALLS: [&str; 2] = ["server_tool_use", "mcp_tool_use"];
 
 /// What an agent may have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,11 +58,95 @@ impl Allowed {
             ("missing_mcp_servers", listed(missing_servers)),
             ("plugins", listed(plugins)),
         ];
-        if lists.iter().all(|(_, list)| list.is_none()) {
+        let other_than = |value: &Option<Cow<'_, str>>, expected: &str| {
+            value.as_deref().filter(|value| *value != expected).map(str::to_owned)
+        };
+        let memory = init.memory_paths.map(|paths| paths.value()).filter(|paths| !is_empty(paths));
+        let modes = [
+            ("permission_mode", other_than(&init.permission_mode, PERMISSION_MODE)),
+            ("output_style", other_than(&init.output_style, OUTPUT_STYLE)),
+            ("memory_paths", memory.map(|paths| paths.to_string())),
+        ];
+        if lists.iter().chain(&modes).all(|(_, found)| found.is_none()) {
             return None;
         }
         let parts = lists.map(|(what, list)| format!("{what}={}", list.as_deref().unwrap_or("(none)")));
-        Some(format!("Claude Code runtime isolation failed: {}", parts.join(" ")))
+        let modes = modes.into_iter().filter_map(|(what, found)| Some(format!(" {what}={}", found?)));
+        Some(format!("{FAILED}: {}{}", parts.join(" "), modes.collect::<String>()))
+    }
+
+    /// The sentence of the breach, if a hook asks about a call that cannot be: the agent asks only about tools that it
+    /// has, and denies the others by itself.
+    pub fn call_breach(&self, tool: &str, permission_mode: Option<&str>) -> Option<String> {
+        if !self.tools.contains(tool) {
+            return Some(format!("{FAILED}: it has the tool `{tool}`, which it was not given"));
+        }
+        let mode = permission_mode.filter(|mode| *mode != PERMISSION_MODE)?;
+        Some(format!("{FAILED}: permission_mode={mode}"))
+    }
+}
+
+/// Follows calls of tools that were not offered. A model may ask for any name, and the agent then answers with an error:
+/// that is a failed call. One that does not fail is a breach.
+#[derive(Debug, Default)]
+pub struct ForeignCalls {
+    /// Tool of each such call without a result, by its id.
+    open: BTreeMap<String, String>,
+}
+
+impl ForeignCalls {
+    /// The sentence of the breach that a line shows, with what is `allowed`.
+    pub fn breach(&mut self, allowed: &Allowed, line: &Body<'_>) -> Option<String> {
+        match line {
+            Body::Assistant(chat) => self.called(allowed, chat),
+            Body::User(chat) => self.answered(chat),
+            // A turn that ended well has no call without an answer.
+            Body::Result(result) if result.is_error == Some(false) => {
+                self.open.first_key_value().map(|(_, tool)| ran(tool))
+            }
+            _ => None,
+        }
+    }
+
+    fn called(&mut self, allowed: &Allowed, chat: &Chat<'_>) -> Option<String> {
+        for block in &chat.blocks {
+            match block {
+                Block::ToolUse(call) if !allowed.tools.contains(call.name.as_ref()) => {
+                    self.open.insert(call.id.to_string(), call.name.to_string());
+                }
+                Block::Unknown(kind) if SERVICE_CALLS.contains(&kind.as_ref()) => return Some(ran(kind)),
+                _ => {}
+            }
+        }
+        None
+    }
+
+    fn answered(&mut self, chat: &Chat<'_>) -> Option<String> {
+        let results = chat.blocks.iter().filter_map(|block| match block {
+            Block::ToolResult(result) => Some(result),
+            _ => None,
+        });
+        let mut breach = None;
+        for result in results {
+            let Some(tool) = self.open.remove(result.tool_use_id.as_ref()) else { continue };
+            if result.is_error != Some(true) && !chat.refused.contains(&result.tool_use_id) {
+                breach.get_or_insert_with(|| ran(&tool));
+            }
+        }
+        breach
+    }
+}
+
+fn ran(tool: &str) -> String {
+    format!("{FAILED}: it ran `{tool}`, which it was not given")
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(fields) => fields.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
     }
 }
 
@@ -71,10 +167,9 @@ pub fn settings_sources(reply: &Value) -> Option<Vec<String>> {
 /// The sentence of the breach, if any settings were read, or if it does not say: every release that may be used can.
 pub fn settings_breach(sources: Option<&[String]>) -> Option<String> {
     let Some(sources) = sources else {
-        return Some("Claude Code runtime isolation failed: it does not say which settings it has read".to_owned());
+        return Some(format!("{FAILED}: it does not say which settings it has read"));
     };
-    listed(sources.iter().map(String::as_str))
-        .map(|sources| format!("Claude Code runtime isolation failed: setting_sources={sources}"))
+    listed(sources.iter().map(String::as_str)).map(|sources| format!("{FAILED}: setting_sources={sources}"))
 }
 
 fn listed<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
@@ -155,6 +250,89 @@ mod tests {
         assert!(none.breach(&init(&[], &[("ktx", "connected")], &[])).is_some());
     }
 
+    #[test]
+    fn modes_that_were_not_asked_for_are_named() {
+        let base = || init(&TOOLS, &[("ktx", "connected")], &[]);
+        let memory = |json| Init { memory_paths: Some(crate::decode::Raw(json)), ..base() };
+        let mode = |mode: &'static str| Init { permission_mode: Some(mode.into()), ..base() };
+        let style = |style: &'static str| Init { output_style: Some(style.into()), ..base() };
+        for fine in [mode("dontAsk"), style("default"), memory("null"), memory("{}")] {
+            assert_eq!(breach(&fine), None);
+        }
+        for (bad, end) in [
+            (mode("bypassPermissions"), " permission_mode=bypassPermissions"),
+            (mode("default"), " permission_mode=default"),
+            (style("Explanatory"), " output_style=Explanatory"),
+            (memory(r#"{"auto":"/home/dev/memory"}"#), r#" memory_paths={"auto":"/home/dev/memory"}"#),
+        ] {
+            assert!(breach(&bad).is_some_and(|sentence| sentence.ends_with(end)), "{end}");
+        }
+    }
+
+    #[test]
+    fn hook_for_a_foreign_tool_or_mode_is_a_breach() {
+        let allowed = Allowed::new(TOOLS, ["ktx"]);
+        assert_eq!(allowed.call_breach(TOOLS[0], None), None);
+        assert_eq!(allowed.call_breach(TOOLS[0], Some("dontAsk")), None);
+        for (tool, mode) in [("Bash", None), ("wiki_read", None), (TOOLS[0], Some("bypassPermissions"))] {
+            assert!(allowed.call_breach(tool, mode).is_some(), "{tool}");
+        }
+    }
+
+    /// The first breach that `lines` show.
+    fn foreign_breach(lines: &[&str]) -> Option<String> {
+        let (allowed, mut calls) = (Allowed::new(TOOLS, ["ktx"]), ForeignCalls::default());
+        lines.iter().find_map(|line| calls.breach(&allowed, &crate::decode::line(line.as_bytes()).body))
+    }
+
+    #[test]
+    fn foreign_call_without_an_error_is_a_breach() {
+        let call =
+            r#"{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t","name":"Bash","input":{}}]}}"#;
+        let own = call.replace("Bash", TOOLS[0]);
+        let answer = |more: &str| {
+            format!(
+                r#"{{"type":"user","message":{{"content":[{{"type":"tool_result","tool_use_id":"t","content":"x"{more}}}]}}}}"#
+            )
+        };
+        let done = r#"{"type":"result","subtype":"success","is_error":false}"#;
+        let spent = r#"{"type":"result","subtype":"error_max_budget_usd","is_error":true}"#;
+        let served =
+            r#"{"type":"assistant","message":{"content":[{"type":"server_tool_use","id":"t","name":"web_search"}]}}"#;
+        assert_eq!(foreign_breach(&[call, &answer(r#","is_error":true"#), done]), None);
+        assert_eq!(foreign_breach(&[&own, &answer(""), done]), None);
+        assert_eq!(foreign_breach(&[call, spent]), None, "a call that was never made");
+        for lines in
+            [vec![call, &answer("")], vec![call, &answer(r#","is_error":false"#)], vec![call, done], vec![served]]
+        {
+            assert!(
+                foreign_breach(&lines).is_some_and(|sentence| sentence.contains("which it was not given")),
+                "{lines:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn recorded_calls_of_absent_tools_are_no_breach() {
+        for capture in [
+            "thinking_tool_image_builtin_denied.jsonl",
+            "isolation_recommended_hostile.jsonl",
+            "versions/2.1.223_tools_mixed.jsonl",
+            "versions/2.1.300_tools_mixed.jsonl",
+            "versions/2.1.300_isolation.jsonl",
+        ] {
+            let path = format!("{}/tests/fixtures/captures/{capture}", env!("CARGO_MANIFEST_DIR"));
+            let text = std::fs::read_to_string(path).unwrap();
+            let init = recorded(capture);
+            let crate::decode::Body::Init(init) = crate::decode::line(&init).body else { panic!("no init line") };
+            let allowed = Allowed::new(init.tools.iter().map(ToString::to_string), ["ktx"]);
+            let mut calls = ForeignCalls::default();
+            let breach =
+                text.lines().find_map(|line| calls.breach(&allowed, &crate::decode::line(line.as_bytes()).body));
+            assert_eq!(breach, None, "{capture}");
+        }
+    }
+
     /// The first `system/init` line of a recorded run.
     fn recorded(capture: &str) -> Vec<u8> {
         let path = format!("{}/tests/fixtures/captures/{capture}", env!("CARGO_MANIFEST_DIR"));
@@ -172,7 +350,13 @@ mod tests {
 
     #[test]
     fn recorded_runs_are_judged_as_they_were() {
-        assert_eq!(judged("isolation_recommended_hostile.jsonl"), None);
+        for sound in [
+            "isolation_recommended_hostile.jsonl",
+            "versions/2.1.223_isolation.jsonl",
+            "versions/2.1.300_isolation.jsonl",
+        ] {
+            assert_eq!(judged(sound), None, "{sound}");
+        }
         let breach = judged("isolation_none_hostile.jsonl").unwrap();
         assert!(breach.contains("tools=") && breach.contains("Bash") && breach.contains("mcp_servers="), "{breach}");
         for broken in ["mcp_server_missing.jsonl", "mcp_server_never_ready.jsonl"] {

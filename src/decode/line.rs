@@ -124,6 +124,8 @@ pub struct Init<'a> {
     pub api_key_source: Option<Cow<'a, str>>,
     /// `output_style`.
     pub output_style: Option<Cow<'a, str>>,
+    /// `memory_paths` as it came.
+    pub memory_paths: Option<Raw<'a>>,
     /// `claude_code_version`.
     pub version: Option<Cow<'a, str>>,
     /// Plugins as (name, path).

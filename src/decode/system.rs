@@ -62,6 +62,7 @@ impl<'a> Fields<'a> {
             b"permissionMode" => init.permission_mode = scan.word()?,
             b"apiKeySource" => init.api_key_source = scan.word()?,
             b"output_style" => init.output_style = scan.word()?,
+            b"memory_paths" => init.memory_paths = scan.raw()?,
             b"claude_code_version" => init.version = scan.word()?,
             b"plugins" => pairs(scan, b"path", &mut init.plugins)?,
             b"agents" => names(scan, &mut init.agents)?,

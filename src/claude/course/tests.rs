@@ -364,3 +364,101 @@ fn another_session_than_the_one_to_resume_ends_the_attempt() {
         assert_eq!(course.into_facts().session_mismatch.as_deref(), strayed);
     }
 }
+
+/// A hook that asks about a call of `tool`.
+fn asked(course: &mut Course, tool: &str, mode: &str) -> Vec<Step> {
+    let hook = json!({"subtype": "hook_callback", "callback_id": "pre_tool_use", "input": {
+        "tool_name": tool, "tool_use_id": "t", "tool_input": {}, "permission_mode": mode}});
+    line(course, &json!({"type": "control_request", "request_id": "h", "request": hook}).to_string())
+}
+
+#[test]
+fn call_of_a_foreign_tool_or_mode_is_denied_and_ends_the_attempt() {
+    for (tool, mode, part) in [("Bash", "dontAsk", "tool `Bash`"), ("mcp__ktx__a", "auto", "permission_mode=auto")] {
+        let mut course = proved();
+        let steps = asked(&mut course, tool, mode);
+        let output = &frames(&steps)[0]["response"]["response"]["hookSpecificOutput"];
+        assert_eq!(output["permissionDecision"], "deny");
+        assert!(output["permissionDecisionReason"].as_str().is_some_and(|reason| reason.contains(part)), "{output}");
+        assert!(asks(&steps, "interrupt"));
+        assert!(!steps.iter().any(|step| matches!(step, Step::Hold(..))), "nobody is asked");
+        assert!(course.into_facts().breach().is_some_and(|sentence| sentence.contains(part)));
+    }
+    assert!(matches!(asked(&mut proved(), "mcp__ktx__a", "dontAsk")[..], [Step::Hold(..)]));
+}
+
+#[test]
+fn foreign_tool_that_succeeds_ends_the_attempt() {
+    const CALL: &str =
+        r#"{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t","name":"Bash","input":{}}]}}"#;
+    const DONE: &str =
+        r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t","content":"done"}]}}"#;
+    let mut course = proved();
+    assert_eq!(line(&mut course, CALL), []);
+    assert!(asks(&line(&mut course, DONE), "interrupt"));
+    assert!(course.into_facts().breach().is_some_and(|sentence| sentence.contains("it ran `Bash`")));
+
+    // What the agent answers when the model asks for a tool that is not there.
+    let mut course = proved();
+    line(&mut course, CALL);
+    assert_eq!(line(&mut course, &DONE.replace(r#""content":"done""#, r#""content":"no","is_error":true"#)), []);
+    line(&mut course, RESULT);
+    let facts = course.into_facts();
+    assert_eq!((facts.breach(), facts.tally.calls().len()), (None, 1));
+}
+
+#[test]
+fn later_question_for_the_settings_has_the_limit_of_the_first() {
+    let mut course = proved();
+    let steps = line(&mut course, INIT);
+    assert!(asks(&steps, "get_settings") && steps.contains(&Step::Wake(Alarm::Unanswered)));
+    let patience = Patience::default();
+    assert_eq!(Alarm::Unanswered.after(&patience), patience.answer);
+    let steps = course.alarm(Alarm::Unanswered);
+    assert!(asks(&steps, "interrupt"));
+    assert!(course.into_facts().breach().is_some_and(|sentence| sentence.contains("does not say which settings")));
+
+    let mut answered = proved();
+    line(&mut answered, INIT);
+    assert_eq!(reply(&mut answered, 3, json!({"sources": []})), []);
+    assert_eq!(answered.alarm(Alarm::Unanswered), [], "the alarm is too late");
+    assert_eq!(answered.into_facts().isolation, Isolation::Proved);
+}
+
+#[test]
+fn result_of_a_later_turn_waits_for_its_settings() {
+    let open = || {
+        let mut course = proved();
+        line(&mut course, INIT);
+        assert_eq!(line(&mut course, RESULT), [], "its stdin stays open for the answer");
+        course
+    };
+    let mut answered = open();
+    assert_eq!(reply(&mut answered, 3, json!({"sources": []})), [Step::Close, Step::Wake(Alarm::Lingered)]);
+    assert_eq!(answered.into_facts().isolation, Isolation::Proved);
+    let mut refused = open();
+    reply(&mut refused, 3, json!({"sources": ["user"]}));
+    assert!(refused.into_facts().breach().is_some());
+    for end in [|course: &mut Course| course.alarm(Alarm::Unanswered), |course: &mut Course| course.silent()] {
+        let mut silent = open();
+        assert!(end(&mut silent).contains(&Step::Close));
+        assert!(silent.into_facts().breach().is_some());
+    }
+}
+
+#[test]
+fn oversized_line_is_noted_once_and_interrupts() {
+    let mut course = proved();
+    let steps = course.oversized(100);
+    assert!(matches!(&steps[0], Step::Record(Note::Said { level: Level::Error, .. })) && asks(&steps, "interrupt"));
+    assert_eq!(course.oversized(100), []);
+    assert_eq!(course.into_facts().oversized_line, Some(100));
+}
+
+#[test]
+fn agent_that_does_not_read_is_not_asked_to_stop() {
+    let mut course = proved();
+    assert_eq!(course.unread(100), [Step::Signal(Signal::SIGTERM), Step::Wake(Alarm::Unmoved)]);
+    assert_eq!(course.unread(100), []);
+    assert_eq!(course.into_facts().unread, Some(100));
+}

@@ -114,7 +114,10 @@ impl Actor {
             let text = format!("<tool_use_error>Error: No such tool available: {}</tool_use_error>", call.name);
             return Ok(call.failed(&text, Decision::None));
         }
-        let Some(host) = &self.host else { return Ok(call.failed(&denied_by_mode(&call.name), Decision::Mode)) };
+        // No hook is asked about a tool that is not there.
+        let Some(host) = self.host.as_ref().filter(|_| call.tool.is_some()) else {
+            return Ok(call.failed(&denied_by_mode(&call.name), Decision::Mode));
+        };
         let (edited, allowed) =
             match host.hooks("PreToolUse", self.hook_input("PreToolUse", &call, &call.input)).await? {
                 Ruling::Go { input, allowed } => (input, allowed),
