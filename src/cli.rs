@@ -51,7 +51,10 @@ use self::{
     args::{Cli, Command},
     exit::{Exit, Failure},
 };
-use crate::{claude::scripted, ingest};
+use crate::{
+    claude::{group_guard, scripted},
+    ingest,
+};
 
 /// The hidden subcommand that plays the model in the demo and the tests.
 const SCRIPTED_AGENT: &str = "scripted-agent";
@@ -64,6 +67,7 @@ pub fn main() -> ExitCode {
         Some(word) if word == SCRIPTED_AGENT => scripted::run(words.map(|word| word.to_string_lossy().into_owned())),
         // It limits itself before anything else runs.
         Some(word) if word == ingest::SQL_WORKER => ingest::run_sql_worker(),
+        Some(word) if word == group_guard::GROUP_GUARD => group_guard::run(),
         _ => front().into(),
     }
 }
@@ -77,7 +81,8 @@ fn front() -> Exit {
             return if error.use_stderr() { Exit::Usage } else { Exit::Ok };
         }
     };
-    match debug::install(cli.global.debug).and_then(|()| run(&cli)) {
+    let ready = signals::survive_file_limit().and_then(|()| debug::install(cli.global.debug));
+    match ready.and_then(|()| run(&cli)) {
         Ok(exit) => exit,
         Err(failure) => {
             show::tell(&format!("ingestdeck: {}", failure.message));

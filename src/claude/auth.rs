@@ -36,6 +36,8 @@ const FIRST_AUTH_STATUS: Version = Version(2, 1, 40);
 const QUICK: Duration = Duration::from_secs(10);
 /// Limit of the probe, which waits for a model.
 const PROBE: Duration = Duration::from_secs(60);
+/// Most that an answer may have, in bytes: of its stdout, and of its stderr.
+const ANSWER: usize = 4 * 1024 * 1024;
 /// Longest piece of the program's own words in a sentence, in characters.
 const QUOTE: usize = 300;
 
@@ -189,32 +191,42 @@ impl Asked {
             return Err(format!("{exe} was started without pipes"));
         };
         let listening = async {
-            let (stdout, stderr, ended) = tokio::join!(all(stdout), all(stderr), child.wait());
-            Said { stdout, stderr, ended }
+            let ended = async { Ok(child.wait().await) };
+            let (stdout, stderr, ended) = tokio::try_join!(all(stdout), all(stderr), ended)?;
+            Ok(Said { stdout, stderr, ended })
         };
-        if let Ok(said) = tokio::time::timeout(limit, listening).await {
-            return Ok(said);
-        }
+        let why = match tokio::time::timeout(limit, listening).await {
+            Ok(Ok(said)) => return Ok(said),
+            Ok(Err(TooLong)) => format!("answered with more than {} MiB", ANSWER / 1024 / 1024),
+            Err(_) => format!("did not answer within {} s", limit.as_secs()),
+        };
         child.end(Rung::Terminate, Patience::default()).await;
         let what = args.iter().take_while(|word| **word != "--").take(2).copied().collect::<Vec<_>>().join(" ");
-        Err(format!("{exe} {what} did not answer within {} s; run it in a terminal to see why", limit.as_secs()))
+        Err(format!("{exe} {what} {why}; run it in a terminal to see why"))
     }
 }
 
 /// Everything that comes out of a pipe, line by line, so that a child that is killed loses nothing.
-async fn all(pipe: impl tokio::io::AsyncRead + Unpin) -> Vec<u8> {
-    let mut reader = LineReader::new(pipe);
+async fn all(pipe: impl tokio::io::AsyncRead + Unpin) -> Result<Vec<u8>, TooLong> {
+    let mut reader = LineReader::with_limit(pipe, ANSWER);
     let mut bytes = Vec::new();
     while !reader.is_over() {
         // An error ends the pipe; what came before it is taken all the same.
         let _ = reader.fill().await;
-        for line in reader.take().lines() {
+        let batch = reader.take();
+        if batch.is_piece() || bytes.len() + batch.size() > ANSWER {
+            return Err(TooLong);
+        }
+        for line in batch.lines() {
             bytes.extend_from_slice(line);
             bytes.push(b'\n');
         }
     }
-    bytes
+    Ok(bytes)
 }
+
+/// More than an answer may have.
+struct TooLong;
 
 fn unstarted(exe: &Path, cwd: &Path, error: &std::io::Error) -> String {
     let name = exe.display();
@@ -353,6 +365,14 @@ mod tests {
     async fn a_program_that_hangs_is_given_up() {
         let error = shell("sleep 600").run(&["--version"], Duration::from_millis(10)).await.unwrap_err();
         assert!(error.starts_with("/bin/sh --version did not answer within 0 s"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn endless_answer_is_given_up() {
+        for script in ["exec yes", "exec tr '\\0' x < /dev/zero", "exec yes >&2"] {
+            let error = shell(script).run(&["--version"], Duration::from_secs(60)).await.unwrap_err();
+            assert!(error.starts_with("/bin/sh --version answered with more than 4 MiB"), "{error}");
+        }
     }
 
     fn judged(lines: &str) -> Probe {

@@ -1,8 +1,9 @@
-//! Child processes in groups of their own, and how they end. Nothing that is started here outlives this program.
+//! Child processes in groups of their own, and how they end. No group that is started here outlives this program.
 //!
-//! Four things see to that: dropping a [`Child`] kills its group at once; [`kill_all`] does it for every group, from a
-//! panic hook or a signal's path; on Linux the kernel kills the child when we die without a word; and a child whose
-//! stdin closes comes to an end by itself. It must not know what the child says.
+//! Five things see to that: dropping a [`Child`] kills its group immediately; [`kill_all`] does it for every group, from
+//! a panic hook or a signal's path; on Linux the kernel kills the child when we are killed; the [`group_guard`] then kills
+//! the rest of its group; and a child whose stdin closes comes to an end by itself. A process that leaves its group
+//! (`setsid`) is out of reach. It must not know what the child says.
 
 use std::{
     ffi::OsString,
@@ -25,7 +26,7 @@ use tokio::{
     sync::oneshot,
 };
 
-use super::contained::contained;
+use super::{contained::contained, group_guard, reader::LONGEST_LINE};
 
 /// What to start.
 #[derive(Clone, Debug)]
@@ -67,6 +68,23 @@ impl Default for Patience {
             answer: Duration::from_secs(30),
             opening: Duration::from_secs(120),
         }
+    }
+}
+
+/// How much of what passes between us and a process is kept in memory, in bytes. Tests lower them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamLimits {
+    /// Longest line of its stdout; a longer one ends the attempt.
+    pub line: usize,
+    /// Longest line of its stderr; a longer one is recorded in pieces.
+    pub stderr_line: usize,
+    /// What may wait until it reads; more ends the attempt.
+    pub unread: usize,
+}
+
+impl Default for StreamLimits {
+    fn default() -> Self {
+        Self { line: LONGEST_LINE, stderr_line: 8 * 1024 * 1024, unread: 16 * 1024 * 1024 }
     }
 }
 
@@ -174,6 +192,7 @@ pub fn kill_all() {
     for leader in groups().drain(..) {
         // It may be gone already.
         let _ = killpg(leader, Signal::SIGKILL);
+        group_guard::forget(leader);
     }
 }
 
@@ -184,6 +203,7 @@ struct Group(Option<Pid>);
 impl Group {
     fn new(leader: Pid) -> Self {
         groups().push(leader);
+        group_guard::watch(leader);
         Self(Some(leader))
     }
 
@@ -197,7 +217,12 @@ impl Group {
     fn disband(&mut self) {
         if let Some(leader) = self.0.take() {
             let _ = killpg(leader, Signal::SIGKILL);
-            groups().retain(|other| *other != leader);
+            let mut groups = groups();
+            let known = groups.len();
+            groups.retain(|other| *other != leader);
+            if groups.len() < known {
+                group_guard::forget(leader);
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
-//! Lines out of a pipe: any length, nothing lost, whatever the sizes in which the bytes arrive.
+//! Lines out of a pipe: nothing lost, whatever the sizes in which the bytes arrive.
 //!
+//! A line that exceeds the limit is handed out in pieces, so that memory is bounded by the limit and not by the child.
 //! It must not know what a line means: it looks for newlines, and whether a line is JSON.
 
 use std::io;
@@ -15,12 +16,22 @@ use crate::{
 const CHUNK: usize = 64 * 1024;
 /// A buffer that a huge line has grown beyond this is given back once the line is gone.
 const KEEP: usize = 1024 * 1024;
+/// Longest line that is kept whole, in bytes. The longest lines of a working agent have tens of MB.
+pub const LONGEST_LINE: usize = 64 * 1024 * 1024;
+/// Pieces that a line of the limit is cut into.
+const PIECES: usize = 8;
+/// Shortest piece, in bytes: it must have room for a character.
+const SHORTEST_PIECE: usize = 16;
 
-/// Splits a stream into lines. The buffer grows with the longest line.
+/// Splits a stream into lines. The buffer grows with the longest line, up to the limit.
 #[derive(Debug)]
 pub struct LineReader<R> {
     from: R,
     buffer: Vec<u8>,
+    /// Bytes without a newline from which on a line is handed out in pieces.
+    longest: usize,
+    /// The next bytes continue a line of which a piece was handed out.
+    in_pieces: bool,
     /// Bytes at the front that were handed out already.
     taken: usize,
     /// Bytes from the front in which every newline is known.
@@ -31,9 +42,15 @@ pub struct LineReader<R> {
 }
 
 impl<R: AsyncRead + Unpin> LineReader<R> {
-    /// Reads from `from`.
+    /// Reads from `from`, with lines of up to [`LONGEST_LINE`].
     pub fn new(from: R) -> Self {
-        Self { from, buffer: Vec::new(), taken: 0, scanned: 0, whole: 0, ended: false }
+        Self::with_limit(from, LONGEST_LINE)
+    }
+
+    /// Reads from `from`. Of a line longer than `longest` bytes, give or take one read, come pieces.
+    pub fn with_limit(from: R, longest: usize) -> Self {
+        let (buffer, in_pieces) = (Vec::new(), false);
+        Self { from, buffer, longest, in_pieces, taken: 0, scanned: 0, whole: 0, ended: false }
     }
 
     /// Where the bytes come from.
@@ -46,12 +63,12 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         self.ended && self.taken == self.buffer.len()
     }
 
-    /// Waits until there is at least one line to take, or the stream is over. May be dropped and called again
+    /// Waits until there is at least one line or piece to take, or the stream is over. May be dropped and called again
     /// without losing a byte. An error ends the stream; what came before it can still be taken.
     pub async fn fill(&mut self) -> io::Result<()> {
         self.compact();
-        while self.whole <= self.taken && !self.ended {
-            self.buffer.reserve(CHUNK);
+        while self.whole <= self.taken && !self.has_piece() && !self.ended {
+            self.grow();
             match self.from.read_buf(&mut self.buffer).await {
                 Ok(0) => self.end(),
                 Ok(_) => self.scan(),
@@ -66,11 +83,52 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     }
 
     /// Takes every whole line that is there, without newlines; after the end of the stream also a last line that
-    /// has none.
+    /// has none. Of a line beyond the limit it takes one piece.
     pub fn take(&mut self) -> Batch<'_> {
         let from = self.taken;
+        if self.in_pieces || (self.whole <= from && self.has_piece()) {
+            let end = self.take_piece();
+            return Batch { bytes: &self.buffer[from..end], is_piece: true };
+        }
         self.taken = self.whole.max(from);
-        Batch { bytes: &self.buffer[from..self.taken] }
+        Batch { bytes: &self.buffer[from..self.taken], is_piece: false }
+    }
+
+    /// True if so much of a line is there that it is handed out before its end.
+    fn has_piece(&self) -> bool {
+        let limit = if self.in_pieces { self.piece() } else { self.longest };
+        self.buffer.len() - self.taken > limit
+    }
+
+    fn piece(&self) -> usize {
+        (self.longest / PIECES).max(SHORTEST_PIECE)
+    }
+
+    /// Takes a piece, and its newline if it is the last one. Returns where it ends.
+    fn take_piece(&mut self) -> usize {
+        let rest = &self.buffer[self.taken..];
+        let piece = &rest[..rest.len().min(self.piece())];
+        let (end, next) = match memchr::memchr(b'\n', piece) {
+            Some(at) => (at, at + 1),
+            None if piece.len() == rest.len() && self.ended => (piece.len(), piece.len()),
+            None => {
+                let end = whole_characters(piece);
+                (end, end)
+            }
+        };
+        self.in_pieces = next == end && !(self.ended && next == rest.len());
+        let end = self.taken + end;
+        self.taken += next;
+        end
+    }
+
+    /// Makes room for one read: doubles the buffer, but not beyond what a line of the limit needs.
+    fn grow(&mut self) {
+        let used = self.buffer.len();
+        if self.buffer.capacity() - used < CHUNK {
+            let needed = self.longest.saturating_sub(used).max(CHUNK);
+            self.buffer.reserve_exact(used.clamp(CHUNK, needed));
+        }
     }
 
     fn scan(&mut self) {
@@ -91,7 +149,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         }
         self.buffer.drain(..self.taken);
         self.scanned = self.buffer.len();
-        self.whole = 0;
+        self.whole = self.whole.saturating_sub(self.taken);
         self.taken = 0;
         if self.ended {
             self.whole = self.buffer.len();
@@ -101,10 +159,27 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     }
 }
 
-/// Lines that arrived together.
+/// Length of `bytes` without a character at their end that is cut, if it is.
+fn whole_characters(bytes: &[u8]) -> usize {
+    let last = bytes.len().saturating_sub(3);
+    for (at, byte) in bytes.iter().enumerate().skip(last).rev() {
+        let width = match byte {
+            0x80..=0xBF => continue,
+            0xC0..=0xDF => 2,
+            0xE0..=0xEF => 3,
+            0xF0..=0xF7 => 4,
+            _ => 1,
+        };
+        return if at > 0 && at + width > bytes.len() { at } else { bytes.len() };
+    }
+    bytes.len()
+}
+
+/// Lines that arrived together, or a piece of one.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     bytes: &'a [u8],
+    is_piece: bool,
 }
 
 impl<'a> Batch<'a> {
@@ -113,9 +188,14 @@ impl<'a> Batch<'a> {
         self.bytes.len()
     }
 
+    /// True for a piece of a line that exceeds the limit.
+    pub fn is_piece(self) -> bool {
+        self.is_piece
+    }
+
     /// The lines as a tape takes them.
     pub fn bodies(self) -> impl Iterator<Item = Body<'a>> {
-        self.lines().map(|line| stdout_body(line, decode::is_json(line)))
+        self.lines().map(move |line| stdout_body(line, !self.is_piece && decode::is_json(line)))
     }
 
     /// The lines, in order.
@@ -227,7 +307,61 @@ mod tests {
         });
     }
 
+    /// Bytes of every batch, and whether it was a piece; the most that the buffer ever held.
+    fn batches(text: &[u8], longest: usize) -> (Vec<(Vec<u8>, bool)>, usize) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let mut reader = LineReader::with_limit(text, longest);
+            let (mut batches, mut most) = (Vec::new(), 0);
+            while !reader.is_over() {
+                reader.fill().await.unwrap();
+                most = most.max(reader.buffer.capacity());
+                let batch = reader.take();
+                batches.extend(batch.lines().map(|line| (line.to_vec(), batch.is_piece())));
+            }
+            (batches, most)
+        })
+    }
+
+    #[test]
+    fn line_beyond_the_limit_comes_in_pieces() {
+        const LIMIT: usize = 256 * 1024;
+        let long = "é".repeat(4 * LIMIT / 2 + 7);
+        let text = format!("first\n{long}\nsecond\n{}", &long[..LIMIT * 3]);
+        let (batches, most) = batches(text.as_bytes(), LIMIT);
+        assert!(most <= LIMIT + 2 * CHUNK, "{most}");
+        assert_eq!((&*batches[0].0, batches[0].1), (&b"first"[..], false));
+        let pieces = batches.iter().filter(|(_, is_piece)| *is_piece);
+        assert!(pieces.clone().all(|(piece, _)| piece.len() <= LIMIT / PIECES && std::str::from_utf8(piece).is_ok()));
+        assert_eq!(pieces.map(|(piece, _)| piece.len()).sum::<usize>(), long.len() + LIMIT * 3);
+        let second = batches.iter().position(|(line, _)| line == b"second").unwrap();
+        assert!(!batches[second].1);
+        assert_eq!(batches[1..second].iter().flat_map(|(piece, _)| piece.clone()).collect::<Vec<_>>(), long.as_bytes());
+    }
+
+    #[test]
+    fn pieces_end_between_characters() {
+        for (text, whole) in [("ab", 2), ("aé", 3), ("a€", 4), ("a🦊", 5)] {
+            assert_eq!(whole_characters(text.as_bytes()), whole);
+            let cut = &text.as_bytes()[..text.len() - 1];
+            assert_eq!(whole_characters(cut), 1, "{text}");
+        }
+        assert_eq!(whole_characters(&[0xFF, 0x80, 0x80, 0x80]), 4);
+        assert_eq!(whole_characters(&[0xE2, 0x82]), 2, "there is always something to take");
+    }
+
     proptest! {
+        #[test]
+        fn any_limit_keeps_every_byte(
+            lines in prop::collection::vec(prop::collection::vec(any::<u8>().prop_filter("", |byte| *byte != b'\n'), 1..200), 1..8),
+            longest in 1..300_usize,
+        ) {
+            let text = lines.join(&b'\n');
+            let (batches, _) = batches(&text, longest);
+            let all: Vec<u8> = batches.into_iter().flat_map(|(bytes, _)| bytes).collect();
+            prop_assert_eq!(all, lines.concat());
+        }
+
         #[test]
         fn any_cut_gives_the_same_lines(
             pieces in prop::collection::vec(prop::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..20), 0..20),

@@ -16,7 +16,7 @@ use super::{
     argv::shown,
     gather::Gather,
     lock::{LockError, Locks, SessionLock},
-    process::{self, Child, Ended, Order, Patience, Rung},
+    process::{self, Child, Ended, Order, Patience, Rung, StreamLimits},
     reader::LineReader,
     unit::{Command, Program},
 };
@@ -64,6 +64,8 @@ pub struct SessionLaunch {
     pub mismatch: Mismatch,
     /// Where sessions are locked.
     pub locks: Locks,
+    /// How much of its lines is kept in memory.
+    pub limits: StreamLimits,
     /// The tape.
     pub recorder: Arc<dyn Recorder>,
     /// What a person wanted otherwise than asked for at first, for the tape: the fields above have it already.
@@ -167,6 +169,7 @@ pub async fn run_session_from(
             let talk = Talk {
                 tape,
                 patience,
+                limits: launch.limits,
                 child,
                 watch: Watch::new(goes_on, launch.mismatch),
                 gather: Gather::new(end.facts),
@@ -260,6 +263,7 @@ impl Tape {
 struct Talk {
     tape: Tape,
     patience: Patience,
+    limits: StreamLimits,
     child: Child,
     watch: Watch,
     gather: Gather,
@@ -292,7 +296,8 @@ impl Talk {
             self.gather.facts.spawn_error = Some("the process has no pipes".into());
             return self;
         };
-        let (mut stdout, mut stderr) = (LineReader::new(stdout), LineReader::new(stderr));
+        let mut stdout = LineReader::with_limit(stdout, self.limits.line);
+        let mut stderr = LineReader::with_limit(stderr, self.limits.stderr_line);
         let (mut running, mut commanded) = (true, true);
         while !self.over && (running || !stdout.is_over() || !stderr.is_over()) {
             let alarm = self.alarm();
@@ -395,6 +400,11 @@ impl Talk {
         let batch = stdout.take();
         if let Err(error) = self.tape.record(batch.bodies()) {
             self.keep(Err(error));
+            return;
+        }
+        if batch.is_piece() {
+            self.gather.facts.oversized_line = Some(self.limits.line);
+            self.climb(Rung::Interrupt);
             return;
         }
         for line in batch.lines() {

@@ -12,13 +12,7 @@ use futures_util::{
     stream::FuturesUnordered,
 };
 use tokio::{
-    io::AsyncWriteExt as _,
-    process::ChildStdin,
-    sync::{
-        mpsc::{self, UnboundedReceiver, UnboundedSender},
-        oneshot,
-    },
-    task::JoinHandle,
+    sync::{mpsc, oneshot},
     time::Instant,
 };
 
@@ -34,6 +28,7 @@ use crate::{
 };
 
 use self::{
+    frames::FrameQueue,
     lull::Lull,
     start::{Begun, NotBegun, begin},
     tape::Tape,
@@ -45,11 +40,12 @@ use super::{
     isolation::Allowed,
     mcp::{self, FromServer, Server},
     pipe::Pipe,
-    process::{Child, Ended, Patience},
+    process::{Child, Ended, Patience, StreamLimits},
     reader::LineReader,
 };
 pub use lull::first_beat;
 
+mod frames;
 mod lull;
 mod start;
 mod tape;
@@ -90,8 +86,10 @@ pub struct UnitLaunch {
     pub max_budget_usd: Option<f64>,
     /// Stream partial messages.
     pub partial_messages: bool,
-    /// Variables that reach the agent although they would be withheld.
+    /// Variables that reach the agent beside those that it always gets, by name or as `PREFIX_*`.
     pub pass_env: Vec<String>,
+    /// How much of its lines and of our answers is kept in memory.
+    pub limits: StreamLimits,
     /// What it may call.
     pub tools: Arc<dyn Toolset>,
     /// The tape.
@@ -189,13 +187,14 @@ type Hold = Abortable<BoxFuture<'static, (String, Decision)>>;
 struct Shell {
     tape: Tape,
     child: Child,
-    to_child: Option<UnboundedSender<Frame>>,
+    to_child: Option<FrameQueue>,
     server: Server,
     gate: Arc<dyn Gate>,
     holds: FuturesUnordered<Hold>,
     waiting: HashMap<String, AbortHandle>,
     alarm: Option<(Instant, Alarm)>,
     patience: Patience,
+    limits: StreamLimits,
     ready: Option<oneshot::Sender<()>>,
     left: bool,
 }
@@ -228,9 +227,10 @@ async fn conduct(
         Ok(pipe) => pipe,
         Err(error) => return Facts { spawn_error: Some(format!("cannot read what it says: {error}")), ..facts },
     };
-    let (mut stdout, mut stderr) = (LineReader::new(stdout), LineReader::new(stderr));
-    let (to_child, frames) = mpsc::unbounded_channel();
-    let writer = Writer(tokio::spawn(write_frames(stdin, frames)));
+    let limits = launch.limits;
+    let mut stdout = LineReader::with_limit(stdout, limits.line);
+    let mut stderr = LineReader::with_limit(stderr, limits.stderr_line);
+    let (to_child, writer) = FrameQueue::start(stdin, limits.unread);
     let with_tools = !tool_ids.is_empty();
     let allowed = Allowed::new(tool_ids, with_tools.then_some(mcp::SERVER));
     let resume = launch.resume().map(str::to_owned);
@@ -245,6 +245,7 @@ async fn conduct(
         waiting: HashMap::new(),
         alarm: None,
         patience,
+        limits,
         ready: Some(ready),
         left: false,
     };
@@ -270,6 +271,10 @@ async fn conduct(
                 note_broken(filled, "stdout");
                 let batch = stdout.take();
                 match shell.tape.record(batch.bodies()) {
+                    Ok(()) if batch.is_piece() => {
+                        let steps = course.oversized(limits.line);
+                        shell.carry_out(&mut course, steps);
+                    }
                     Ok(()) => {
                         let lines: Vec<_> = batch.lines().map(decode::line).collect();
                         lull = lull.after(lines.iter().map(|line| &line.body), batch.size());
@@ -331,7 +336,7 @@ impl Shell {
     fn carry_out(&mut self, course: &mut Course, steps: Vec<Step>) {
         for step in steps {
             let done = match step {
-                Step::Write(frame) => self.write(frame),
+                Step::Write(frame) => self.write(course, frame),
                 Step::Record(note) => self.tape.note(&note),
                 other => {
                     self.act(course, other);
@@ -345,11 +350,15 @@ impl Shell {
         }
     }
 
-    fn write(&mut self, frame: Frame) -> Result<(), RecordError> {
+    fn write(&mut self, course: &mut Course, frame: Frame) -> Result<(), RecordError> {
         let Some(to_child) = &self.to_child else { return Ok(()) };
-        self.tape.record(std::iter::once(Body::In(&frame.0)))?;
-        // A closed pipe means that the process is dying; its end is on the way.
-        let _ = to_child.send(frame);
+        if to_child.has_room(&frame) {
+            self.tape.record(std::iter::once(Body::In(&frame.0)))?;
+            to_child.send(frame);
+        } else {
+            let steps = course.unread(self.limits.unread);
+            self.carry_out(course, steps);
+        }
         Ok(())
     }
 
@@ -399,27 +408,6 @@ impl Shell {
             let text = "a tool call was still running when the attempt ended, and was left behind".to_owned();
             // The tape may be what ended it.
             let _ = tape.note(&Note::Said { level: Level::Warning, text });
-        }
-    }
-}
-
-/// The task that writes to the agent; a pipe that nobody empties must not outlive the attempt.
-struct Writer(JoinHandle<()>);
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// Writes frames until there are no more, then closes the pipe. Runs beside the reader and has no bound, so that a
-/// process that writes before it reads cannot lock both of us.
-async fn write_frames(mut stdin: ChildStdin, mut frames: UnboundedReceiver<Frame>) {
-    while let Some(Frame(mut line)) = frames.recv().await {
-        line.push(b'\n');
-        if let Err(error) = stdin.write_all(&line).await {
-            tracing::debug!(%error, "the process no longer reads");
-            return;
         }
     }
 }

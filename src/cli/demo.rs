@@ -14,6 +14,7 @@ use super::{
     project, settings,
 };
 use crate::{
+    claude::private_dir::{self, PrivateDir},
     ingest::{diff::Baseline, plan::Selection},
     units::tally::FailureRule,
 };
@@ -87,7 +88,7 @@ pub fn demo(global: &Global, args: &DemoArgs) -> Result<Exit, Failure> {
     let config = settings::load(global)?;
     let temporary = match &args.keep {
         Some(_) => None,
-        None => Some(tempfile::Builder::new().prefix("ingestdeck-demo-").tempdir().map_err(|error| cannot(&error))?),
+        None => Some(PrivateDir::new(private_dir::DEMO).map_err(|error| cannot(&error))?),
     };
     let root = match (&args.keep, &temporary) {
         (Some(keep), _) => kept(keep)?,

@@ -27,6 +27,7 @@ use crate::{
     claude::{
         contained,
         lock::{Locks, SessionLock, Tried},
+        process::StreamLimits,
         unit::{self, Command, Program, UnitLaunch},
     },
     ingest::{
@@ -290,6 +291,7 @@ impl Attempts {
             max_budget_usd: self.terms.max_budget_usd,
             partial_messages: self.terms.partial_messages,
             pass_env: self.terms.pass_env.clone(),
+            limits: StreamLimits::default(),
             tools: opened.tools(),
             recorder: Arc::clone(&self.recorder),
             gate: self.holds.gate(unit, attempt),

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use nix::errno::Errno;
 use tokio::sync::watch;
 
 use crate::run::{Item, Recorder, source::RecordError};
@@ -43,7 +44,11 @@ impl Recorder for Fuse {
 /// What happened and what to do, the cause first: paths are long.
 pub fn remedy(error: &RecordError) -> String {
     let RecordError { path, cause } = error;
-    format!(
-        "{cause}: cannot write {path}; what ran was ended. Free some space or mend the permissions, then run what is left again"
-    )
+    let is_file_limit = cause.contains(&format!("os error {}", Errno::EFBIG as i32));
+    let remedy = if is_file_limit {
+        "Raise the limit on the size of files (`ulimit -f`)"
+    } else {
+        "Free some space or mend the permissions"
+    };
+    format!("{cause}: cannot write {path}; what ran was ended. {remedy}, then run what is left again")
 }

@@ -28,7 +28,7 @@ use super::{
     trace::Tracing,
 };
 use crate::{
-    claude::process,
+    claude::{group_guard, private_dir, process},
     config::Config,
     ingest::{
         attempt::Job,
@@ -250,6 +250,11 @@ impl Stage<'_> {
         plan: &[Note],
         make: impl FnOnce(Arc<dyn Recorder>, Arc<Holds>, &Path) -> E,
     ) -> Result<Outcome, Failure> {
+        private_dir::sweep();
+        let guarded = std::env::current_exe().and_then(|exe| group_guard::start(&exe));
+        if let Err(error) = guarded {
+            tracing::warn!(%error, "what agents start is not ended if this process is killed");
+        }
         // One beside the caller's: two would wake each other up for every line, which costs more than it brings.
         let runtime = screen::runtime(1)?;
         let result = runtime.block_on(self.run(now, schedule, plan, make));

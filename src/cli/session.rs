@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     claude::{
+        process::StreamLimits,
         session::{self, SessionLaunch, order, resume_line},
         unit::Program,
     },
@@ -66,6 +67,7 @@ pub fn session(global: &Global, args: &SessionArgs) -> Result<Exit, Failure> {
         use_api_billing: *config.claude.use_api_billing,
         mismatch: *config.claude.session_mismatch,
         locks: runs::locks(&stage.runs, false),
+        limits: StreamLimits::default(),
         recorder: Arc::new(Nowhere),
         amendment: None,
     };
@@ -198,6 +200,7 @@ mod tests {
                 use_api_billing: false,
                 mismatch: Mismatch::Error,
                 locks: crate::claude::lock::Locks::new("/locks"),
+                limits: StreamLimits::default(),
                 recorder: Arc::new(Nowhere),
                 amendment: None,
             },

@@ -1,29 +1,38 @@
 //! Signals, as orders of a person: the first Ctrl-C drains, the second stops, the third kills, and whoever asks once more
 //! does not even wait for that; being told to go means going at once, without leaving anybody behind.
 
-use std::{io, pin::pin};
+use std::{io, pin::pin, sync::Arc};
 
+use nix::sys::signal::Signal as Unix;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{
     exit::{Exit, Failure},
     show,
 };
-use crate::units::schedule::Input;
+use crate::{tui::terminal::EndingSignals, units::schedule::Input};
 
 /// Number of a hang-up.
 pub const SIGHUP: u8 = 1;
 /// Number of Ctrl-C.
 pub const SIGINT: u8 = 2;
-/// Number of a plain `kill`.
-const SIGTERM: u8 = 15;
+
+/// Lets a write beyond the file size limit fail (`EFBIG`) instead of ending the program without a word.
+///
+/// # Errors
+/// When the system does not allow it.
+pub fn survive_file_limit() -> Result<(), Failure> {
+    // Whoever writes sees the error, so nobody looks at the flag. Programs that are started get the default back.
+    let registered = signal_hook::flag::register(Unix::SIGXFSZ as i32, Arc::default());
+    registered.map(drop).map_err(|error| Failure::internal(format!("cannot handle signals: {error}")))
+}
 
 /// The signals that ask a program to end. Once somebody listens, they end it no longer by themselves.
 #[derive(Debug)]
 pub struct Signals {
     interrupts: Signal,
-    terminations: Signal,
     hangups: Signal,
+    endings: EndingSignals,
 }
 
 impl Signals {
@@ -35,8 +44,8 @@ impl Signals {
         let listen = || -> io::Result<Self> {
             Ok(Self {
                 interrupts: signal(SignalKind::interrupt())?,
-                terminations: signal(SignalKind::terminate())?,
                 hangups: signal(SignalKind::hangup())?,
+                endings: EndingSignals::listen()?,
             })
         };
         listen().map_err(|error| Failure::internal(format!("cannot listen to signals: {error}")))
@@ -44,7 +53,7 @@ impl Signals {
 
     async fn next(&mut self) -> u8 {
         tokio::select! {
-            _ = self.terminations.recv() => SIGTERM,
+            ending = self.endings.next() => u8::try_from(ending as i32).unwrap_or(0),
             _ = self.hangups.recv() => SIGHUP,
             _ = self.interrupts.recv() => SIGINT,
         }
@@ -164,6 +173,9 @@ pub fn exit_of(heard: Option<Exit>, interrupted: impl FnOnce(bool) -> Exit) -> E
 mod tests {
     use super::*;
 
+    const SIGQUIT: u8 = Unix::SIGQUIT as u8;
+    const SIGTERM: u8 = Unix::SIGTERM as u8;
+
     fn answers(mut will: Will, signals: &[u8]) -> (Vec<Option<Input>>, Option<Exit>) {
         let mut said = Vec::new();
         for signal in signals {
@@ -188,7 +200,7 @@ mod tests {
 
     #[test]
     fn being_told_to_go_is_going_at_once() {
-        for signal in [SIGTERM, SIGHUP] {
+        for signal in [SIGTERM, SIGHUP, SIGQUIT] {
             for before in [&[][..], &[SIGINT], &[SIGINT; 2]] {
                 let (said, exit) = answers(Will::default(), &[before, &[signal]].concat());
                 assert_eq!((said.last(), exit), (Some(&Some(Input::KillAll)), Some(Exit::Signal(signal))));

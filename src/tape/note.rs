@@ -478,6 +478,8 @@ pub enum Cause {
     Conflict,
     /// It wrote what it may not.
     Policy,
+    /// The agent wrote a line that exceeds the limit.
+    OversizedLine,
     /// The agent loop failed otherwise.
     LoopError,
     /// The program itself could not go on (disk, permissions).
@@ -510,6 +512,7 @@ impl Cause {
             Self::Validation => "validation",
             Self::Conflict => "conflict",
             Self::Policy => "patch policy",
+            Self::OversizedLine => "oversized line",
             Self::LoopError => "agent loop",
             Self::Internal => "internal",
             Self::Other(other) => other,

@@ -8,10 +8,12 @@ mod osc;
 mod outlet;
 
 use std::{
+    future::poll_fn,
     io::{self, Write},
     os::fd::AsFd as _,
     process::Stdio,
     sync::atomic::{AtomicBool, AtomicU8, Ordering},
+    task::Poll,
     time::Duration,
 };
 
@@ -188,11 +190,51 @@ impl Write for OneWrite {
     }
 }
 
+/// Signals that end a program by default and that it can answer: whoever listens to them gives the terminal back and ends
+/// what it has started. Of an abort this catches the signal that others send; one of our own ends the program all the
+/// same.
+const ENDINGS: [Unix; 9] = [
+    Unix::SIGTERM,
+    Unix::SIGQUIT,
+    Unix::SIGABRT,
+    Unix::SIGUSR1,
+    Unix::SIGUSR2,
+    Unix::SIGALRM,
+    Unix::SIGVTALRM,
+    Unix::SIGPROF,
+    Unix::SIGXCPU,
+];
+
+/// Signals after which a program ends, whatever it is doing.
+#[derive(Debug)]
+pub struct EndingSignals(Vec<(Unix, Signal)>);
+
+impl EndingSignals {
+    /// Listens from now on: none of them ends the program by itself any longer.
+    ///
+    /// # Errors
+    /// When the system does not allow it.
+    pub fn listen() -> io::Result<Self> {
+        let listened = ENDINGS.iter().map(|kind| Ok((*kind, listen(SignalKind::from_raw(*kind as i32))?)));
+        listened.collect::<io::Result<_>>().map(Self)
+    }
+
+    /// The next one. May be dropped and called again.
+    pub async fn next(&mut self) -> Unix {
+        poll_fn(|context| {
+            let mut heard =
+                self.0.iter_mut().filter_map(|(kind, signal)| signal.poll_recv(context).is_ready().then_some(*kind));
+            heard.next().map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+}
+
 /// Signals that concern a terminal program.
 #[derive(Debug)]
 struct Signals {
     interrupt: Signal,
-    terminate: Signal,
+    endings: EndingSignals,
     hangup: Signal,
     go_on: Signal,
 }
@@ -201,7 +243,7 @@ impl Signals {
     fn new() -> io::Result<Self> {
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
+            endings: EndingSignals::listen()?,
             hangup: listen(SignalKind::hangup())?,
             go_on: listen(SignalKind::from_raw(Unix::SIGCONT as i32))?,
         })
@@ -210,7 +252,7 @@ impl Signals {
     async fn next(&mut self) -> Input {
         tokio::select! {
             biased;
-            _ = self.terminate.recv() => Input::Signal(Unix::SIGTERM as i32),
+            ending = self.endings.next() => Input::Signal(ending as i32),
             _ = self.hangup.recv() => Input::Signal(Unix::SIGHUP as i32),
             _ = self.interrupt.recv() => Input::Signal(INTERRUPT),
             _ = self.go_on.recv() => Input::Continued,

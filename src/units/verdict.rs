@@ -35,6 +35,10 @@ pub struct Facts {
     pub stopped: Option<StopHow>,
     /// The tape could not be written.
     pub record_error: Option<String>,
+    /// It wrote a line longer than so many bytes.
+    pub oversized_line: Option<usize>,
+    /// It read nothing while more than so many bytes waited for it.
+    pub unread: Option<usize>,
     /// The (last) result line, if there was one.
     pub result: Option<ResultFacts>,
     /// `error` of the last synthetic assistant line (`authentication_failed`, `rate_limit`, …).
@@ -108,8 +112,8 @@ pub struct ResultFacts {
     pub api_status: Option<u64>,
 }
 
-/// Judges an attempt. First hit decides: prompt too large, isolation, loop (stopped, not recorded, not started, no or
-/// bad result), an isolation that was never proved, tool failures, dangling references, validation, publishing. A spent
+/// Judges an attempt. First hit decides: prompt too large, isolation, loop (stopped, not recorded, a line beyond the
+/// limit, answers that nobody reads, not started, no or bad result), an isolation that was never proved, tool failures, dangling references, validation, publishing. A spent
 /// budget is a success that says so.
 ///
 /// A call that a person refused is no tool failure under any rule: the rule asks whether the model worked well, and the
@@ -157,6 +161,15 @@ fn of_loop(facts: &Facts, stop: StopReason) -> Option<Verdict> {
     if let Some(error) = &facts.record_error {
         let reason = format!("the tape could not be written: {}", quote(error));
         return Some(failure(StopReason::Error, Cause::Internal, reason));
+    }
+    if let Some(limit) = facts.oversized_line {
+        let reason = format!("Claude Code wrote a line longer than {}", size(limit));
+        return Some(failure(StopReason::Error, Cause::OversizedLine, reason));
+    }
+    if let Some(limit) = facts.unread {
+        let reason = format!("Claude Code stopped reading: more than {} of answers waited for it", size(limit));
+        let verdict = failure(StopReason::Error, Cause::LoopError, reason);
+        return Some(Verdict { remedy: Some(remedy::UNREAD.to_owned()), ..verdict });
     }
     if let Some(error) = &facts.spawn_error {
         let verdict =
@@ -270,6 +283,12 @@ fn signal_name(signal: i32) -> String {
         _ => return format!("signal {signal}"),
     };
     name.to_owned()
+}
+
+/// A limit in bytes, as text.
+fn size(bytes: usize) -> String {
+    const MIB: usize = 1024 * 1024;
+    if bytes.is_multiple_of(MIB) { format!("{} MiB", bytes / MIB) } else { format!("{bytes} bytes") }
 }
 
 /// Foreign text inside a sentence of ours: on one line, bounded.

@@ -7,14 +7,13 @@ use std::{
     path::Path,
 };
 
-use tempfile::TempDir;
-
 use crate::{tape::note::AttemptStarted, units::verdict::PROMPT_LIMIT};
 
 use super::{
     super::{
         argv::{self, Session, UnitArgs},
         env, mcp,
+        private_dir::{self, PrivateDir},
         process::{self, Child, Order},
     },
     UnitLaunch,
@@ -26,7 +25,7 @@ pub(super) struct Begun {
     /// Full ids of its tools.
     pub(super) tool_ids: Vec<String>,
     /// Deleted when the attempt is over.
-    pub(super) private: TempDir,
+    pub(super) private: PrivateDir,
 }
 
 /// Why there is none.
@@ -57,9 +56,7 @@ pub(super) async fn begin(
         return Err(NotBegun::TooLarge);
     }
     mcp::check(&specs).map_err(NotBegun::failed)?;
-    let private = tempfile::Builder::new()
-        .prefix("deck-")
-        .tempdir()
+    let private = PrivateDir::new(private_dir::ATTEMPT)
         .map_err(|error| NotBegun::Failed(format!("no private directory for temporary files: {error}")))?;
     let system_prompt = private.path().join("system.md");
     write_private(&system_prompt, &launch.system_prompt)

@@ -14,6 +14,9 @@ pub(super) const SPAWN: &str = "install it with `npm install -g @anthropic-ai/cl
 /// For a session that cannot go on.
 pub(super) const NEW_SESSION: &str = "retry it with a fresh attempt, in a new session";
 
+/// For an agent that stopped reading.
+pub(super) const UNREAD: &str = "retry it; if it happens again, update `claude`";
+
 /// The remedy of a cause.
 pub(super) fn of(cause: &Cause) -> Option<String> {
     let text = match cause {
@@ -36,6 +39,9 @@ pub(super) fn of(cause: &Cause) -> Option<String> {
         Cause::Validation => "read what does not hold in the transcript, then retry",
         Cause::Conflict => "retry it: it will see what the others wrote",
         Cause::Policy => "read its patch, then retry; units may only change text files in wiki/ and semantic-layer/",
+        Cause::OversizedLine => {
+            "read the line in the transcript, which holds it in pieces; update `claude`, then retry"
+        }
         Cause::LoopError => "read the end of the transcript, then retry",
         Cause::Internal => "check free disk space and the permissions of the project directory, then retry",
     };

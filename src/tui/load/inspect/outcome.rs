@@ -150,6 +150,7 @@ fn cause(cause: &Cause) -> String {
         Cause::Validation => "what it wrote does not hold".to_owned(),
         Cause::Conflict => "it does not go with what other units wrote".to_owned(),
         Cause::Policy => "it wrote what a unit may not write".to_owned(),
+        Cause::OversizedLine => "it wrote a line that exceeds the limit".to_owned(),
         Cause::LoopError => "the loop of the agent failed".to_owned(),
         Cause::Internal => "ingestdeck itself could not go on".to_owned(),
         Cause::Other(other) => other.replace('_', " "),

@@ -1,0 +1,130 @@
+//! Private temporary directories, and what remains of those whose process was killed.
+//!
+//! Each holds a marker file that its process keeps locked. The kernel releases the lock with the process, however that
+//! ends, so a directory whose marker can be locked belongs to nobody. It must not know what the directories are for.
+
+use std::{
+    fs::{File, Permissions},
+    io,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    path::Path,
+};
+
+use tempfile::TempDir;
+
+use crate::scoped_dir::{FileKind, PRIVATE, ScopedDir};
+
+/// How the names begin of the directories that attempts get.
+pub const ATTEMPT: &str = "deck-";
+/// How the names begin of the projects of demos.
+pub const DEMO: &str = "ingestdeck-demo-";
+
+/// The file that is locked while the directory is in use.
+const MARKER: &str = ".ingestdeck-owner";
+/// Its name until it is locked.
+const UNLOCKED: &str = ".ingestdeck-owner-new";
+
+/// A directory with mode 0700 that is deleted with this value.
+#[derive(Debug)]
+pub struct PrivateDir {
+    // Deleted before the lock is released.
+    dir: TempDir,
+    _marker: File,
+}
+
+impl PrivateDir {
+    /// Creates one whose name begins with `prefix`, where temporary files go.
+    ///
+    /// # Errors
+    /// When there is no place for it.
+    pub fn new(prefix: &str) -> io::Result<Self> {
+        Self::new_in(&std::env::temp_dir(), prefix)
+    }
+
+    fn new_in(parent: &Path, prefix: &str) -> io::Result<Self> {
+        let dir =
+            tempfile::Builder::new().prefix(prefix).permissions(Permissions::from_mode(PRIVATE)).tempdir_in(parent)?;
+        let scoped = ScopedDir::open(dir.path())?;
+        let marker = scoped.create_new(UNLOCKED)?;
+        marker.try_lock().map_err(io::Error::from)?;
+        std::fs::rename(dir.path().join(UNLOCKED), dir.path().join(MARKER))?;
+        Ok(Self { dir, _marker: marker })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+/// Deletes the directories of processes that ended without doing so. Returns how many.
+pub fn sweep() -> usize {
+    sweep_in(&std::env::temp_dir())
+}
+
+fn sweep_in(parent: &Path) -> usize {
+    let Ok(scoped) = ScopedDir::open(parent) else { return 0 };
+    let entries = scoped.entries().unwrap_or_default().into_iter();
+    let names =
+        entries.filter(|(_, kind)| *kind == FileKind::Directory).filter_map(|(name, _)| name.into_string().ok());
+    let ours = names.filter(|name| name.starts_with(ATTEMPT) || name.starts_with(DEMO));
+    let swept = ours.filter(|name| match remove_abandoned(&scoped, parent, name) {
+        Ok(is_removed) => is_removed,
+        Err(error) => {
+            tracing::debug!(%error, name, "a temporary directory stays");
+            false
+        }
+    });
+    swept.count()
+}
+
+/// Deletes the directory `name`, if it is one of ours and its process is gone.
+fn remove_abandoned(scoped: &ScopedDir, parent: &Path, name: &str) -> io::Result<bool> {
+    let us = nix::unistd::geteuid().as_raw();
+    // The marker is read through the opened directory, so nothing can be put in its place between the two looks.
+    let (marker, _) = scoped.dir(name, None)?.open_here(MARKER)?;
+    let is_ours = marker.metadata()?.uid() == us && std::fs::symlink_metadata(parent.join(name))?.uid() == us;
+    Ok(is_ours && marker.try_lock().is_ok() && scoped.remove_dir_all(name)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    #[test]
+    fn private_dir_is_for_the_owner_alone() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = PrivateDir::new_in(parent.path(), ATTEMPT).unwrap();
+        assert_eq!(fs::metadata(dir.path()).unwrap().permissions().mode() & 0o777, 0o700);
+        drop(dir);
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn sweep_removes_only_abandoned_directories() {
+        let (parent, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let live = PrivateDir::new_in(parent.path(), ATTEMPT).unwrap();
+        // As a process leaves it that is killed.
+        for name in ["deck-dead", "ingestdeck-demo-dead", "other-dead"] {
+            fs::create_dir_all(parent.path().join(name).join("deep")).unwrap();
+            fs::write(parent.path().join(name).join(MARKER), "").unwrap();
+        }
+        fs::write(outside.path().join(MARKER), "").unwrap();
+        symlink(outside.path(), parent.path().join("deck-link")).unwrap();
+        symlink(outside.path(), parent.path().join("deck-dead/link")).unwrap();
+        fs::create_dir(parent.path().join("deck-unmarked")).unwrap();
+        fs::create_dir(parent.path().join("deck-marked-by-a-link")).unwrap();
+        symlink(outside.path().join(MARKER), parent.path().join("deck-marked-by-a-link").join(MARKER)).unwrap();
+        assert_eq!(sweep_in(parent.path()), 2);
+        let mut left: Vec<String> = fs::read_dir(parent.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| live.path().file_name().is_none_or(|live| live != name.as_str()))
+            .collect();
+        left.sort();
+        assert_eq!(left, ["deck-link", "deck-marked-by-a-link", "deck-unmarked", "other-dead"]);
+        assert!(live.path().is_dir() && outside.path().join(MARKER).is_file());
+    }
+}
