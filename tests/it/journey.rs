@@ -153,7 +153,9 @@ fn one_interrupt_lets_what_runs_end() {
 #[cfg(target_os = "linux")]
 #[test]
 fn who_is_told_to_go_leaves_nobody_behind() {
-    for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
+    for (signal, code) in
+        [(Signal::SIGTERM, 143), (Signal::SIGHUP, 129), (Signal::SIGQUIT, 131), (Signal::SIGUSR1, 138)]
+    {
         let place = Place::new();
         let running = begun(&place, "1");
         assert!(!place.processes(running.id()).is_empty(), "agents are at work");

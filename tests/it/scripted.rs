@@ -251,7 +251,11 @@ async fn failures_have_the_shapes_of_the_real_program() {
     let metas: Vec<&Value> = stage.lines("user").iter().map(|line| &line["tool_result_meta"][0]).collect();
     let kinds: Vec<&Value> = metas.iter().map(|meta| &meta["non_execution_kind"]).collect();
     assert_eq!(kinds, [&Value::Null, &Value::Null, &Value::Null, &json!("permission-rule"), &json!("permission-rule")]);
-    assert_eq!(stage.hooks(), ["PreToolUse", "PostToolUseFailure", "PreToolUse", "PreToolUse"]);
+    assert_eq!(
+        stage.hooks(),
+        ["PreToolUse", "PostToolUseFailure", "PreToolUse"],
+        "no hook is asked about an absent tool"
+    );
     assert_eq!(result["is_error"], false, "the model went on");
 }
 

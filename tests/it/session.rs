@@ -12,7 +12,7 @@ use ingestdeck::{
     claude::{
         auth::{Asked, Installed, Login, Probe, inspect, probe},
         lock::{Locks, Tried},
-        process::Patience,
+        process::{Patience, StreamLimits},
         session::{SessionArgs, SessionEnd, SessionLaunch, resume_line, run_session_from},
         unit::{Command, Program},
     },
@@ -121,6 +121,7 @@ impl Desk {
             use_api_billing: true,
             mismatch: Mismatch::Error,
             locks: Locks::new(home.project().join(".locks")),
+            limits: StreamLimits::default(),
             recorder: Arc::clone(&tape) as Arc<dyn Recorder>,
             amendment: None,
         };

@@ -11,18 +11,20 @@ use std::{
 
 use ingestdeck::{
     claude::{
-        mcp,
-        process::{self, Child, Order, Patience},
+        group_guard, mcp,
+        process::{self, Child, Order, Patience, StreamLimits},
+        reader::LineReader,
         unit::{Command, Decision, Gate, HeldCall, OpenGate, Program, UnitLaunch, run_unit_from},
     },
     run::source::{Item, RecordError, Recorder},
     tape::{
         Body, Note, UnitKey,
-        note::{Amendment, AttemptStarted, IsolationChecked, StopHow, StopReason},
+        note::{Amendment, AttemptStarted, Cause, IsolationChecked, Outcome, StopHow, StopReason},
     },
     units::{
         ToolCall, ToolReply, ToolSpec, Toolset,
-        verdict::{Facts, Isolation, stop_reason},
+        tally::FailureRule,
+        verdict::{Facts, Isolation, decide, stop_reason},
     },
 };
 use serde_json::{Value, json};
@@ -178,6 +180,7 @@ impl Scene {
             max_budget_usd: None,
             partial_messages: false,
             pass_env: ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "CLAUDE_CODE_MAX_RETRIES"].map(String::from).into(),
+            limits: StreamLimits::default(),
             tools: Arc::clone(&self.wiki) as Arc<dyn Toolset>,
             recorder: Arc::clone(&self.tape) as Arc<dyn Recorder>,
             gate: Arc::clone(&self.gate),
@@ -534,9 +537,10 @@ async fn the_system_prompt_is_a_private_file_that_is_gone_afterwards() {
     let scene = quick();
     // The argument after the flag; its mode and content come back as stderr.
     let script = r#"while [ "$1" != --system-prompt-file ]; do shift; done
-        stat -c %a "$2" >&2; cat "$2" >&2; echo >&2; echo "$TMPDIR" >&2"#;
+        stat -c %a "$2" >&2; cat "$2" >&2; echo >&2; echo "$TMPDIR" >&2; stat -c %a "$TMPDIR" >&2"#;
     let (facts, _) = scene.run(shell(&scene, script), None).await;
     assert_eq!(facts.stderr_tail[..2], ["600", "You keep the wiki."]);
+    assert_eq!(facts.stderr_tail[3], "700");
     assert!(!Path::new(&facts.stderr_tail[2]).exists());
 }
 
@@ -559,6 +563,50 @@ async fn a_program_that_writes_and_never_reads_locks_nobody() {
     assert_eq!(facts.exit_code, Some(5));
     assert_eq!(scene.tape.of('o').len(), 3000);
     assert_eq!(scene.tape.of('i').len(), 3001, "every request was answered, after the one that we asked");
+}
+
+#[tokio::test]
+async fn line_beyond_the_limit_ends_the_attempt() {
+    const LIMIT: usize = 256 * 1024;
+    let scene = quick();
+    let script = "echo first; head -c 1000000 /dev/zero | tr '\\0' x; while :; do sleep 0.05; done";
+    let limits = StreamLimits { line: LIMIT, ..StreamLimits::default() };
+    let (facts, _) = scene.run(UnitLaunch { limits, ..shell(&scene, script) }, None).await;
+    assert_eq!((facts.oversized_line, facts.signal), (Some(LIMIT), Some(15)));
+    let verdict = decide(&"docs-a".into(), &facts, FailureRule::Strict);
+    assert_eq!((verdict.outcome, &verdict.cause), (Outcome::Failed, &Cause::OversizedLine));
+    assert_eq!(verdict.reason, "Claude Code wrote a line longer than 262144 bytes");
+    let pieces = scene.tape.of('r');
+    assert_eq!(pieces[0], b"first");
+    assert!(pieces[1..].iter().all(|piece| piece.len() <= LIMIT / 8), "in pieces");
+    let recorded: usize = pieces[1..].iter().map(Vec::len).sum();
+    assert!((LIMIT..=1_000_000).contains(&recorded), "{recorded}");
+    let said = |note: &Note| matches!(note, Note::Said { text, .. } if text.contains("recorded in pieces"));
+    assert_eq!(scene.tape.notes().iter().filter(|note| said(note)).count(), 1);
+}
+
+#[tokio::test]
+async fn long_line_of_stderr_is_recorded_in_pieces() {
+    let scene = quick();
+    let script = "head -c 1000000 /dev/zero | tr '\\0' x >&2; echo >&2; echo last >&2; exit 5";
+    let limits = StreamLimits { stderr_line: 256 * 1024, ..StreamLimits::default() };
+    let (facts, _) = scene.run(UnitLaunch { limits, ..shell(&scene, script) }, None).await;
+    assert_eq!((facts.exit_code, facts.oversized_line), (Some(5), None));
+    let lines = scene.tape.of('e');
+    assert_eq!(lines.iter().map(Vec::len).sum::<usize>(), 1_000_004);
+    assert!(lines.len() > 8 && lines.last().unwrap() == b"last");
+}
+
+#[tokio::test]
+async fn agent_that_calls_without_reading_is_ended() {
+    let scene = quick();
+    let ask = r#"{"type":"control_request","request_id":"r","request":{"subtype":"mcp_message","server_name":"ktx","message":{"jsonrpc":"2.0","method":"notifications/initialized"}}}"#;
+    let limits = StreamLimits { unread: 64 * 1024, ..StreamLimits::default() };
+    let launch = UnitLaunch { limits, ..shell(&scene, &format!("exec yes '{ask}'")) };
+    let (facts, _) = scene.run(launch, None).await;
+    assert_eq!((facts.unread, facts.signal), (Some(64 * 1024), Some(15)));
+    let verdict = decide(&"docs-a".into(), &facts, FailureRule::Strict);
+    assert_eq!(verdict.reason, "Claude Code stopped reading: more than 65536 bytes of answers waited for it");
 }
 
 #[tokio::test]
@@ -684,6 +732,36 @@ async fn no_child_survives_a_death_without_warning() {
     std::mem::forget(children);
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn group_of_an_agent_dies_with_a_killed_program() {
+    if std::env::var_os(ALONE).is_none() {
+        assert!(second_process("group_of_an_agent_dies_with_a_killed_program").0);
+        return;
+    }
+    group_guard::start(Path::new(env!("CARGO_BIN_EXE_ingestdeck"))).unwrap();
+    let (mut children, mut ids) = (Vec::new(), String::new());
+    for _ in 0..3 {
+        let order = Order {
+            exe: "/bin/sh".into(),
+            // The shell itself gets the parent-death signal, its child does not.
+            args: vec!["-c".into(), "(trap '' INT TERM HUP; while :; do sleep 0.05; done) & echo $!; wait".into()],
+            cwd: std::env::temp_dir(),
+            env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+            stdin: false,
+        };
+        let mut child = process::spawn(order).await.unwrap();
+        let mut lines = LineReader::new(child.stdout.take().unwrap());
+        lines.fill().await.unwrap();
+        ids += &format!("{}\n", String::from_utf8_lossy(lines.take().lines().next().unwrap()));
+        children.push(child);
+    }
+    std::fs::write(std::env::var_os(ALONE).unwrap(), ids).unwrap();
+    let us = nix::unistd::getpid();
+    nix::sys::signal::kill(us, nix::sys::signal::Signal::SIGKILL).unwrap();
+    std::mem::forget(children);
+}
+
 /// Breaks down.
 #[derive(Debug)]
 struct Broken;
@@ -788,7 +866,10 @@ async fn a_stuck_tool_and_a_stuck_gate_hold_nobody_up() {
         reply("deck-1", json!({})),
         reply("deck-2", json!({"sources": []})),
         init.to_string(),
-        request(1, json!({"subtype": "hook_callback", "callback_id": "pre_tool_use", "input": {"tool_name": "x"}})),
+        request(
+            1,
+            json!({"subtype": "hook_callback", "callback_id": "pre_tool_use", "input": {"tool_name": tools[0]}}),
+        ),
         message(2, json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello})),
         message(
             3,

@@ -216,3 +216,93 @@ fn the_session_of_a_unit_is_the_users_and_ours_alone_while_it_runs() {
     assert_eq!(running.end().code, Some(143));
     assert_eq!(std::fs::read_dir(&locks).unwrap().count(), 0, "nothing is left behind");
 }
+
+#[test]
+fn foreign_tool_that_ran_fails_the_unit_and_publishes_nothing() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    let script = r#"
+[[part]]
+steps = [
+  { call = { tool = "wiki_write", with = { key = "one", content = "One.", summary = "One." } } },
+  { line = '{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t9","name":"Bash","input":{}}]}}' },
+  { line = '{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t9","content":"done"}]}}' },
+  { say = "done" },
+]"#;
+    let ran = run(&place, script, &[]);
+    assert_eq!(ran.code, Some(100), "{ran:?}");
+    assert!(ran.stdout.contains("runtime isolation failed: it ran `Bash`, which it was not given"), "{ran:?}");
+    assert!(!place.path("wiki/global/one.md").exists());
+}
+
+#[test]
+fn environment_of_agents_is_an_allow_list() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    let body = r#"[ "$1" = --version ] && { echo "2.1.330 (Claude Code)"; exit 0; }
+[ "$1" = auth ] && { echo '{"loggedIn":true,"authMethod":"api_key"}'; exit 0; }
+env >&2; exit 3"#;
+    let claude = place.script("claude-env", body);
+    let command = |words: &[&str], pass: &str| {
+        let mut command = place.command(&[words, &["--claude-bin", claude.to_str().unwrap()]].concat());
+        for name in ["ANTHROPIC_CUSTOM_HEADERS", "AWS_PROFILE", "GITHUB_TOKEN", "ANTHROPIC_API_KEY"] {
+            command.env(name, "s3cret-value");
+        }
+        command.env("https_proxy", "http://proxy.test").env("INGESTDECK_CLAUDE_PASS_ENV", pass);
+        command
+    };
+    let doctor = place.ran(command(&["doctor"], ""));
+    assert!(doctor.stdout.contains("ok    agents of units inherit HOME, PATH, https_proxy; "), "{doctor:?}");
+    let withheld = "note  withheld from agents of units: ANTHROPIC_API_KEY, ANTHROPIC_CUSTOM_HEADERS, AWS_PROFILE; ";
+    assert!(doctor.stdout.contains(withheld) && !doctor.stdout.contains("s3cret"), "{doctor:?}");
+    let tape = |pass: &str| {
+        place.ran(command(&["run"], pass));
+        place.run(&["runs", "export", "latest"]).stdout
+    };
+    let closed = tape("");
+    assert!(closed.contains("https_proxy=http://proxy.test") && !closed.contains("s3cret"), "{closed}");
+    let open = tape("AWS_*,GITHUB_TOKEN");
+    assert!(
+        open.contains("AWS_PROFILE=") && open.contains("GITHUB_TOKEN=") && !open.contains("CUSTOM_HEADERS="),
+        "{open}"
+    );
+    let mut billed = command(&["run"], "");
+    billed.env("INGESTDECK_CLAUDE_USE_API_BILLING", "true");
+    place.ran(billed);
+    assert!(place.run(&["runs", "export", "latest"]).stdout.contains("ANTHROPIC_API_KEY="));
+}
+
+#[test]
+fn temporary_directories_of_killed_programs_are_swept() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    let claude = place.player("[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]");
+    let claude = claude.to_str().unwrap();
+    let left = || std::fs::read_dir(place.path("../tmp")).unwrap().count();
+    let mut running = place.start(place.command(&["run", "--claude-bin", claude]));
+    running.wait_for("stdout", "session ");
+    running.signal(Signal::SIGKILL);
+    assert_eq!((running.end().code, left()), (None, 1));
+    let mut next = place.start(place.command(&["run", "--claude-bin", claude]));
+    next.wait_for("stdout", "session ");
+    assert_eq!(left(), 1, "its own");
+    next.signal(Signal::SIGQUIT);
+    assert_eq!((next.end().code, left()), (Some(131), 0));
+    #[cfg(target_os = "linux")]
+    place.wait_until_nobody_is_left();
+}
+
+#[test]
+fn file_size_limit_is_an_error_with_a_remedy() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    let claude = place.player("[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]");
+    let command = place.command(&["run", "--ui", "lines", "--claude-bin", claude.to_str().unwrap()]);
+    let mut limited = std::process::Command::new("/bin/sh");
+    limited.args(["-c", "ulimit -f 8; exec \"$0\" \"$@\""]).arg(command.get_program()).args(command.get_args());
+    limited.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    limited.current_dir(command.get_current_dir().unwrap());
+    let ran = place.ran(limited);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stderr.contains("File too large"), "{ran:?}");
+}

@@ -104,7 +104,8 @@ fn a_live_run_answers_keys_every_time_it_was_suspended() {
 
 #[test]
 fn a_killed_program_leaves_the_terminal_as_it_was() {
-    for signal in [Signal::SIGTERM, Signal::SIGHUP] {
+    for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGABRT, Signal::SIGUSR1, Signal::SIGXCPU]
+    {
         let mut shell = Session::shell(&[("INGESTDECK_UI_PROGRESS", "always")]);
         let before = stty(&mut shell, "before");
         shell.has_prompt();

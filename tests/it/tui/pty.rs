@@ -44,7 +44,7 @@ fn a_resize_is_followed() {
 
 #[test]
 fn signals_give_the_terminal_back() {
-    for signal in [Signal::SIGTERM, Signal::SIGHUP] {
+    for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR2, Signal::SIGALRM] {
         let session = Session::replay("success_tools.jsonl");
         session.shows("read_raw_span orders.yml");
         session.signal(signal);
