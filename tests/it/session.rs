@@ -188,6 +188,16 @@ async fn a_session_is_recorded_and_can_be_gone_on_with() {
 }
 
 #[tokio::test]
+async fn session_with_a_line_beyond_the_limit_is_ended() {
+    let script = "head -c 1000000 /dev/zero | tr '\\0' x; while :; do sleep 0.05; done";
+    let program = Program { exe: "/bin/sh".into(), prefix: vec!["-c".into(), script.into()], scripted: false };
+    let mut desk = Desk::new(program, "go");
+    desk.launch.limits.line = 256 * 1024;
+    let end = desk.run().await;
+    assert_eq!(outcome(&end), (Outcome::Failed, Cause::OversizedLine), "{end:?}");
+}
+
+#[tokio::test]
 async fn a_resume_line_in_the_prompt_names_the_session_and_is_taken_out() {
     let desk = Desk::scripted(HELLO, "go on\n`claude --resume abc`");
     let end = desk.run().await;

@@ -109,7 +109,8 @@ pub fn user_line(prompt: &str) -> Vec<u8> {
     line
 }
 
-/// The environment of a session: our own, without the key that would be billed instead of the subscription, and
+/// The environment of a session. By contract its commands run as they would in the user's shell, so it is not an allow
+/// list like that of units: it is our own, without the key that would be billed instead of the subscription, and
 /// without the mark that says it runs inside of another session.
 pub fn environment(parent: impl IntoIterator<Item = (OsString, OsString)>, use_api_billing: bool) -> Environment {
     let mut done = Environment::default();

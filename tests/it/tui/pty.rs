@@ -238,7 +238,7 @@ fn a_tape_that_cannot_be_written_breaks_the_run_and_says_so() {
     assert!(!session.text().contains("running"), "{}", session.text());
     session.press("L");
     session.shows("broken: File too large");
-    session.shows("Free some space");
+    session.shows("Raise the limit on the size");
     let tape = std::fs::read_dir(project.join(".ktx/ingestdeck/runs")).unwrap().next().unwrap().unwrap();
     let text = std::fs::read_to_string(tape.path().join("tape.jsonl")).unwrap();
     let pids = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()?["note"]["pid"].as_i64());
