@@ -17,6 +17,7 @@
 //! | 1 | [`decode`]; [`actions`]; [`units`] | `decode` → nothing; `actions` → `decode`; `units` → `tape` |
 //! | 2 | [`run`] | `tape`, `decode`, `actions`, `units` |
 //! | 2 | [`scoped_dir`] | nothing; files and directories, the only way into a project |
+//! | 2 | [`program_path`] | nothing; where other programs are looked up |
 //! | 3 | [`claude`], [`ingest`], [`store`], [`replay`], [`tui`] | layers below, never each other |
 //! | 4 | [`cli`] | everything |
 //!
@@ -35,6 +36,7 @@ pub mod cli;
 pub mod config;
 pub mod decode;
 pub mod ingest;
+pub mod program_path;
 pub mod replay;
 pub mod run;
 pub mod scoped_dir;

@@ -8,7 +8,7 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    fs::File,
+    fs::{File, TryLockError},
     io::{self, Read, Write},
     os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
     path::Path,
@@ -18,7 +18,7 @@ use std::{
 use nix::{
     dir::{Dir, Type},
     fcntl::{AtFlags, OFlag, openat, renameat},
-    sys::stat::{FileStat, Mode, SFlag, fstatat, mkdirat},
+    sys::stat::{FileStat, Mode, SFlag, fstat, fstatat, mkdirat},
     unistd::{UnlinkatFlags, unlinkat},
 };
 
@@ -72,6 +72,10 @@ impl FileKind {
 /// An open directory.
 #[derive(Debug)]
 pub(crate) struct ScopedDir(OwnedFd);
+
+/// A file that this process has locked until the value is dropped.
+#[derive(Debug)]
+pub(crate) struct FileLock(#[expect(dead_code, reason = "it holds the lock")] File);
 
 impl ScopedDir {
     /// Opens `path`, following links on the way to it. Only for directories that the user named, such as the project
@@ -222,6 +226,24 @@ impl ScopedDir {
         Ok(dir.open_regular(name, OFlag::O_RDWR | OFlag::O_CREAT, 0o600)?.0)
     }
 
+    /// Locks the file `relative`, created as by [`open_or_create`](Self::open_or_create), once no other process has it
+    /// locked.
+    pub(crate) fn lock(&self, relative: &str) -> io::Result<FileLock> {
+        let file = self.open_or_create(relative)?;
+        file.lock()?;
+        Ok(FileLock(file))
+    }
+
+    /// As [`lock`](Self::lock), with `None` while another process has it locked.
+    pub(crate) fn try_lock(&self, relative: &str) -> io::Result<Option<FileLock>> {
+        let file = self.open_or_create(relative)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(FileLock(file))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
     /// Creates the file `relative` with mode 0600, open for appending. Fails with `AlreadyExists` if there is one.
     /// Missing directories are created for the owner alone.
     pub(crate) fn create_new(&self, relative: &str) -> io::Result<File> {
@@ -326,6 +348,11 @@ impl ScopedDir {
         }
         unlinkat(&self.0, name, UnlinkatFlags::RemoveDir)?;
         Ok(true)
+    }
+
+    /// The number by which the file system knows this directory. A copy has another one.
+    pub(crate) fn inode(&self) -> io::Result<u64> {
+        Ok(fstat(&self.0)?.st_ino)
     }
 
     /// Makes the names in this directory durable.

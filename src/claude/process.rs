@@ -27,6 +27,7 @@ use tokio::{
 };
 
 use super::{contained::contained, group_guard, reader::LONGEST_LINE};
+use crate::program_path;
 
 /// What to start.
 #[derive(Clone, Debug)]
@@ -272,7 +273,7 @@ fn start(order: Order, runtime: &Handle) -> io::Result<Child> {
         .args(&order.args)
         .current_dir(&order.cwd)
         .env_clear()
-        .envs(order.env)
+        .envs(order.env.into_iter().map(absolute_path))
         .stdin(if order.stdin { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -285,6 +286,12 @@ fn start(order: Order, runtime: &Handle) -> io::Result<Child> {
     let group = Group::new(leader);
     let (stdin, stdout, stderr) = (process.stdin.take(), process.stdout.take(), process.stderr.take());
     Ok(Child { process, group, pid, stdin, stdout, stderr })
+}
+
+/// `PATH` without entries that name a place in whatever directory is current. Other variables are as they are.
+fn absolute_path((name, value): (OsString, OsString)) -> (OsString, OsString) {
+    let value = if name == "PATH" { program_path::absolute_entries(&value) } else { value };
+    (name, value)
 }
 
 #[cfg(target_os = "linux")]

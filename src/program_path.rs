@@ -1,0 +1,65 @@
+//! Lookup of other programs on the `PATH`, without the entries that depend on the current directory.
+//!
+//! An empty entry, `.` and every other relative entry name a directory of whatever project is current, so a cloned
+//! project could choose what runs. Neither the lookup nor a child process sees them. This module must not know which
+//! programs there are.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
+};
+
+/// Searched when no entry of the environment's `PATH` is usable. POSIX reads an empty `PATH` as the current directory.
+const DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// The `PATH` for child processes: that of this process, absolute entries only.
+pub fn search_path() -> OsString {
+    absolute_entries(&env::var_os("PATH").unwrap_or_default())
+}
+
+/// The absolute entries of `path`, or a default where there are none.
+pub(crate) fn absolute_entries(path: &OsStr) -> OsString {
+    let entries = env::split_paths(path).filter(|entry| entry.is_absolute());
+    match env::join_paths(entries) {
+        Ok(joined) if !joined.is_empty() => joined,
+        _ => DEFAULT.into(),
+    }
+}
+
+/// Absolute path of the program `name`; `None` where no entry of the [`search_path`] has it.
+pub fn find(name: &str) -> Option<PathBuf> {
+    env::split_paths(&search_path()).map(|directory| directory.join(name)).find(|candidate| is_program(candidate))
+}
+
+/// Whether `path` is a file that may be executed.
+pub fn is_program(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relative_entries_are_dropped() {
+        let cases = [
+            ("/usr/bin:/bin", "/usr/bin:/bin"),
+            (":/usr/bin:", "/usr/bin"),
+            (".:/usr/bin:bin:../x:/bin", "/usr/bin:/bin"),
+            ("/opt/a b:./node_modules/.bin", "/opt/a b"),
+            ("", DEFAULT),
+            (".", DEFAULT),
+        ];
+        for (path, expected) in cases {
+            assert_eq!(absolute_entries(OsStr::new(path)), OsStr::new(expected), "{path}");
+        }
+    }
+
+    #[test]
+    fn found_programs_are_absolute() {
+        assert!(find("sh").is_some_and(|path| path.is_absolute()));
+        assert_eq!(find("no-such-program-anywhere"), None);
+    }
+}
