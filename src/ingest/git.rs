@@ -3,17 +3,30 @@
 //!
 //! It must not know what a project is. Whoever calls it knows the directory and the arguments.
 
+mod commit;
+mod programs;
+
 use std::{
     io::{self, Read, Write},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{Arc, mpsc},
+    sync::{Arc, OnceLock, mpsc},
     thread,
     time::{Duration, Instant},
 };
 
+use self::programs::Programs;
+pub use self::{
+    commit::{CommitId, InvalidCommitId},
+    programs::{DisabledProgram, ProgramKind},
+};
+use crate::program_path;
+
 /// Longest time that one call may take.
 const LIMIT: Duration = Duration::from_secs(120);
+
+/// Longest time that reading the configuration may take, which is the first call in every directory.
+const CONFIG_LIMIT: Duration = Duration::from_secs(10);
 
 /// Bytes of stderr that an error tells.
 const TAIL: usize = 400;
@@ -41,6 +54,9 @@ const SETTINGS: &[&str] = &[
     "submodule.recurse=false",
     "diff.orderFile=/dev/null",
     "diff.ignoreSubmodules=all",
+    "log.showSignature=false",
+    "safe.bareRepository=explicit",
+    "worktree.useRelativePaths=false",
     "advice.detachedHead=false",
     "advice.mergeConflict=false",
 ];
@@ -53,14 +69,7 @@ const PROGRAMS: &[&str] = &["EDITOR", "VISUAL", "PAGER", "SSH_ASKPASS", "LESS", 
 
 /// Who commits.
 const NAME: &str = "ktx Local";
-const EMAIL: &str = "local@ktx.local";
-
-/// Keys of a configuration that name a program for some files: section, and what it may say.
-const DRIVERS: &[(&str, &[&str])] = &[
-    ("filter.", &["clean", "smudge", "process", "required"]),
-    ("diff.", &["command", "textconv"]),
-    ("merge.", &["driver"]),
-];
+pub(super) const EMAIL: &str = "local@ktx.local";
 
 /// git did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -92,6 +101,29 @@ pub enum GitError {
         /// How long it had.
         limit: Duration,
     },
+    /// The configuration could not be read in time.
+    #[error(
+        "git did not read its configuration within {} s; look for an `include.path` that names a pipe or a file on an \
+         unreachable disk, in `.git/config` and in your own configuration", limit.as_secs()
+    )]
+    ConfigTimedOut {
+        /// How long it had.
+        limit: Duration,
+    },
+    /// The configuration names more programs than can be disabled.
+    #[error(
+        "the git configuration names too many filters, drivers and hooks to disable them all; remove those that are \
+         not needed from `.git/config`"
+    )]
+    TooManyPrograms,
+    /// It answered with something else than a commit.
+    #[error("git {what} named no commit: {cause}")]
+    NoCommit {
+        /// Its subcommand.
+        what: String,
+        /// Why.
+        cause: InvalidCommitId,
+    },
 }
 
 fn said(stderr: &str) -> String {
@@ -111,28 +143,61 @@ pub(crate) struct Answer {
 /// git in one directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Git {
+    program: &'static Path,
     dir: PathBuf,
-    /// Keys of drivers that the configuration names, to be answered with nothing.
-    drivers: Arc<[String]>,
+    /// What the configuration names, to be disabled.
+    programs: Arc<Programs>,
     /// What holds in this directory beside [`SETTINGS`].
     own: &'static [&'static str],
     limit: Duration,
 }
 
+/// The git that is installed, found once.
+fn program() -> Result<&'static Path, GitError> {
+    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    PROGRAM.get_or_init(|| program_path::find("git")).as_deref().ok_or(GitError::Missing)
+}
+
+/// What the installed git says of its version; `None` where there is none.
+pub fn version() -> Option<String> {
+    let git = Git::unconfigured(Path::new("/"), LIMIT).ok()?;
+    git.line(&["--version"]).ok()
+}
+
 impl Git {
-    /// git in `dir`, which is the top of a working tree. Looks up which drivers the configuration names, so that none of
-    /// them runs.
+    /// git in `dir`, which is the top of a working tree. Looks up which programs the configuration names, so that none
+    /// of them runs.
     pub(crate) fn open(dir: &Path) -> Result<Self, GitError> {
-        let git = Self { dir: dir.to_path_buf(), drivers: Arc::new([]), own: &[], limit: LIMIT };
-        let answer = git.ask(&["config", "--null", "--name-only", "--list"])?;
-        let names = String::from_utf8_lossy(&answer.stdout);
-        let drivers = names.split('\0').filter(|key| is_driver(key)).map(str::to_owned).collect();
-        Ok(Self { drivers, ..git })
+        Self::open_within(dir, CONFIG_LIMIT)
+    }
+
+    fn open_within(dir: &Path, limit: Duration) -> Result<Self, GitError> {
+        let git = Self::unconfigured(dir, limit)?;
+        let listed = git.run(programs::LIST).map_err(|error| match error {
+            GitError::TimedOut { limit, .. } => GitError::ConfigTimedOut { limit },
+            error => error,
+        })?;
+        let programs = Programs::parse(&listed).map_err(|programs::TooMany| GitError::TooManyPrograms)?;
+        Ok(Self { programs: Arc::new(programs), limit: LIMIT, ..git })
+    }
+
+    fn unconfigured(dir: &Path, limit: Duration) -> Result<Self, GitError> {
+        Ok(Self { program: program()?, dir: dir.to_path_buf(), programs: Arc::default(), own: &[], limit })
     }
 
     /// git in `dir`, which is the top of a working tree that holds only what its list of patterns names.
     pub(crate) fn within(dir: &Path) -> Result<Self, GitError> {
         Ok(Self { own: SPARSE, ..Self::open(dir)? })
+    }
+
+    /// Programs that the repository configures and that are not run, sorted.
+    pub(crate) fn disabled(&self) -> impl Iterator<Item = &DisabledProgram> {
+        self.programs.of_repository.iter()
+    }
+
+    /// The commit that a call names, which has to succeed.
+    pub(crate) fn commit(&self, args: &[&str]) -> Result<CommitId, GitError> {
+        CommitId::parse(&self.line(args)?).map_err(|cause| GitError::NoCommit { what: what(args), cause })
     }
 
     /// Stdout of a call that has to succeed.
@@ -160,12 +225,10 @@ impl Git {
         self.call(args, &[])
     }
 
-    fn call(&self, args: &[&str], input: &[u8]) -> Result<Answer, GitError> {
+    /// A call that reads `input` and may say no.
+    pub(crate) fn call(&self, args: &[&str], input: &[u8]) -> Result<Answer, GitError> {
         let failed = |cause| GitError::Io { what: what(args), cause };
-        let mut child = self.command(args, !input.is_empty()).spawn().map_err(|cause| match cause.kind() {
-            io::ErrorKind::NotFound if self.dir.is_dir() => GitError::Missing,
-            _ => failed(cause),
-        })?;
+        let mut child = self.command(args, !input.is_empty()).spawn().map_err(failed)?;
         let deadline = Instant::now() + self.limit;
         let piped = pump(&mut child, input, deadline).map_err(failed)?;
         let Some((stdout, stderr)) = piped else {
@@ -178,7 +241,7 @@ impl Git {
 
     fn command(&self, args: &[&str], has_input: bool) -> Command {
         use std::os::unix::process::CommandExt as _;
-        let mut command = Command::new("git");
+        let mut command = Command::new(self.program);
         command.arg("--no-pager").args(SETTINGS.iter().chain(self.own).flat_map(|setting| ["-c", setting])).args(args);
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
@@ -189,9 +252,13 @@ impl Git {
         command
             // Messages are read by people and by us.
             .env("LC_ALL", "C.UTF-8")
+            .env("PATH", program_path::search_path())
             .env("GIT_TERMINAL_PROMPT", "0")
             .env("GIT_EDITOR", "false")
+            // A partial clone would fetch what it misses, with programs that its configuration names. Releases before
+            // 2.44 do not know the first of the two.
             .env("GIT_NO_LAZY_FETCH", "1")
+            .env("GIT_ALLOW_PROTOCOL", "none")
             .env("GIT_OPTIONAL_LOCKS", "0")
             .env("GIT_ATTR_NOSYSTEM", "1")
             .env("GIT_AUTHOR_NAME", NAME)
@@ -203,12 +270,11 @@ impl Git {
             command.env("GIT_CEILING_DIRECTORIES", parent);
         }
         // The command line cannot name keys that hold a `=`.
-        for (index, key) in self.drivers.iter().enumerate() {
-            command.env(format!("GIT_CONFIG_KEY_{index}"), key);
-            let value = if key.ends_with(".required") { "false" } else { "" };
-            command.env(format!("GIT_CONFIG_VALUE_{index}"), value);
+        let overrides = &self.programs.overrides;
+        for (index, (key, value)) in overrides.iter().enumerate() {
+            command.env(format!("GIT_CONFIG_KEY_{index}"), key).env(format!("GIT_CONFIG_VALUE_{index}"), value);
         }
-        command.env("GIT_CONFIG_COUNT", self.drivers.len().to_string());
+        command.env("GIT_CONFIG_COUNT", overrides.len().to_string());
         let stdin = if has_input { Stdio::piped() } else { Stdio::null() };
         command.current_dir(&self.dir).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Ctrl-C on the terminal is for us: git ends what it began.
@@ -254,12 +320,6 @@ fn end(child: &mut Child) {
         let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
     }
     let _ = child.wait();
-}
-
-fn is_driver(key: &str) -> bool {
-    let last = key.rsplit('.').next().unwrap_or_default();
-    let has_name = key.matches('.').count() >= 2;
-    has_name && DRIVERS.iter().any(|(section, names)| key.starts_with(section) && names.contains(&last))
 }
 
 /// The subcommand, for messages.

@@ -25,51 +25,203 @@ pub(crate) fn write(root: &Path, path: &str, text: &str) {
     fs::write(root.join(path), text).unwrap();
 }
 
+/// A program that leaves a proof when it runs, and the proof.
+struct Trap {
+    program: PathBuf,
+    proof: PathBuf,
+}
+
+impl Trap {
+    fn new(dir: &Path) -> Self {
+        let (program, proof) = (dir.join("trap"), dir.join("proof"));
+        fs::write(&program, format!("#!/bin/sh\necho \"$0 $@\" >> '{}'\ncat\n", proof.display())).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        Self { program, proof }
+    }
+
+    fn assert_unsprung(&self) {
+        assert!(!self.proof.exists(), "{}", fs::read_to_string(&self.proof).unwrap());
+    }
+}
+
+/// Adds bytes to the configuration of the repository in `root`.
+fn configure(root: &Path, bytes: &[u8]) {
+    let path = root.join(".git/config");
+    let mut config = fs::read(&path).unwrap();
+    config.extend_from_slice(bytes);
+    fs::write(path, config).unwrap();
+}
+
+/// The calls that planning, runs and their end make.
+fn use_everything(root: &Path) {
+    let git = Git::open(root).unwrap();
+    write(root, "wiki/global/a.md", "b\n");
+    git.ask(&["update-index", "-q", "--refresh"]).unwrap();
+    git.run(&["add", "--all", "--", "wiki"]).unwrap();
+    git.run(&["commit", "--quiet", "--no-verify", "-m", "second"]).unwrap();
+    git.run(&["diff", "--no-ext-diff", "--no-textconv", "HEAD~1", "HEAD"]).unwrap();
+    git.run(&["checkout", "--quiet", "HEAD~1", "--", "wiki"]).unwrap();
+    git.run(&["status", "--porcelain", "--ignore-submodules=all", "--", "wiki"]).unwrap();
+    git.run(&["worktree", "add", "--quiet", "-b", "other", "--", "../other", "HEAD"]).unwrap();
+    git.run(&["worktree", "remove", "--force", "--", "../other"]).unwrap();
+    git.run(&["log", "-1"]).unwrap();
+}
+
 #[test]
-fn nothing_that_a_repository_names_is_run() {
-    let (dir, root) =
-        project(&[("wiki/global/a.md", "a\n"), (".gitattributes", "*.md filter=evil diff=evil merge=evil\n")]);
-    let (proof, trap) = (dir.path().join("proof"), dir.path().join("trap"));
-    fs::write(&trap, format!("#!/bin/sh\necho \"$0 $@\" >> '{}'\ncat\n", proof.display())).unwrap();
-    fs::set_permissions(&trap, fs::Permissions::from_mode(0o755)).unwrap();
+fn programs_of_a_configuration_do_not_run() {
+    for name in [&b"evil"[..], b"e\xff", b"a=b", b"a\\\"b", b"\x1b[2j"] {
+        let attributes = [b"*.md filter=", name, b" diff=", name, b" merge=", name, b"\n"].concat();
+        let (dir, root) = project(&[("wiki/global/a.md", "a\n")]);
+        let trap = Trap::new(dir.path());
+        fs::create_dir_all(root.join(".git/info")).unwrap();
+        fs::write(root.join(".git/info/attributes"), attributes).unwrap();
+        let program = trap.program.to_str().unwrap();
+        let of = |section: &str, variables: &[&str]| {
+            let escaped = name.iter().flat_map(|byte| match byte {
+                b'"' | b'\\' => vec![b'\\', *byte],
+                byte => vec![*byte],
+            });
+            let head = [format!("[{section} \"").as_bytes(), &escaped.collect::<Vec<_>>(), b"\"]\n"].concat();
+            let lines: String = variables.iter().map(|name| format!("{name} = {program}\n")).collect();
+            [head, lines.into_bytes()].concat()
+        };
+        configure(&root, &of("filter", &["clean", "smudge", "process"]));
+        configure(&root, b"required = true\n");
+        configure(&root, &of("diff", &["command", "textconv"]));
+        configure(&root, &of("merge", &["driver"]));
+        configure(&root, &of("hook", &["command"]));
+        configure(&root, b"event = post-index-change\nevent = reference-transaction\nevent = post-commit\n");
+        use_everything(&root);
+        trap.assert_unsprung();
+        assert_eq!(fs::read_to_string(root.join("wiki/global/a.md")).unwrap(), "a\n");
+        assert_eq!(Git::open(&root).unwrap().disabled().count(), 4, "each kind is listed");
+    }
+}
+
+#[test]
+fn hooks_and_helpers_of_a_repository_do_not_run() {
+    let (dir, root) = project(&[("wiki/global/a.md", "a\n")]);
+    let trap = Trap::new(dir.path());
     let hooks = root.join(".git/hooks");
     fs::create_dir_all(&hooks).unwrap();
     for hook in ["pre-commit", "post-checkout", "post-commit", "reference-transaction", "post-index-change"] {
-        fs::copy(&trap, hooks.join(hook)).unwrap();
+        fs::copy(&trap.program, hooks.join(hook)).unwrap();
     }
     let plain = Git::open(&root).unwrap();
-    let trap = trap.to_str().unwrap();
     let keys = [
-        "filter.evil.clean",
-        "filter.evil.smudge",
-        "filter.evil.process",
-        "diff.evil.textconv",
-        "diff.evil.command",
-        "merge.evil.driver",
         "core.fsmonitor",
         "core.pager",
         "core.editor",
         "core.sshCommand",
+        "core.gitProxy",
+        "core.askPass",
+        "core.alternateRefsCommand",
+        "credential.helper",
         "diff.external",
         "gpg.program",
+        "gpg.ssh.program",
+        "interactive.diffFilter",
+        "sequence.editor",
+        "trailer.x.command",
+        "trailer.x.cmd",
+        "uploadpack.packObjectsHook",
+        "pager.log",
+        "pager.status",
     ];
     for key in keys {
-        plain.run(&["config", key, trap]).unwrap();
+        plain.run(&["config", key, trap.program.to_str().unwrap()]).unwrap();
     }
-    for (key, value) in [("filter.evil.required", "true"), ("commit.gpgsign", "true"), ("gc.auto", "1")] {
+    for (key, value) in [("commit.gpgsign", "true"), ("log.showSignature", "true"), ("gc.auto", "1")] {
         plain.run(&["config", key, value]).unwrap();
     }
-    let git = Git::open(&root).unwrap();
-    write(&root, "wiki/global/a.md", "b\n");
-    git.run(&["add", "--all"]).unwrap();
-    git.run(&["commit", "--quiet", "-m", "second"]).unwrap();
-    git.run(&["diff", "--no-ext-diff", "--no-textconv", "HEAD~1", "HEAD"]).unwrap();
-    git.run(&["checkout", "--quiet", "HEAD~1", "--", "wiki"]).unwrap();
-    git.run(&["status", "--porcelain"]).unwrap();
-    assert!(!proof.exists(), "{}", fs::read_to_string(&proof).unwrap());
-    assert_eq!(fs::read_to_string(root.join("wiki/global/a.md")).unwrap(), "a\n");
-    let author = git.line(&["log", "-1", "--format=%an <%ae> %cn <%ce>"]).unwrap();
+    use_everything(&root);
+    trap.assert_unsprung();
+    let author = Git::open(&root).unwrap().line(&["log", "-1", "--format=%an <%ae> %cn <%ce>"]).unwrap();
     assert_eq!(author, "ktx Local <local@ktx.local> ktx Local <local@ktx.local>");
+}
+
+#[test]
+fn programs_of_a_submodule_do_not_run() {
+    let (dir, root) = project(&[("wiki/global/a.md", "a\n")]);
+    let trap = Trap::new(dir.path());
+    let git = Git::open(&root).unwrap();
+    let sub = root.join("wiki/sub");
+    write(&sub, "f", "f\n");
+    let inner = Git::open(&sub).unwrap();
+    inner.run(&["init", "--quiet", "--initial-branch=main"]).unwrap();
+    inner.run(&["add", "--all"]).unwrap();
+    inner.run(&["commit", "--quiet", "-m", "sub"]).unwrap();
+    write(&root, ".gitmodules", "[submodule \"sub\"]\n path = wiki/sub\n url = ./sub\n ignore = none\n");
+    git.run(&["add", "--all"]).unwrap();
+    git.run(&["commit", "--quiet", "-m", "with a submodule"]).unwrap();
+    configure(&sub, format!("[filter \"evil\"]\nclean = {}\n", trap.program.display()).as_bytes());
+    fs::create_dir_all(sub.join(".git/info")).unwrap();
+    fs::write(sub.join(".git/info/attributes"), "* filter=evil\n").unwrap();
+    write(&sub, "f", "g\n");
+    let repository = super::super::repository::Repository::find(&root).unwrap().unwrap();
+    repository.ready().unwrap();
+    trap.assert_unsprung();
+}
+
+/// Releases before 2.44 fetch whatever they are told about fetching.
+#[test]
+fn a_partial_clone_fetches_nothing() {
+    for url in ["ext::TRAP", "ssh://host/x", "file:///x", "/x"] {
+        let (dir, root) = project(&[("wiki/global/a.md", "a\n")]);
+        let trap = Trap::new(dir.path());
+        let git = Git::open(&root).unwrap();
+        let blob = git.line(&["rev-parse", "HEAD:wiki/global/a.md"]).unwrap();
+        fs::remove_file(root.join(".git/objects").join(&blob[..2]).join(&blob[2..])).unwrap();
+        let program = trap.program.to_str().unwrap();
+        for (key, value) in [
+            ("core.repositoryFormatVersion", "1"),
+            ("extensions.partialClone", "origin"),
+            ("remote.origin.promisor", "true"),
+            ("remote.origin.url", &url.replace("TRAP", program)),
+            ("remote.origin.uploadpack", program),
+            ("core.sshCommand", program),
+            ("protocol.allow", "always"),
+            ("protocol.ext.allow", "always"),
+        ] {
+            git.run(&["config", key, value]).unwrap();
+        }
+        assert!(Git::open(&root).unwrap().run(&["cat-file", "blob", &blob]).is_err());
+        trap.assert_unsprung();
+    }
+}
+
+#[test]
+fn hooks_of_a_configuration_are_disabled_in_every_call() {
+    let (_dir, root) = project(&[]);
+    configure(&root, b"[hook \"a b\"]\nevent = post-commit\ncommand = touch x\n[hook]\njobs = 4\n");
+    let command = Git::open(&root).unwrap().command(&["status"], false);
+    let variables: std::collections::BTreeMap<_, _> = command.get_envs().collect();
+    let value =
+        |name: &str| variables.get(std::ffi::OsStr::new(name)).copied().flatten().and_then(|value| value.to_str());
+    assert_eq!(value("GIT_CONFIG_COUNT"), Some("1"));
+    assert_eq!((value("GIT_CONFIG_KEY_0"), value("GIT_CONFIG_VALUE_0")), (Some("hook.a b.enabled"), Some("false")));
+    assert!(Path::new(command.get_program()).is_absolute());
+    assert!(std::env::split_paths(value("PATH").unwrap()).all(|entry| entry.is_absolute()));
+}
+
+#[test]
+fn a_configuration_with_too_many_programs_is_refused() {
+    let (_dir, root) = project(&[]);
+    let sections: String = (0..5_000).map(|n| format!("[filter \"{n}\"]\nclean = cat\n")).collect();
+    configure(&root, sections.as_bytes());
+    assert!(matches!(Git::open(&root), Err(GitError::TooManyPrograms)));
+}
+
+#[test]
+fn a_configuration_that_cannot_be_read_is_an_error() {
+    let (dir, root) = project(&[]);
+    let pipe = dir.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    configure(&root, format!("[include]\npath = {}\n", pipe.display()).as_bytes());
+    let error = Git::open_within(&root, Duration::from_millis(50)).unwrap_err();
+    assert!(matches!(error, GitError::ConfigTimedOut { .. }), "{error}");
+    fs::write(root.join(".git/config"), "[core\n").unwrap();
+    assert!(matches!(Git::open(&root), Err(GitError::Failed { .. })));
 }
 
 #[test]
@@ -83,14 +235,4 @@ fn a_call_that_fails_says_why_and_one_that_hangs_is_ended() {
     git.run(&["config", "alias.hang", "!cat /dev/zero"]).unwrap();
     let error = git.run(&["hang"]).unwrap_err();
     assert!(matches!(error, GitError::TimedOut { .. }), "{error}");
-}
-
-#[test]
-fn drivers_are_told_from_other_settings() {
-    for key in ["filter.lfs.clean", "diff.a.b.textconv", "merge.x.driver", "filter.x=y.process", "filter.x.required"] {
-        assert!(is_driver(key), "{key}");
-    }
-    for key in ["diff.external", "merge.tool", "filter.clean", "core.editor", "merge.x.name"] {
-        assert!(!is_driver(key), "{key}");
-    }
 }
