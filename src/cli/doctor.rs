@@ -16,11 +16,14 @@ use super::{
     project::warn,
     screen, settings, show,
 };
-use crate::claude::{
-    auth::{self, Asked, Installed, Login, Probe},
-    env::{self, Environment},
-    unit::Program,
-    version,
+use crate::{
+    claude::{
+        auth::{self, Asked, Installed, Login, Probe},
+        env::{self, Environment},
+        unit::Program,
+        version,
+    },
+    ingest::git,
 };
 
 /// What was looked at.
@@ -216,10 +219,8 @@ fn unclear(asked: &Asked, said: &str) -> String {
 }
 
 fn git() -> Finding {
-    match std::process::Command::new("git").arg("--version").output() {
-        Ok(output) if output.status.success() => {
-            Finding::ok(Check::Git, String::from_utf8_lossy(&output.stdout).trim())
-        }
-        _ => Finding::note(Check::Git, "git is not on the PATH; only projects that are git repositories need it"),
+    match git::version() {
+        Some(version) => Finding::ok(Check::Git, version),
+        None => Finding::note(Check::Git, "git is not on the PATH; only projects that are git repositories need it"),
     }
 }

@@ -4,40 +4,77 @@
 use std::path::Path;
 
 use super::{exit::Failure, project, summary::counted};
-use crate::ingest::{
-    landing,
-    lock::{self, ProjectLock, ProjectLockError},
-    repository::{Head, Repository, RepositoryError},
-    workspace, worktree,
+use crate::{
+    ingest::{
+        branch_update,
+        lock::{self, ProjectLock, ProjectLockError},
+        repository::{Head, Repository, RepositoryError},
+        workspace::{self, PublishError, publish},
+        worktree,
+    },
+    scoped_dir::{FileLock, ScopedDir},
 };
 
 /// What is said of a project without a repository.
 pub const NO_HISTORY: &str =
     "no git repository: what a unit writes goes into the project as soon as the unit has succeeded";
 
+/// Most programs that a sentence names.
+const NAMED: usize = 8;
+
 /// How the project at `root` keeps what units write, in one sentence.
 ///
 /// # Errors
 /// When it is a repository that must not be committed to.
 pub fn sentence(root: &Path) -> Result<String, RepositoryError> {
-    let Some(repository) = Repository::find(root)? else { return Ok(NO_HISTORY.to_owned()) };
+    examine(root).0
+}
+
+/// As [`sentence`], and what of the repository's configuration is not used, if anything.
+pub fn examine(root: &Path) -> (Result<String, RepositoryError>, Option<String>) {
+    match Repository::find(root) {
+        Ok(Some(repository)) => (kept(&repository), disabled(&repository)),
+        Ok(None) => (Ok(NO_HISTORY.to_owned()), None),
+        Err(error) => (Err(error), None),
+    }
+}
+
+fn kept(repository: &Repository) -> Result<String, RepositoryError> {
     let head = repository.ready()?;
     let branch = head.branch.map_or_else(|| "the detached HEAD".to_owned(), |branch| format!("branch {branch}"));
     Ok(format!("git repository: what the units of a run write becomes one commit on {branch}"))
 }
 
+fn disabled(repository: &Repository) -> Option<String> {
+    let programs = repository.disabled();
+    let named: Vec<String> = programs.iter().take(NAMED).map(ToString::to_string).collect();
+    let more = match programs.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let named = named.join(", ");
+    (!programs.is_empty()).then(|| format!("programs of the git repository that a run does not start: {named}{more}"))
+}
+
 /// True for a project that is a repository: only there what units write is put together, and looked at by the pass.
 pub fn has_history(root: &Path) -> bool {
-    matches!(Repository::find(root), Ok(Some(_)))
+    Repository::is_at(root)
 }
 
 /// A project that is ours for a run, with everything settled that an earlier run left half done.
 #[derive(Debug)]
 pub struct Prepared {
     /// Held until the run is over: another run would clear away what this one works on.
-    pub lock: ProjectLock,
+    pub lock: RunLock,
     /// The repository that the run commits to, and where its branch stands; `None` without one.
     pub branch: Option<(Repository, Head)>,
+}
+
+/// What keeps other runs away.
+#[derive(Debug)]
+pub struct RunLock {
+    _project: ProjectLock,
+    _repository: Option<FileLock>,
 }
 
 impl Prepared {
@@ -46,8 +83,21 @@ impl Prepared {
     /// # Errors
     /// When somebody else ingests it, when it must not be committed to, or when something cannot be settled.
     pub fn new(root: &Path) -> Result<Self, Failure> {
-        let overlay = Self::overlay(root)?;
-        Ok(Self { branch: repository(root)?, ..overlay })
+        let refused = |error: RepositoryError| Failure::usage(error.to_string());
+        let project = take(root)?;
+        let Some(repository) = Repository::find(root).map_err(refused)? else {
+            undo_publication(root)?;
+            return Ok(Self { lock: RunLock { _project: project, _repository: None }, branch: None });
+        };
+        let lock = RunLock { _project: project, _repository: Some(repository.lock().map_err(refused)?) };
+        // Links among them are refused before anything is undone or cleared away.
+        repository.hide_ours().map_err(|error| Failure::internal(format!("cannot write below .ktx: {error}")))?;
+        refuse_tracked_journal(&repository)?;
+        undo_publication(root)?;
+        settle_branch(&repository)?;
+        sweep(&repository)?;
+        let head = repository.ready().map_err(refused)?;
+        Ok(Self { lock, branch: Some((repository, head)) })
     }
 
     /// A run that writes into the project itself, whether or not it is a repository.
@@ -55,42 +105,68 @@ impl Prepared {
     /// # Errors
     /// When somebody else ingests it, or when something cannot be settled.
     pub fn overlay(root: &Path) -> Result<Self, Failure> {
-        let lock = lock::take(root).map_err(|error| match error {
-            ProjectLockError::Taken { .. } => Failure::usage(error.to_string()),
-            ProjectLockError::Io { .. } => Failure::internal(error.to_string()),
-        })?;
-        let recovered = workspace::recover(root)
-            .map_err(|error| Failure::internal(format!("cannot undo what a crash left half done: {error}")))?;
-        project::warn(&told(&recovered));
+        let lock = RunLock { _project: take(root)?, _repository: None };
+        undo_publication(root)?;
         Ok(Self { lock, branch: None })
     }
 }
 
-/// The repository of the project at `root`, ready for a run, and where its branch stands. `None` without one.
-fn repository(root: &Path) -> Result<Option<(Repository, Head)>, Failure> {
-    let refused = |error: RepositoryError| Failure::usage(error.to_string());
-    let Some(repository) = Repository::find(root).map_err(refused)? else { return Ok(None) };
-    let settled = landing::recover(&repository)
-        .map_err(|error| Failure::internal(format!("cannot settle what a crash left half done: {error}")))?;
-    project::warn(&settled_words(&settled));
-    let swept = worktree::sweep(&repository)
-        .map_err(|error| Failure::internal(format!("cannot clear away the worktrees of an earlier run: {error}")))?;
-    if swept > 0 {
-        let what = counted(swept, "worktree");
-        project::warn(&[format!("an earlier run was killed; cleared away {what} that it had left")]);
-    }
-    let head = repository.ready().map_err(refused)?;
-    repository.hide_ours().map_err(|error| Failure::internal(format!("cannot write below .ktx: {error}")))?;
-    Ok(Some((repository, head)))
+fn take(root: &Path) -> Result<ProjectLock, Failure> {
+    lock::take(root).map_err(|error| match error {
+        ProjectLockError::Taken { .. } => Failure::usage(error.to_string()),
+        ProjectLockError::Io { .. } => Failure::internal(error.to_string()),
+    })
 }
 
-fn settled_words(settled: &landing::Settled) -> Vec<String> {
+fn cannot_undo(error: &PublishError) -> Failure {
+    Failure::internal(format!("cannot undo what a crash left half done: {error}"))
+}
+
+fn undo_publication(root: &Path) -> Result<(), Failure> {
+    let recovered = workspace::recover(root).map_err(|error| cannot_undo(&error))?;
+    project::warn(&told(&recovered));
+    Ok(())
+}
+
+fn refuse_tracked_journal(repository: &Repository) -> Result<(), Failure> {
+    let there = ScopedDir::open(repository.root()).and_then(|root| root.kind(publish::JOURNAL));
+    if !there.is_ok_and(|kind| kind.is_none()) && repository.tracks(publish::JOURNAL).map_err(Failure::internal)? {
+        return Err(cannot_undo(&PublishError::tracked()));
+    }
+    Ok(())
+}
+
+fn settle_branch(repository: &Repository) -> Result<(), Failure> {
+    let settled = branch_update::recover(repository)
+        .map_err(|error| Failure::internal(format!("cannot settle what a crash left half done: {error}")))?;
+    project::warn(&settled_words(&settled));
+    Ok(())
+}
+
+fn sweep(repository: &Repository) -> Result<(), Failure> {
+    let swept = worktree::sweep(repository)
+        .map_err(|error| Failure::internal(format!("cannot clear away the worktrees of an earlier run: {error}")))?;
+    let mut sentences: Vec<String> = swept.left_alone.iter().map(ToString::to_string).collect();
+    if swept.removed > 0 {
+        let what = counted(swept.removed, "worktree");
+        sentences.insert(0, format!("an earlier run was killed; cleared away {what} that it had left"));
+    }
+    project::warn(&sentences);
+    Ok(())
+}
+
+/// Paths in a sentence.
+fn listed(paths: &[String]) -> String {
+    paths.iter().map(|path| path.escape_debug().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+fn settled_words(settled: &branch_update::Settled) -> Vec<String> {
     let Some(commit) = &settled.to else { return Vec::new() };
-    let short = commit.get(..8).unwrap_or(commit);
+    let short = commit.as_str().get(..8).unwrap_or_default();
     let mut sentences =
         vec![format!("an earlier run died while it put its commit on the branch; the project is at {short}, whole")];
     if !settled.kept.is_empty() {
-        sentences.push(format!("changed since then, so left as they are: {}", settled.kept.join(", ")));
+        sentences.push(format!("changed since then, so left as they are: {}", listed(&settled.kept)));
     }
     sentences
 }
@@ -98,11 +174,11 @@ fn settled_words(settled: &landing::Settled) -> Vec<String> {
 fn told(recovered: &workspace::Recovered) -> Vec<String> {
     let mut sentences = Vec::new();
     if !recovered.restored.is_empty() {
-        let paths = recovered.restored.join(", ");
+        let paths = listed(&recovered.restored);
         sentences.push(format!("an earlier run died while it published; put back as they were: {paths}"));
     }
     if !recovered.kept.is_empty() {
-        let paths = recovered.kept.join(", ");
+        let paths = listed(&recovered.kept);
         sentences.push(format!("changed since an earlier run died while it published, so left as they are: {paths}"));
     }
     sentences

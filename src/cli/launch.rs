@@ -38,6 +38,7 @@ use crate::{
         stage,
         worktree::Worktrees,
     },
+    program_path,
     replay::{FileSource, file::Finish},
     run::{Item, Recorder, Timeline, source::RecordError, state::UnitStatus},
     store::{Runs, TapeWriter},
@@ -490,21 +491,15 @@ fn note(recorder: &TapeWriter, note: &Note) -> Result<(), RecordError> {
 pub fn find_claude(global: &Global) -> Result<std::path::PathBuf, Failure> {
     const INSTALL: &str = "install it with `npm install -g @anthropic-ai/claude-code` and run `claude` once to sign in, or name it with --claude-bin";
     if let Some(given) = &global.claude_bin {
+        // A bare name would be looked up in the PATH, and a relative path where the agent works.
+        let given = std::path::absolute(given).map_err(Failure::internal)?;
         let given_is = given.display();
-        return match (is_program(given), given.exists()) {
-            (true, _) => Ok(given.clone()),
+        return match (program_path::is_program(&given), given.symlink_metadata().is_ok()) {
+            (true, _) => Ok(given),
             (false, true) => Err(Failure::new(Exit::Setup, format!("{given_is} cannot be executed; {INSTALL}"))),
             (false, false) => Err(Failure::new(Exit::Setup, format!("there is no program {given_is}; {INSTALL}"))),
         };
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .map(|dir| dir.join("claude"))
-        .find(|candidate| is_program(candidate))
+    program_path::find("claude")
         .ok_or_else(|| Failure::new(Exit::Setup, format!("claude is not on the PATH; {INSTALL}")))
-}
-
-fn is_program(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt as _;
-    path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }

@@ -243,7 +243,7 @@ fn workspace(project: &Project, unit: &WorkUnit, place: &Place) -> io::Result<Wo
             let base = trees.base();
             let worktree = trees.open(Some(&unit.planned.unit), &base);
             let worktree = worktree.map_err(|error: WorktreeError| io::Error::other(error.to_string()))?;
-            Ok(Workspace::tree(worktree, base))
+            Ok(Workspace::worktree(worktree, base))
         }
     }
 }

@@ -27,7 +27,7 @@ pub struct DeskError {
 pub fn open(project: &Project, units: &[WorkUnit], workspace: Option<&Path>) -> Result<Arc<dyn Toolset>, DeskError> {
     let workspace = match workspace {
         None => Workspace::read_only(&project.root),
-        Some(dir) => Workspace::lasting(&project.root, dir)
+        Some(dir) => Workspace::persistent(&project.root, dir)
             .map_err(|cause| DeskError { path: dir.display().to_string(), cause })?,
     };
     let unit = merged(units);

@@ -12,9 +12,10 @@ use std::{
 };
 
 use super::{
+    branch_update::{self, BranchUpdateError},
     check,
-    git::GitError,
-    landing::{self, LandError},
+    git::{CommitId, GitError},
+    repository::PATCHES,
     workspace::{LARGEST, Originals, Workspace},
     worktree::{Worktree, WorktreeError, Worktrees},
 };
@@ -28,6 +29,9 @@ const PLAIN: &str = "100644";
 /// Folders that a patch may change.
 const SEMANTIC_LAYER: &str = "semantic-layer/";
 const WIKI: &str = "wiki/";
+
+/// Largest patch in bytes.
+const LARGEST_PATCH: u64 = 256 * 1024 * 1024;
 
 /// How often a branch that moves is followed.
 const FOLLOWED: usize = 5;
@@ -105,7 +109,7 @@ pub enum IntegrateError {
     },
     /// The result cannot be put on the branch.
     #[error(transparent)]
-    Land(#[from] LandError),
+    BranchUpdate(#[from] BranchUpdateError),
     /// The branch moved, and what it is now does not go with what the units wrote.
     #[error(
         "the branch moved meanwhile, and not all that the units wrote fits any more ({why}); resume the run: what still \
@@ -147,7 +151,7 @@ pub struct Saved {
 pub struct Integration {
     worktree: Worktree,
     /// The commit that it builds on.
-    onto: String,
+    onto: CommitId,
     /// Who changed what.
     writers: BTreeMap<String, Vec<UnitKey>>,
 }
@@ -161,13 +165,13 @@ impl Integration {
     }
 
     /// The commit that it builds on.
-    pub fn onto(&self) -> &str {
+    pub fn onto(&self) -> &CommitId {
         &self.onto
     }
 
     /// The commit that holds everything taken so far.
-    pub fn head(&self) -> Result<String, IntegrateError> {
-        Ok(self.worktree.git.line(&["rev-parse", "HEAD"])?)
+    pub fn head(&self) -> Result<CommitId, IntegrateError> {
+        Ok(self.worktree.git.commit(&["rev-parse", "--verify", "--end-of-options", "HEAD"])?)
     }
 
     /// Takes `patches` in their order, and tells what became of each as soon as it is known.
@@ -186,16 +190,16 @@ impl Integration {
     /// Takes one patch, or leaves everything as it was.
     fn accept(&mut self, patch: &Patch) -> Result<Integrated, IntegrateError> {
         let Some(file) = &patch.file else { return Ok(Integrated::Noop { shared: Vec::new() }) };
-        match size(file) {
-            Ok(0) => return Ok(Integrated::Noop { shared: Vec::new() }),
-            Ok(_) => {}
+        let bytes = match self.read(file) {
+            Ok(bytes) if bytes.is_empty() => return Ok(Integrated::Noop { shared: Vec::new() }),
+            Ok(bytes) => bytes,
             Err(cause) => return Ok(Integrated::Lost { why: format!("cannot be read: {}: {cause}", file.display()) }),
-        }
-        let paths = match self.touched(file, patch.semantic_layer)? {
+        };
+        let paths = match self.touched(&bytes, patch.semantic_layer)? {
             Ok(paths) => paths,
             Err(why) => return Ok(Integrated::Policy { why }),
         };
-        match self.apply(file, patch.semantic_layer, &paths)? {
+        match self.apply(&bytes, patch.semantic_layer, &paths)? {
             Applied::Clean(changed) => {
                 let shared = self.shared(&paths, &changed);
                 for path in paths {
@@ -205,7 +209,7 @@ impl Integration {
                     return Ok(Integrated::Noop { shared });
                 }
                 self.worktree.commit_staged(&format!("ingest: accept WorkUnit {}", patch.unit))?;
-                let commit = self.worktree.git.line(&["rev-parse", "HEAD"])?;
+                let commit = self.head()?.to_string();
                 Ok(Integrated::Accepted { commit, paths: changed, shared })
             }
             refused => {
@@ -224,10 +228,17 @@ impl Integration {
         }
     }
 
+    /// What a patch file holds. The record of an earlier run names it, and a clone may bring such a record.
+    fn read(&self, file: &Path) -> io::Result<Vec<u8>> {
+        let root = self.worktree.trees().repository.root();
+        let below = file.strip_prefix(root.join(PATCHES)).ok().and_then(Path::to_str);
+        let below = below.ok_or_else(|| io::Error::other(format!("it is not below {PATCHES}")))?;
+        ScopedDir::open(root)?.read(&format!("{PATCHES}/{below}"), LARGEST_PATCH)
+    }
+
     /// The paths of a patch, or why it may not be applied.
-    fn touched(&self, file: &Path, semantic_layer: bool) -> Result<Result<Vec<String>, String>, GitError> {
-        let file = file.to_string_lossy();
-        let answer = self.worktree.git.ask(&["apply", "--numstat", "-z", "--", &file])?;
+    fn touched(&self, patch: &[u8], semantic_layer: bool) -> Result<Result<Vec<String>, String>, GitError> {
+        let answer = self.worktree.git.call(&["apply", "--numstat", "-z", "-"], patch)?;
         if !answer.ok {
             return Ok(Err(format!("cannot be read ({})", answer.stderr)));
         }
@@ -252,7 +263,7 @@ impl Integration {
     /// What these files hold, or which of them nobody can look at.
     fn originals(&self, paths: &[String]) -> Result<Result<Originals, Vec<String>>, IntegrateError> {
         let dir = self.worktree.dir();
-        let folder = ScopedDir::open(dir).map_err(|cause| IntegrateError::Io { path: dir.to_path_buf(), cause })?;
+        let folder = self.worktree.open().map_err(|cause| IntegrateError::Io { path: dir.to_path_buf(), cause })?;
         let (mut originals, mut unfit) = (Originals::new(), Vec::new());
         for path in paths {
             match folder.read_if_there(path, LARGEST) {
@@ -263,20 +274,20 @@ impl Integration {
         Ok(if unfit.is_empty() { Ok(originals) } else { Err(unfit) })
     }
 
-    /// Applies the patch in `file`, which touches `paths`.
-    fn apply(&self, file: &Path, semantic_layer: bool, paths: &[String]) -> Result<Applied, IntegrateError> {
+    /// Applies `patch`, which touches `paths`.
+    fn apply(&self, patch: &[u8], semantic_layer: bool, paths: &[String]) -> Result<Applied, IntegrateError> {
         let originals = match self.originals(paths)? {
             Ok(originals) => originals,
             Err(unfit) => return Ok(Applied::Broken(unfit)),
         };
         let git = &self.worktree.git;
-        let name = file.to_string_lossy();
-        let answer = git.ask(&["apply", "--3way", "--index", "--whitespace=nowarn", "--", &name])?;
+        let answer = git.call(&["apply", "--3way", "--index", "--whitespace=nowarn", "-"], patch)?;
         if !answer.ok {
-            let unmerged = git.run(&["diff", "--name-only", "--diff-filter=U", "--no-ext-diff", "-z"])?;
+            let unmerged = ["diff", "--name-only", "--diff-filter=U", "--no-ext-diff", "--ignore-submodules=all", "-z"];
+            let unmerged = git.run(&unmerged)?;
             return Ok(Applied::Conflict(split(&unmerged)));
         }
-        let staged = git.run(&["diff-index", "--cached", "--raw", "--no-renames", "-z", "HEAD"])?;
+        let staged = git.run(&["diff-index", "--cached", "--raw", "--no-renames", "-z", "--end-of-options", "HEAD"])?;
         let changed = match staged_paths(&String::from_utf8_lossy(&staged), semantic_layer) {
             Ok(changed) => changed,
             Err(why) => return Ok(Applied::Forbidden(why)),
@@ -335,7 +346,8 @@ impl Integration {
                 self.follow(&head)?;
             }
             let git = &self.worktree.git;
-            let changed = git.run(&["diff-tree", "-r", "-z", "--name-only", "--no-renames", &self.onto, "HEAD"])?;
+            let names = ["diff-tree", "-r", "-z", "--name-only", "--no-renames", "--end-of-options"];
+            let changed = git.run(&[&names[..], &[self.onto.as_str(), "HEAD"]].concat())?;
             if changed.is_empty() {
                 trees.rebase(&self.onto);
                 let branch = repository.branch()?;
@@ -343,15 +355,17 @@ impl Integration {
             }
             let refused = self.stage(raw)?;
             let tree = git.line(&["write-tree"])?;
-            let commit = git.line(&["commit-tree", &tree, "-p", &self.onto, "-m", message])?;
+            // Options of this command have to come first.
+            let commit = ["commit-tree", "-p", self.onto.as_str(), "-m", message, "--end-of-options", &tree];
+            let commit = git.commit(&commit)?;
             let subject = message.lines().next().unwrap_or_default();
-            match landing::land(repository, &self.onto, &commit, subject) {
+            match branch_update::update(repository, &self.onto, &commit, subject) {
                 Ok(()) => {
                     trees.rebase(&commit);
                     let branch = repository.branch()?;
-                    return Ok(Saved { commit: Some(commit), branch, paths: split(&changed), refused });
+                    return Ok(Saved { commit: Some(commit.to_string()), branch, paths: split(&changed), refused });
                 }
-                Err(LandError::Moved) => {}
+                Err(BranchUpdateError::Moved) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -359,23 +373,18 @@ impl Integration {
     }
 
     /// Builds everything accepted so far anew on `head`.
-    fn follow(&mut self, head: &str) -> Result<(), IntegrateError> {
+    fn follow(&mut self, head: &CommitId) -> Result<(), IntegrateError> {
         let patch = self.worktree.patch(&self.onto)?;
-        self.worktree.git.run(&["reset", "--quiet", "--hard", head])?;
+        self.worktree.restart_from(head)?;
         head.clone_into(&mut self.onto);
         if patch.is_empty() {
             return Ok(());
         }
-        let file = tempfile::NamedTempFile::new_in(self.worktree.trees().repository.root().join(".ktx/ingestdeck"));
-        let dir = self.worktree.dir();
-        let failed = |cause| IntegrateError::Io { path: dir.to_path_buf(), cause };
-        let file = file.map_err(failed)?;
-        std::fs::write(file.path(), &patch).map_err(failed)?;
-        let paths = match self.touched(file.path(), true)? {
+        let paths = match self.touched(&patch, true)? {
             Ok(paths) => paths,
             Err(why) => return Err(IntegrateError::Moved { why }),
         };
-        match self.apply(file.path(), true, &paths)? {
+        match self.apply(&patch, true, &paths)? {
             Applied::Clean(_) => Ok(self.worktree.commit_staged("ingest: accepted WorkUnits")?),
             Applied::Conflict(paths) => Err(IntegrateError::Moved { why: paths.join(", ") }),
             Applied::Broken(why) => Err(IntegrateError::Moved { why: why.join("; ") }),
@@ -394,10 +403,6 @@ enum Applied {
     Broken(Vec<String>),
     /// It is something that may not be.
     Forbidden(String),
-}
-
-fn size(file: &Path) -> io::Result<u64> {
-    std::fs::File::open(file)?.metadata().map(|meta| meta.len())
 }
 
 fn split(names: &[u8]) -> Vec<String> {

@@ -2,13 +2,16 @@
 //!
 //! It must not know units. Without a repository a project is written to directly.
 
-use crate::scoped_dir;
+use crate::scoped_dir::{self, FileKind, FileLock, ScopedDir};
 use std::{
-    fs, io,
+    collections::BTreeSet,
+    ffi::OsStr,
+    io,
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
 };
 
-use super::git::{Git, GitError};
+use super::git::{CommitId, DisabledProgram, Git, GitError, ProgramKind};
 
 /// Files and folders of a repository that stand for an operation somebody has not finished.
 const UNFINISHED: &[(&str, &str)] = &[
@@ -18,6 +21,12 @@ const UNFINISHED: &[(&str, &str)] = &[
     ("rebase-merge", "a rebase"),
     ("rebase-apply", "a rebase"),
 ];
+
+/// Directories of a repository that git writes to, and follows links in.
+const WRITTEN: &[&str] = &["objects", "refs", "logs", "worktrees"];
+
+/// Held by the one run that uses the repository. Unlike the lock of the project it survives `git clean`.
+const LOCK: &str = ".git/ingestdeck/lock";
 
 /// Folders of `.ktx` that hold what a repository is not to keep.
 const OURS: &[&str] = &[".ktx/ingestdeck", WORKTREES, PATCHES, ".ktx/ingest-transcripts", ".ktx/ingest-traces"];
@@ -53,9 +62,18 @@ pub enum RepositoryError {
         /// The project.
         project: PathBuf,
     },
-    /// Its configuration leads elsewhere.
-    #[error("the git repository of {} has its files elsewhere; unset core.worktree and core.bare in it", project.display())]
+    /// Its configuration or its links lead elsewhere.
+    #[error(
+        "the git repository of {} has its files elsewhere; unset core.worktree and core.bare in it, and replace \
+         `.git/commondir` and links in `.git` by what they name", project.display()
+    )]
     Elsewhere {
+        /// The project.
+        project: PathBuf,
+    },
+    /// Another run uses it.
+    #[error("another run uses the git repository of {}; wait for it or stop it, then try again", project.display())]
+    Busy {
         /// The project.
         project: PathBuf,
     },
@@ -109,7 +127,7 @@ fn named(paths: &[String]) -> String {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     /// Commit.
-    pub commit: String,
+    pub commit: CommitId,
     /// Its branch; `None` when it is detached.
     pub branch: Option<String>,
 }
@@ -125,30 +143,63 @@ impl Repository {
     /// The repository of the project at `root`. `None` where there is none, neither its own nor one above.
     pub fn find(root: &Path) -> Result<Option<Self>, RepositoryError> {
         let project = || root.to_path_buf();
-        match fs::symlink_metadata(root.join(".git")) {
-            Ok(meta) if meta.is_dir() => {}
-            Ok(_) => return Err(RepositoryError::Linked { project: project() }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+        let failed = |cause| RepositoryError::Io { project: project(), cause };
+        let top = ScopedDir::open(root).map_err(failed)?;
+        match top.kind(".git").map_err(failed)? {
+            Some(FileKind::Directory) => {}
+            Some(_) => return Err(RepositoryError::Linked { project: project() }),
+            None => {
                 return match above(root) {
                     Some(top) => Err(RepositoryError::Foreign { project: project(), top }),
                     None => Ok(None),
                 };
             }
-            Err(cause) => return Err(RepositoryError::Io { project: project(), cause }),
+        }
+        for written in WRITTEN {
+            if top.kind(&format!(".git/{written}")).map_err(failed)? == Some(FileKind::Link) {
+                return Err(RepositoryError::Elsewhere { project: project() });
+            }
         }
         let git = Git::open(root)?;
-        let top = git.ask(&["rev-parse", "--show-toplevel"])?;
-        let top_is_root = || {
-            let top = String::from_utf8_lossy(&top.stdout).trim_end_matches('\n').to_owned();
-            Some(Path::new(&top).canonicalize().ok()? == root.canonicalize().ok()?)
+        let places = git.ask(&["rev-parse", "--show-toplevel", "--git-common-dir"])?;
+        if !places.ok && !places.stderr.contains("work tree") {
+            return Err(GitError::Failed { what: "rev-parse".into(), stderr: places.stderr }.into());
+        }
+        let is_root = |top: &[u8]| {
+            let (top, root) = (Path::new(OsStr::from_bytes(top)).canonicalize(), root.canonicalize());
+            top.and_then(|top| root.map(|root| top == root)).unwrap_or(false)
         };
-        if !top.ok && !top.stderr.contains("work tree") {
-            return Err(GitError::Failed { what: "rev-parse".into(), stderr: top.stderr }.into());
+        match places.stdout.strip_suffix(b"\n.git\n") {
+            Some(top) if places.ok && is_root(top) => Ok(Some(Self { root: project(), git })),
+            _ => Err(RepositoryError::Elsewhere { project: project() }),
         }
-        if !top.ok || top_is_root() != Some(true) {
-            return Err(RepositoryError::Elsewhere { project: project() });
-        }
-        Ok(Some(Self { root: project(), git }))
+    }
+
+    /// Whether the project at `root` has a repository of its own, usable or not.
+    pub fn is_at(root: &Path) -> bool {
+        ScopedDir::open(root).and_then(|root| root.kind(".git")).is_ok_and(|kind| kind == Some(FileKind::Directory))
+    }
+
+    /// Keeps other runs from using the repository until the lock is dropped.
+    pub(crate) fn lock(&self) -> Result<FileLock, RepositoryError> {
+        let project = || self.root.clone();
+        let lock = ScopedDir::open(&self.root).and_then(|root| root.try_lock(LOCK));
+        let lock = lock.map_err(|cause| RepositoryError::Io { project: project(), cause })?;
+        lock.ok_or_else(|| RepositoryError::Busy { project: project() })
+    }
+
+    /// Whether git tracks the file `path`, relative to the project.
+    pub fn tracks(&self, path: &str) -> Result<bool, GitError> {
+        Ok(self.git.ask(&["--literal-pathspecs", "ls-files", "--error-unmatch", "--", path])?.ok)
+    }
+
+    /// Programs that the repository would have git run, and that are not run, sorted.
+    pub fn disabled(&self) -> BTreeSet<DisabledProgram> {
+        let hooks = ScopedDir::open(&self.root).and_then(|root| root.dir(".git/hooks", None)?.entries());
+        let hooks = hooks.unwrap_or_default().into_iter().map(|(name, _)| name);
+        let hooks = hooks.filter(|name| !name.as_bytes().ends_with(b".sample"));
+        let hooks = hooks.map(|name| DisabledProgram::new(ProgramKind::Hook, name.as_bytes()));
+        hooks.chain(self.git.disabled().cloned()).collect()
     }
 
     /// The project's directory.
@@ -163,8 +214,10 @@ impl Repository {
 
     /// Where the branch stands, once nothing speaks against writing to it.
     pub fn ready(&self) -> Result<Head, RepositoryError> {
+        let failed = |cause| RepositoryError::Io { project: self.root.clone(), cause };
+        let root = ScopedDir::open(&self.root).map_err(failed)?;
         for (name, what) in UNFINISHED {
-            if self.root.join(".git").join(name).exists() {
+            if root.kind(&format!(".git/{name}")).map_err(failed)?.is_some() {
                 return Err(RepositoryError::Unfinished { project: self.root.clone(), what });
             }
         }
@@ -175,6 +228,8 @@ impl Repository {
             "-z",
             "--untracked-files=all",
             "--no-renames",
+            // A submodule has a configuration of its own, which git would obey. No setting can be relied upon here.
+            "--ignore-submodules=all",
             "--",
             "wiki",
             "semantic-layer",
@@ -185,8 +240,8 @@ impl Repository {
     }
 
     /// The commit that the project stands at.
-    pub(super) fn head(&self) -> Result<String, GitError> {
-        self.git.line(&["rev-parse", "--verify", "HEAD"])
+    pub(super) fn head(&self) -> Result<CommitId, GitError> {
+        self.git.commit(&["rev-parse", "--verify", "--end-of-options", "HEAD"])
     }
 
     /// The branch that the project stands at; `None` when it is detached.
@@ -205,8 +260,11 @@ impl Repository {
 /// The directory above `root` that is the top of a repository.
 fn above(root: &Path) -> Option<PathBuf> {
     let is_top = |dir: &&Path| {
-        let git = dir.join(".git");
-        git.is_file() || git.join("HEAD").is_file()
+        ScopedDir::open(dir).is_ok_and(|dir| match dir.kind(".git") {
+            Ok(Some(FileKind::File)) => true,
+            Ok(Some(FileKind::Directory)) => dir.kind(".git/HEAD").is_ok_and(|head| head.is_some()),
+            _ => false,
+        })
     };
     let root = root.canonicalize().ok()?;
     root.ancestors().skip(1).find(is_top).map(Path::to_path_buf)
@@ -217,7 +275,7 @@ fn read_status(status: &str) -> (Option<Head>, Vec<String>) {
     let (mut commit, mut branch, mut paths) = (None, None, Vec::new());
     for entry in status.split('\0') {
         if let Some(oid) = entry.strip_prefix("# branch.oid ") {
-            commit = (oid != "(initial)").then(|| oid.to_owned());
+            commit = CommitId::parse(oid).ok();
         } else if let Some(name) = entry.strip_prefix("# branch.head ") {
             branch = (name != "(detached)").then(|| name.to_owned());
         } else {

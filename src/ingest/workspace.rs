@@ -4,21 +4,22 @@
 //! through to the project, and writes land in a directory of the attempt's own. Only `wiki/` and `semantic-layer/`
 //! can be written, and no symbolic link is followed on the way. It must not know what the files mean.
 
-use crate::scoped_dir::{self, PRIVATE, ScopedDir};
+use crate::scoped_dir::{self, FileLock, PRIVATE, ScopedDir};
 use std::{
     collections::BTreeMap,
-    fmt,
-    fs::File,
-    io,
+    fmt, io,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use sha2::{Digest as _, Sha256};
 
-use super::{git::GitError, worktree::Worktree};
+use super::{
+    git::{CommitId, GitError},
+    worktree::Worktree,
+};
 
-mod lasting;
+mod persistent;
 pub(crate) mod publish;
 
 pub use publish::{PublishError, Recovered, recover};
@@ -26,7 +27,7 @@ pub use publish::{PublishError, Recovered, recover};
 /// Largest file that is read or written, in bytes.
 pub(crate) const LARGEST: u64 = 1024 * 1024;
 
-/// ScopedDir of the attempt that mirrors the project.
+/// Directory of the attempt that mirrors the project.
 const TREE: &str = "tree";
 
 /// Folders of the project that an attempt may change.
@@ -39,29 +40,24 @@ pub(crate) type Print = Option<[u8; 32]>;
 #[derive(Debug)]
 pub(crate) struct Workspace {
     project: PathBuf,
-    /// Mirrors the project, as far as something was written. A worktree is both.
-    tree: PathBuf,
-    fate: Fate,
+    lifetime: Lifetime,
     state: Mutex<State>,
 }
 
-/// What becomes of what was written.
+/// Where files are written, and what becomes of them.
 #[derive(Debug)]
-enum Fate {
-    /// The directory goes with the attempt.
-    Swept(PathBuf),
-    /// It stays; nobody else may use it meanwhile.
-    Stays {
-        /// Released when it is closed.
-        _lock: File,
-    },
-    /// It is a worktree, which goes with the attempt.
-    Tree {
+enum Lifetime {
+    /// In a directory that is removed with the attempt. Relative to the project.
+    Temporary(String),
+    /// In a directory that is kept, and locked meanwhile.
+    Persistent { tree: ScopedDir, _lock: FileLock },
+    /// In a worktree, which is removed with the attempt. It stands for the project as well.
+    Worktree {
         worktree: Worktree,
         /// The commit that it started from.
-        base: String,
+        base: CommitId,
     },
-    /// There is none.
+    /// Nowhere.
     ReadOnly,
 }
 
@@ -147,45 +143,64 @@ pub(crate) enum WriteError {
 impl Workspace {
     /// Makes an empty workspace in `dir`, which lies below `project` and must not exist yet.
     pub(crate) fn create(project: &Path, dir: &Path) -> io::Result<Self> {
-        if dir.symlink_metadata().is_ok() {
+        let below = dir.strip_prefix(project).ok().and_then(Path::to_str);
+        let below = below.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "it is not below the project"))?;
+        let root = ScopedDir::open(project)?;
+        if root.kind(below)?.is_some() {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{} exists already", dir.display())));
         }
-        scoped_dir::make_private(project, &dir.join(TREE))?;
-        let fate = Fate::Swept(dir.to_path_buf());
-        Ok(Self { project: project.to_path_buf(), tree: dir.join(TREE), fate, state: Mutex::default() })
+        root.dir(&format!("{below}/{TREE}"), Some(PRIVATE))?;
+        let lifetime = Lifetime::Temporary(below.to_owned());
+        Ok(Self { project: project.to_path_buf(), lifetime, state: Mutex::default() })
     }
 
     /// Opens or makes a workspace in `dir` that stays when it is closed, with what is written there already. It may not
     /// be the project itself, nor a part of what it would mirror.
-    pub(crate) fn lasting(project: &Path, dir: &Path) -> io::Result<Self> {
-        let (tree, lock, changes) = lasting::open(project, dir)?;
+    pub(crate) fn persistent(project: &Path, dir: &Path) -> io::Result<Self> {
+        let (tree, lock, changes) = persistent::open(project, dir)?;
         let state = Mutex::new(State { changes, ..State::default() });
-        Ok(Self { project: project.to_path_buf(), tree, fate: Fate::Stays { _lock: lock }, state })
+        Ok(Self { project: project.to_path_buf(), lifetime: Lifetime::Persistent { tree, _lock: lock }, state })
     }
 
     /// A worktree that starts from the commit `base`.
-    pub(crate) fn tree(worktree: Worktree, base: String) -> Self {
-        let dir = worktree.dir().to_path_buf();
-        Self { project: dir.clone(), tree: dir, fate: Fate::Tree { worktree, base }, state: Mutex::default() }
+    pub(crate) fn worktree(worktree: Worktree, base: CommitId) -> Self {
+        let project = worktree.dir().to_path_buf();
+        Self { project, lifetime: Lifetime::Worktree { worktree, base }, state: Mutex::default() }
     }
 
     /// A look at the tree in `dir`, in which the files of `originals` are changed and held that before.
     pub(crate) fn changed(dir: &Path, originals: Originals) -> io::Result<Self> {
-        let mut changes = BTreeMap::new();
+        let (tree, mut changes) = (ScopedDir::open(dir)?, BTreeMap::new());
         for (path, before) in &originals {
-            let change = Change { base: before.as_deref().map(print_of), now: print_at(dir, path)? };
+            let change = Change { base: before.as_deref().map(print_of), now: print_at(&tree, path)? };
             if change.base != change.now {
                 changes.insert(path.clone(), change);
             }
         }
         let state = Mutex::new(State { changes, originals, ..State::default() });
-        Ok(Self { project: dir.to_path_buf(), tree: dir.to_path_buf(), fate: Fate::ReadOnly, state })
+        Ok(Self { project: dir.to_path_buf(), lifetime: Lifetime::ReadOnly, state })
     }
 
     /// A look at `project` that writes nothing.
     pub(crate) fn read_only(project: &Path) -> Self {
-        let project = project.to_path_buf();
-        Self { tree: project.clone(), project, fate: Fate::ReadOnly, state: Mutex::default() }
+        Self { project: project.to_path_buf(), lifetime: Lifetime::ReadOnly, state: Mutex::default() }
+    }
+
+    /// Opens the project, or the worktree that stands for it.
+    fn open_project(&self) -> io::Result<ScopedDir> {
+        match &self.lifetime {
+            Lifetime::Worktree { worktree, .. } => worktree.open(),
+            Lifetime::Temporary(_) | Lifetime::Persistent { .. } | Lifetime::ReadOnly => ScopedDir::open(&self.project),
+        }
+    }
+
+    /// Opens the directory that mirrors the project, as far as something was written.
+    fn open_tree(&self) -> io::Result<ScopedDir> {
+        match &self.lifetime {
+            Lifetime::Temporary(dir) => ScopedDir::open(&self.project)?.dir(&format!("{dir}/{TREE}"), None),
+            Lifetime::Persistent { tree, .. } => tree.dir("", None),
+            Lifetime::Worktree { .. } | Lifetime::ReadOnly => self.open_project(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -211,8 +226,8 @@ impl Workspace {
     fn look(&self, state: &State, path: &str) -> io::Result<Option<Vec<u8>>> {
         match state.changes.get(path) {
             Some(Change { now: None, .. }) => Ok(None),
-            Some(_) => ScopedDir::open(&self.tree)?.read_if_there(path, LARGEST),
-            None => ScopedDir::open(&self.project)?.read_if_there(path, LARGEST),
+            Some(_) => self.open_tree()?.read_if_there(path, LARGEST),
+            None => self.open_project()?.read_if_there(path, LARGEST),
         }
     }
 
@@ -226,7 +241,7 @@ impl Workspace {
         if bytes.len() as u64 > LARGEST {
             return Err(WriteError::TooLarge { path: path.to_owned(), bytes: bytes.len() });
         }
-        let tree = ScopedDir::open(&self.tree).map_err(|cause| io_error(path, cause))?;
+        let tree = self.open_tree().map_err(|cause| io_error(path, cause))?;
         let before = self.look(&state, path).map_err(|cause| io_error(path, cause))?;
         tree.write(path, bytes, PRIVATE, 0o600).map_err(|cause| io_error(path, cause))?;
         self.commit(&tree, path, "Write", before)?;
@@ -242,7 +257,7 @@ impl Workspace {
         let mut state = self.state();
         let base = self.base(&mut state, path)?;
         let is_there = state.changes.get(path).map_or(base.is_some(), |change| change.now.is_some());
-        let tree = ScopedDir::open(&self.tree).map_err(|cause| io_error(path, cause))?;
+        let tree = self.open_tree().map_err(|cause| io_error(path, cause))?;
         let before = self.look(&state, path).map_err(|cause| io_error(path, cause))?;
         tree.remove(path).map_err(|cause| io_error(path, cause))?;
         if is_there {
@@ -259,7 +274,7 @@ impl Workspace {
 
     /// Checks that `path` may be changed, and tells what the project holds there.
     fn base(&self, state: &mut State, path: &str) -> Result<Print, WriteError> {
-        if matches!(self.fate, Fate::ReadOnly) {
+        if matches!(self.lifetime, Lifetime::ReadOnly) {
             return Err(WriteError::ReadOnly);
         }
         if state.sealed {
@@ -271,14 +286,14 @@ impl Workspace {
         if let Some(change) = state.changes.get(path) {
             return Ok(change.base);
         }
-        let bytes = ScopedDir::open(&self.project).and_then(|project| project.read_if_there(path, LARGEST));
+        let bytes = self.open_project().and_then(|project| project.read_if_there(path, LARGEST));
         let bytes = bytes.map_err(|cause| io_error(path, cause))?;
         let held = bytes.as_deref().map(print_of);
         // What it never read it takes to be absent: nothing is overwritten unseen.
         if state.seen.get(path).copied().flatten() != held {
             return Err(WriteError::Stale(path.to_owned()));
         }
-        if matches!(self.fate, Fate::Tree { .. }) {
+        if matches!(self.lifetime, Lifetime::Worktree { .. }) {
             state.originals.insert(path.to_owned(), bytes);
         }
         Ok(held)
@@ -286,7 +301,7 @@ impl Workspace {
 
     /// Commits a change of `path`, or takes it back.
     fn commit(&self, tree: &ScopedDir, path: &str, verb: &str, before: Option<Vec<u8>>) -> Result<(), WriteError> {
-        let Fate::Tree { worktree, .. } = &self.fate else { return Ok(()) };
+        let Lifetime::Worktree { worktree, .. } = &self.lifetime else { return Ok(()) };
         let Err(error) = worktree.commit(path, &format!("{verb} {path}")) else { return Ok(()) };
         let undone = match before {
             Some(bytes) => tree.write(path, &bytes, PRIVATE, 0o600),
@@ -304,7 +319,7 @@ impl Workspace {
         let own = self.peek(path)?;
         let before = match self.state().originals.get(path) {
             Some(bytes) => bytes.clone(),
-            None => ScopedDir::open(&self.project)?.read_if_there(path, LARGEST)?,
+            None => self.open_project()?.read_if_there(path, LARGEST)?,
         };
         Ok(own.into_iter().chain(before).collect())
     }
@@ -313,7 +328,7 @@ impl Workspace {
     pub(crate) fn revert(&self, path: &str) -> Result<Reverted, WriteError> {
         let mut state = self.state();
         let base = self.base(&mut state, path)?;
-        let tree = ScopedDir::open(&self.tree).map_err(|cause| io_error(path, cause))?;
+        let tree = self.open_tree().map_err(|cause| io_error(path, cause))?;
         let before = self.look(&state, path).map_err(|cause| io_error(path, cause))?;
         match state.originals.get(path) {
             Some(Some(bytes)) => tree.write(path, bytes, PRIVATE, 0o600),
@@ -332,7 +347,7 @@ impl Workspace {
     pub(crate) fn names(&self, folder: &str, suffix: &str) -> io::Result<Vec<String>> {
         let state = self.state();
         let changed = |name: &String| state.changes.get(&format!("{folder}/{name}"));
-        let mut names = list(&self.project.join(folder))?;
+        let mut names = list(&self.open_project()?, folder)?;
         names.retain(|name| changed(name).is_none_or(|change| change.now.is_some()));
         for (path, change) in &state.changes {
             if let Some(name) = path.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/'))
@@ -361,44 +376,45 @@ impl Workspace {
             state.sealed = true;
             state.changes.clone()
         };
-        publish::publish(&self.project, &self.tree, &changes)?;
+        let tree = self.open_tree().map_err(|cause| PublishError::Io { path: self.project.clone(), cause })?;
+        publish::publish(&self.project, &tree, &changes)?;
         self.discard();
         Ok(changes.into_keys().collect())
     }
 
     /// Closes the worktree, and tells what the attempt changed in it. `None` where there is no worktree.
     pub(crate) fn patch(&self) -> Result<Option<Difference>, GitError> {
-        let Fate::Tree { worktree, base } = &self.fate else { return Ok(None) };
+        let Lifetime::Worktree { worktree, base } = &self.lifetime else { return Ok(None) };
         let mut state = self.state();
         state.sealed = true;
         let paths = state.changes.iter().filter(|(_, change)| change.base != change.now);
         let paths: Vec<String> = paths.map(|(path, _)| path.clone()).collect();
         let patch = if paths.is_empty() { Vec::new() } else { worktree.patch(base)? };
-        Ok(Some(Difference { base: base.clone(), patch, paths }))
+        Ok(Some(Difference { base: base.to_string(), patch, paths }))
     }
 
     /// Closes the workspace, and removes it with what is in it unless it is to stay.
     pub(crate) fn discard(&self) {
         let mut state = self.state();
         state.sealed = true;
-        let dir = match &self.fate {
-            Fate::Swept(dir) => dir,
-            Fate::Tree { worktree, .. } => return worktree.remove(),
-            Fate::Stays { .. } | Fate::ReadOnly => return,
+        let dir = match &self.lifetime {
+            Lifetime::Temporary(dir) => dir,
+            Lifetime::Worktree { worktree, .. } => return worktree.remove(),
+            Lifetime::Persistent { .. } | Lifetime::ReadOnly => return,
         };
         state.changes.clear();
-        if let Err(error) = std::fs::remove_dir_all(dir)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!(dir = %dir.display(), %error, "cannot remove the workspace of an attempt");
+        if let Err(error) = ScopedDir::open(&self.project).and_then(|project| project.remove_dir_all(dir)) {
+            tracing::warn!(dir, %error, "cannot remove the workspace of an attempt");
         }
     }
 
     /// Keeps on record what was removed, where that has to outlast us.
     fn note_removals(&self, state: &State, path: &str) -> Result<(), WriteError> {
-        match &self.fate {
-            Fate::Stays { .. } => lasting::note(&self.tree, &state.changes).map_err(|cause| io_error(path, cause)),
-            Fate::Swept(_) | Fate::Tree { .. } | Fate::ReadOnly => Ok(()),
+        match &self.lifetime {
+            Lifetime::Persistent { tree, .. } => {
+                persistent::note(tree, &state.changes).map_err(|cause| io_error(path, cause))
+            }
+            Lifetime::Temporary(_) | Lifetime::Worktree { .. } | Lifetime::ReadOnly => Ok(()),
         }
     }
 }
@@ -427,8 +443,8 @@ pub(crate) fn print_of(bytes: &[u8]) -> [u8; 32] {
 }
 
 /// Print of the file `path` below `root`.
-pub(crate) fn print_at(root: &Path, path: &str) -> io::Result<Print> {
-    Ok(ScopedDir::open(root)?.read_if_there(path, LARGEST)?.as_deref().map(print_of))
+fn print_at(root: &ScopedDir, path: &str) -> io::Result<Print> {
+    Ok(root.read_if_there(path, LARGEST)?.as_deref().map(print_of))
 }
 
 fn is_writable(path: &str) -> bool {
@@ -440,14 +456,9 @@ fn io_error(path: &str, cause: io::Error) -> WriteError {
 }
 
 /// Names in `folder`; none if it does not exist. Names that are not UTF-8 are not ours.
-fn list(folder: &Path) -> io::Result<Vec<String>> {
-    match std::fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(error),
-        Ok(entries) => {
-            entries.map(|entry| Ok(entry?.file_name().into_string().ok())).filter_map(Result::transpose).collect()
-        }
-    }
+fn list(project: &ScopedDir, folder: &str) -> io::Result<Vec<String>> {
+    let Some(folder) = project.dir_if_there(folder)? else { return Ok(Vec::new()) };
+    Ok(folder.entries()?.into_iter().filter_map(|(name, _)| name.into_string().ok()).collect())
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! Worktrees of a run: one per attempt, at a common base, on a branch of its own, and gone when the attempt is.
 //!
-//! Only `wiki/` and `semantic-layer/` are checked out. Every worktree stands in a ledger from before it is made until
-//! after it is gone, so that whoever starts next can clear away what a killed run left. It must not know what is written.
+//! Only `wiki/` and `semantic-layer/` are checked out. The [`ledger`] has every worktree from before it is made until
+//! after it is gone, so that the next run can clear away what a killed one left. This module must not know what is
+//! written.
 
-use crate::scoped_dir::{self, ScopedDir};
+mod ledger;
+
 use std::{
-    fs, io,
+    io,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -14,32 +16,39 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+pub use self::ledger::{LeftAlone, Swept, sweep};
 use super::{
-    git::{Git, GitError},
+    git::{CommitId, Git, GitError},
     repository::{Repository, WORKTREES},
     source::slug,
 };
-
-/// Names of the worktrees that stand, one file each.
-const LEDGER: &str = ".ktx/ingestdeck/worktrees";
+use crate::scoped_dir::{PRIVATE, SHARED, ScopedDir};
 
 /// What is checked out.
-const SPARSE: &str = "/wiki/\n/semantic-layer/\n";
+const SPARSE: &[u8] = b"/wiki/\n/semantic-layer/\n";
 
 /// Longest readable part of a name, in characters.
 const READABLE: usize = 80;
 
-/// A worktree cannot be made.
+/// A worktree cannot be made or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum WorktreeError {
     /// git says no.
     #[error(transparent)]
     Git(#[from] GitError),
     /// The system refuses.
-    #[error("cannot make the worktree {}: {cause}", path.display())]
+    #[error("cannot make or remove the worktree {}: {cause}", path.display())]
     Io {
         /// Where.
         path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+    /// The list of worktrees cannot be read.
+    #[error("cannot read `{path}`: {cause}")]
+    Ledger {
+        /// Relative to the project.
+        path: &'static str,
         /// Why.
         cause: io::Error,
     },
@@ -51,32 +60,32 @@ pub struct Worktrees {
     pub(super) repository: Repository,
     job: String,
     /// What attempts start from.
-    base: Mutex<String>,
+    base: Mutex<CommitId>,
     /// git locks what `worktree add` and `remove` share, and does not wait.
     turn: Arc<Mutex<()>>,
 }
 
 impl Worktrees {
     /// Worktrees of `job`, at `base`.
-    pub fn new(repository: Repository, job: &str, base: &str) -> Arc<Self> {
-        let (base, turn) = (Mutex::new(base.to_owned()), Arc::default());
+    pub fn new(repository: Repository, job: &str, base: &CommitId) -> Arc<Self> {
+        let (base, turn) = (Mutex::new(base.clone()), Arc::default());
         Arc::new(Self { repository, job: safe_name(job), base, turn })
     }
 
     /// Those of the same run that start from `commit`.
-    pub fn at(&self, commit: &str) -> Arc<Self> {
-        let (base, turn) = (Mutex::new(commit.to_owned()), Arc::clone(&self.turn));
+    pub fn at(&self, commit: &CommitId) -> Arc<Self> {
+        let (base, turn) = (Mutex::new(commit.clone()), Arc::clone(&self.turn));
         Arc::new(Self { repository: self.repository.clone(), job: self.job.clone(), base, turn })
     }
 
     /// The commit that attempts start from.
-    pub fn base(&self) -> String {
+    pub fn base(&self) -> CommitId {
         self.base.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Lets the attempts that follow start from `commit`.
-    pub(super) fn rebase(&self, commit: &str) {
-        commit.clone_into(&mut self.base.lock().unwrap_or_else(PoisonError::into_inner));
+    pub(super) fn rebase(&self, commit: &CommitId) {
+        self.base.lock().unwrap_or_else(PoisonError::into_inner).clone_from(commit);
     }
 
     fn turn(&self) -> MutexGuard<'_, ()> {
@@ -84,32 +93,38 @@ impl Worktrees {
     }
 
     /// A worktree at `commit` named after `unit`; that of the run itself without one.
-    pub(super) fn open(self: &Arc<Self>, unit: Option<&str>, commit: &str) -> Result<Worktree, WorktreeError> {
+    pub(super) fn open(self: &Arc<Self>, unit: Option<&str>, commit: &CommitId) -> Result<Worktree, WorktreeError> {
         let root = self.repository.root();
         let unit = unit.map(|unit| format!("-{}", safe_name(unit))).unwrap_or_default();
         let mut name = format!("{}{unit}", self.job);
-        let failed = |path: PathBuf| move |cause| WorktreeError::Io { path, cause };
-        let place = |name: &str| root.join(WORKTREES).join(format!("session-{name}"));
-        scoped_dir::make_private(root, &root.join(WORKTREES)).map_err(failed(place(&name)))?;
-        scoped_dir::make_private(root, &root.join(LEDGER)).map_err(failed(place(&name)))?;
+        let failed = |cause| WorktreeError::Io { path: root.join(ledger::directory(&name)), cause };
+        let project = ScopedDir::open(root).map_err(failed)?;
+        project.dir(WORKTREES, Some(PRIVATE)).map_err(failed)?;
         let turn = self.turn();
-        let is_taken = |name: &str| {
-            place(name).symlink_metadata().is_ok() || root.join(".git/refs/heads/session").join(name).exists()
-        };
-        if is_taken(&name) {
+        if self.is_taken(&project, &name)? {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             name = format!("{name}-{}", now.as_millis());
         }
-        let (dir, branch) = (place(&name), format!("session/{name}"));
-        ScopedDir::open(&root.join(LEDGER))
-            .and_then(|ledger| ledger.write(&name, b"", scoped_dir::PRIVATE, 0o600))
-            .map_err(failed(dir.clone()))?;
+        let dir = root.join(ledger::directory(&name));
+        let failed = |cause| WorktreeError::Io { path: dir.clone(), cause };
+        ledger::record(&project, &name, commit).map_err(failed)?;
         let git = self.repository.git.clone();
-        let mut worktree = Worktree { trees: Arc::clone(self), name, dir, git, gone: AtomicBool::new(false) };
-        let filled = worktree.fill(&branch, commit);
+        let (trees, base, gone) = (Arc::clone(self), commit.clone(), AtomicBool::new(false));
+        let mut worktree = Worktree { trees, name, base, dir, git, gone };
+        let filled = worktree.fill(&project);
         // One that could not be filled is removed right here, which needs a turn of its own.
         drop(turn);
         filled.map(|()| worktree)
+    }
+
+    fn is_taken(&self, project: &ScopedDir, name: &str) -> Result<bool, WorktreeError> {
+        let directory = ledger::directory(name);
+        let failed = |cause| WorktreeError::Io { path: self.repository.root().join(&directory), cause };
+        if project.kind(&directory).map_err(failed)?.is_some() {
+            return Ok(true);
+        }
+        let reference = format!("refs/heads/{}", ledger::branch(name));
+        Ok(self.repository.git.ask(&["show-ref", "--verify", "--quiet", "--end-of-options", &reference])?.ok)
     }
 }
 
@@ -118,25 +133,52 @@ impl Worktrees {
 pub(crate) struct Worktree {
     trees: Arc<Worktrees>,
     name: String,
+    /// Since this commit its branch has commits of the run alone.
+    base: CommitId,
     dir: PathBuf,
     pub(super) git: Git,
     gone: AtomicBool,
 }
 
 impl Worktree {
-    fn fill(&mut self, branch: &str, commit: &str) -> Result<(), WorktreeError> {
-        let dir = self.dir.to_string_lossy();
-        let args = ["worktree", "add", "--quiet", "--no-checkout", "-b", branch, "--", &dir, commit];
-        self.trees.repository.git.run(&args)?;
+    fn fill(&mut self, project: &ScopedDir) -> Result<(), WorktreeError> {
+        // Relative to the project: a path that is not UTF-8 would become another one.
+        let (directory, branch) = (ledger::directory(&self.name), ledger::branch(&self.name));
+        let add = ["worktree", "add", "--quiet", "--no-checkout", "-b", &branch, "--", &directory, self.base.as_str()];
+        self.trees.repository.git.run(&add)?;
         // A configuration may hold for this directory or this branch alone. Nothing is checked out yet.
         self.git = Git::within(&self.dir)?;
-        let cannot = |cause| WorktreeError::Io { path: self.dir.clone(), cause };
-        // `<dir>/.git` names the worktree's own place in the repository.
-        let link = fs::read_to_string(self.dir.join(".git")).map_err(cannot)?;
-        let own = Path::new(link.trim_start_matches("gitdir:").trim());
-        fs::create_dir_all(own.join("info")).map_err(cannot)?;
-        fs::write(own.join("info/sparse-checkout"), SPARSE).map_err(cannot)?;
-        self.git.run(&["read-tree", "-m", "-u", "HEAD"])?;
+        self.choose_files(project).map_err(|cause| WorktreeError::Io { path: self.dir.clone(), cause })?;
+        self.git.run(&["read-tree", "-m", "-u", "--end-of-options", "HEAD"])?;
+        Ok(())
+    }
+
+    /// Writes what is to be checked out.
+    fn choose_files(&self, project: &ScopedDir) -> io::Result<()> {
+        const LIST: &str = "sparse-checkout";
+        let known = ledger::registration(&self.trees.repository, project, &self.name)?;
+        let known = known.ok_or_else(|| io::Error::other("git does not list it"))?;
+        let info = project.dir(&format!(".git/worktrees/{known}/info"), Some(SHARED))?;
+        match info.create_here(LIST, SPARSE, 0o666) {
+            // git copies the list of the main working tree, if that has one.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => info.write(LIST, SPARSE, SHARED, 0o666),
+            done => done,
+        }
+    }
+
+    /// Opens its directory.
+    pub(super) fn open(&self) -> io::Result<ScopedDir> {
+        ScopedDir::open(self.trees.repository.root())?.dir(&ledger::directory(&self.name), None)
+    }
+
+    /// Gives up what it has and starts anew from `commit`.
+    pub(super) fn restart_from(&mut self, commit: &CommitId) -> Result<(), WorktreeError> {
+        let failed = |cause| WorktreeError::Io { path: self.dir.clone(), cause };
+        let project = ScopedDir::open(self.trees.repository.root()).map_err(failed)?;
+        ledger::record(&project, &self.name, commit).map_err(failed)?;
+        self.base.clone_from(commit);
+        // Releases before 2.43 know no `--end-of-options` here.
+        self.git.run(&["reset", "--quiet", "--hard", commit.as_str(), "--"])?;
         Ok(())
     }
 
@@ -161,7 +203,7 @@ impl Worktree {
     }
 
     /// Everything between `base` and its last commit, as a patch that any git can apply.
-    pub(super) fn patch(&self, base: &str) -> Result<Vec<u8>, GitError> {
+    pub(super) fn patch(&self, base: &CommitId) -> Result<Vec<u8>, GitError> {
         self.git.run(&[
             "diff",
             // Pages are text, whatever attributes say: what holds a NUL is refused when it is written.
@@ -172,10 +214,13 @@ impl Worktree {
             "--no-ext-diff",
             "--no-textconv",
             "--no-color",
+            "--ignore-submodules=all",
             "--unified=3",
             "--src-prefix=a/",
             "--dst-prefix=b/",
+            "--end-of-options",
             &format!("{base}..HEAD"),
+            "--",
         ])
     }
 
@@ -185,8 +230,10 @@ impl Worktree {
             return;
         }
         let _turn = self.trees.turn();
-        if let Err(error) = clear(&self.trees.repository, &self.name) {
-            tracing::warn!(dir = %self.dir.display(), %error, "cannot remove the worktree of an attempt");
+        match ledger::clear(&self.trees.repository, &self.name, &self.base) {
+            Ok(None) => {}
+            Ok(Some(left)) => tracing::warn!("{left}"),
+            Err(error) => tracing::warn!(dir = %self.dir.display(), %error, "cannot remove the worktree of an attempt"),
         }
     }
 }
@@ -195,50 +242,6 @@ impl Drop for Worktree {
     fn drop(&mut self) {
         self.remove();
     }
-}
-
-/// Clears away the worktrees that a killed run left in `repository`; how many there were. Nobody else may be at work.
-pub fn sweep(repository: &Repository) -> Result<usize, WorktreeError> {
-    let ledger = repository.root().join(LEDGER);
-    let entries = match fs::read_dir(&ledger) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-        other => other.map_err(|cause| WorktreeError::Io { path: ledger.clone(), cause })?,
-    };
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    // A draft of a name that was never finished stands for nothing.
-    let (drafts, names): (Vec<_>, Vec<_>) = names.partition(|name| name.starts_with('.'));
-    for draft in drafts {
-        let _ = fs::remove_file(ledger.join(draft));
-    }
-    for name in &names {
-        clear(repository, name)?;
-    }
-    Ok(names.len())
-}
-
-fn clear(repository: &Repository, name: &str) -> Result<(), WorktreeError> {
-    let root = repository.root();
-    let dir = root.join(WORKTREES).join(format!("session-{name}"));
-    let branch = format!("session/{name}");
-    let path = dir.to_string_lossy();
-    let failed = |cause| WorktreeError::Io { path: dir.clone(), cause };
-    let removed = repository.git.ask(&["worktree", "remove", "--force", "--force", "--", &path])?;
-    if !removed.ok {
-        // Half made: what is there goes, and git forgets what it knows of it.
-        match fs::remove_dir_all(&dir) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-            _ => {}
-        }
-        repository.git.run(&["worktree", "prune", "--expire=now"])?;
-    }
-    let reference = format!("refs/heads/{branch}");
-    let deleted = repository.git.ask(&["update-ref", "--no-deref", "-d", &reference])?;
-    if !deleted.ok && repository.git.ask(&["show-ref", "--verify", "--quiet", &reference])?.ok {
-        return Err(GitError::Failed { what: "update-ref".into(), stderr: deleted.stderr }.into());
-    }
-    // `branch -D` would forget what was configured for it as well; nothing ever is.
-    ScopedDir::open(&root.join(LEDGER)).and_then(|ledger| ledger.remove(name)).map_err(failed)?;
-    Ok(())
 }
 
 /// `key` as one name of a path and of a branch: readable where it can be, and different for different keys.

@@ -7,6 +7,7 @@ use super::{
 use crate::ingest::{
     plan::{PlanError, Planned, Selection, plan},
     project::{Project, ProjectError, Role},
+    repository::RepositoryError,
 };
 
 /// Looks at the project, if there is one. Returns the model that its units would have: another might answer where that one
@@ -34,7 +35,9 @@ pub(super) fn examine(global: &Global, findings: &mut Vec<Finding>) -> Option<St
     };
     let planned = plan(&project, &Selection::default());
     examine_settings(&project, &planned, findings);
-    findings.push(repository(&project));
+    let (kept, disabled) = ground::examine(&project.root);
+    findings.push(repository(kept));
+    findings.extend(disabled.map(|text| Finding::note(Check::Repository, text)));
     findings.extend(planned.ok().and_then(|planned| left_behind(global, &project, &planned)));
     Choice::of(&project, Role::CandidateExtraction, None).model
 }
@@ -74,8 +77,8 @@ fn standing(id: &str, planned: &Planned) -> Finding {
 }
 
 /// How the project keeps what units write.
-fn repository(project: &Project) -> Finding {
-    match ground::sentence(&project.root) {
+fn repository(kept: Result<String, RepositoryError>) -> Finding {
+    match kept {
         Ok(text) if text == ground::NO_HISTORY => Finding::note(Check::Repository, text),
         Ok(text) => Finding::ok(Check::Repository, text),
         Err(error) => Finding::fail(Check::Repository, error.to_string()),

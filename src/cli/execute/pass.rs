@@ -8,6 +8,7 @@ use std::{
 use super::{Attempts, patches::Round};
 use crate::{
     ingest::{
+        git::CommitId,
         plan::WorkUnit,
         reconcile::{self, Change, Eviction, RECONCILE, STEP_BUDGET, Stage, StagedUnit, staged_path},
     },
@@ -98,7 +99,7 @@ pub(super) struct Material {
     pub(super) index: usize,
     pub(super) work_unit: WorkUnit,
     /// The commit that it starts from, if that is not the one that all start from.
-    pub(super) base: Option<String>,
+    pub(super) base: Option<CommitId>,
 }
 
 impl Attempts {

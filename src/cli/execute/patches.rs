@@ -10,6 +10,7 @@ use super::{super::summary::counted, Attempts, Ground, pass::Left};
 use crate::{
     claude::contained,
     ingest::{
+        git::CommitId,
         integrate::{IntegrateError, Integrated, Integration, Patch, RawCopy},
         plan::WorkUnit,
         reconcile::RECONCILE,
@@ -39,7 +40,7 @@ pub(super) struct Round {
     /// Set between putting together and saving.
     integration: Option<Integration>,
     /// The commit that holds what is in it.
-    pub(super) head: Option<String>,
+    pub(super) head: Option<CommitId>,
     /// Units whose patches are in it.
     pub(super) taken: Vec<UnitKey>,
     /// Those of them that changed something, but for the pass.
@@ -206,7 +207,7 @@ fn put_together(
         round.lost.clear();
     }
     let keys = units.iter().map(|(unit, _)| unit.clone()).collect();
-    record(recorder, None, &Note::Integrating(Integrating { onto: integration.onto().to_owned(), units: keys }));
+    record(recorder, None, &Note::Integrating(Integrating { onto: integration.onto().to_string(), units: keys }));
     let patches: Vec<Patch> = units.iter().map(|(unit, attempt)| round.patch(unit, *attempt)).collect();
     let mut attempts = units.iter();
     let (mut taken, mut accepted, mut lost) = (Vec::new(), Vec::new(), Vec::new());

@@ -1,9 +1,12 @@
 //! Raw files that go into the commit beside what was made of them. It must not know what that is.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::Path};
 
 use super::{Integration, PLAIN, RawCopy, split};
-use crate::ingest::git::GitError;
+use crate::{
+    ingest::git::GitError,
+    scoped_dir::{FileKind, ScopedDir},
+};
 
 /// How often git may refuse raw files before they are left out without looking at each.
 const REFUSALS: u32 = 200;
@@ -13,8 +16,10 @@ impl Integration {
     /// whatever attributes say.
     pub(super) fn stage(&self, raw: &[RawCopy]) -> Result<Vec<String>, GitError> {
         // Paths go to git one a line.
+        let root = self.worktree.trees().repository.root();
         let can_be_named = |copy: &&RawCopy| {
-            copy.from.is_file() && !copy.from.to_string_lossy().contains('\n') && !copy.to.contains('\n')
+            let names_one = !copy.from.to_string_lossy().contains('\n') && !copy.to.contains('\n');
+            names_one && is_file(root, &copy.from)
         };
         let raw: Vec<&RawCopy> = raw.iter().filter(can_be_named).collect();
         self.stage_all(&raw, &mut REFUSALS.clone());
@@ -25,7 +30,15 @@ impl Integration {
     fn unstaged(&self, raw: &[&RawCopy]) -> Result<Vec<String>, GitError> {
         const MOST: usize = 500;
         let git = &self.worktree.git;
-        let staged = split(&git.run(&["diff-index", "--cached", "--name-only", "--no-renames", "-z", "HEAD"])?);
+        let staged = split(&git.run(&[
+            "diff-index",
+            "--cached",
+            "--name-only",
+            "--no-renames",
+            "-z",
+            "--end-of-options",
+            "HEAD",
+        ])?);
         let staged: BTreeSet<String> = staged.into_iter().collect();
         let mut missing: Vec<&str> =
             raw.iter().map(|copy| copy.to.as_str()).filter(|to| !staged.contains(*to)).collect();
@@ -64,4 +77,17 @@ impl Integration {
         git.feed(&["update-index", "--add", "--index-info"], entries.collect::<String>().as_bytes())?;
         Ok(())
     }
+}
+
+/// Whether `path` is a regular file, to which no link of the project `root` leads.
+fn is_file(root: &Path, path: &Path) -> bool {
+    let (dir, name) = match (path.strip_prefix(root), path.parent(), path.file_name()) {
+        (Ok(below), ..) => (root, below),
+        (Err(_), Some(parent), Some(name)) => (parent, Path::new(name)),
+        _ => return false,
+    };
+    // Names that are not UTF-8 are refused by git, which says so.
+    let kind =
+        ScopedDir::open(dir).and_then(|dir| name.to_str().map_or(Ok(Some(FileKind::File)), |name| dir.kind(name)));
+    kind.is_ok_and(|kind| kind == Some(FileKind::File))
 }

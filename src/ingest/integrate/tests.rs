@@ -4,8 +4,8 @@ use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt as _};
 
 use super::*;
 use crate::ingest::{
+    branch_update,
     git::tests::{project, write},
-    landing,
     repository::Repository,
     workspace::Difference,
     worktree,
@@ -48,7 +48,7 @@ impl Run {
     /// What an attempt at `unit` leaves that writes these files; without text it removes them.
     fn patch(&self, unit: &str, files: &[(&str, Option<&str>)]) -> Patch {
         let base = self.trees.base();
-        let space = Workspace::tree(self.trees.open(Some(unit), &base).unwrap(), base);
+        let space = Workspace::worktree(self.trees.open(Some(unit), &base).unwrap(), base);
         for (path, text) in files {
             space.read(path).unwrap();
             match text {
@@ -83,7 +83,8 @@ impl Run {
         assert_eq!(self.git(&["status", "--porcelain"]), "");
         assert_eq!(self.git(&["worktree", "list"]).lines().count(), 1);
         assert_eq!(self.git(&["branch", "--format=%(refname)"]), "refs/heads/main\n");
-        assert_eq!(worktree::sweep(&self.trees.repository).unwrap(), 0);
+        let swept = worktree::sweep(&self.trees.repository).unwrap();
+        assert!(swept.removed == 0 && swept.left_alone.is_empty(), "{swept:?}");
     }
 }
 
@@ -118,7 +119,7 @@ fn what_units_wrote_becomes_one_commit() {
     assert_eq!(run.git(&["rev-parse", "HEAD^"]), before, "one commit");
     assert_eq!(run.git(&["log", "-1", "--format=%s"]), "ingest(docs): local-1\n");
     assert_eq!(run.read("wiki/global/fan.md"), Some(gone));
-    assert_eq!(run.trees.base(), saved.commit.unwrap());
+    assert_eq!(run.trees.base().as_str(), saved.commit.unwrap());
     run.assert_tidy();
 }
 
@@ -179,7 +180,7 @@ fn pages_are_text_whatever_the_attributes_say() {
 fn what_is_no_text_or_too_much_of_it_is_refused_when_it_is_written() {
     let run = Run::new();
     let base = run.trees.base();
-    let space = Workspace::tree(run.trees.open(Some("a"), &base).unwrap(), base);
+    let space = Workspace::worktree(run.trees.open(Some("a"), &base).unwrap(), base);
     let error = space.write("wiki/global/new.md", b"a\0b").unwrap_err();
     assert!(error.to_string().contains("NUL"), "{error}");
     let error = space.write("wiki/global/new.md", &vec![b'a'; 1024 * 1024 + 1]).unwrap_err();
@@ -392,7 +393,7 @@ fn a_file_that_somebody_edits_meanwhile_is_not_lost() {
     assert!(error.to_string().contains("commit or stash them"), "{error}");
     assert_eq!(run.read("wiki/global/old.md").as_deref(), Some("by hand, not committed"));
     assert_eq!(run.git(&["rev-parse", "HEAD"]), head);
-    assert_eq!(landing::recover(&run.trees.repository).unwrap(), landing::Settled::default());
+    assert_eq!(branch_update::recover(&run.trees.repository).unwrap(), branch_update::Settled::default());
     run.git(&["checkout", "--", "wiki"]);
     integration.save("m", &[]).unwrap();
     drop(integration);
@@ -402,7 +403,7 @@ fn a_file_that_somebody_edits_meanwhile_is_not_lost() {
 #[test]
 fn a_worktree_that_cannot_be_filled_leaves_nothing() {
     let run = Run::new();
-    assert!(run.trees.open(Some("a"), "0123456789012345678901234567890123456789").is_err());
+    assert!(run.trees.open(Some("a"), &CommitId::parse(&"01234567".repeat(5)).unwrap()).is_err());
     run.assert_tidy();
     run.trees.open(Some("a"), &run.trees.base()).unwrap();
 }
@@ -419,7 +420,8 @@ fn what_a_killed_run_left_is_swept() {
     // Of somebody else.
     let other = run.root.join(".ktx/worktrees/session-other");
     run.git(&["worktree", "add", "--quiet", "-b", "session/other", other.to_str().unwrap()]);
-    assert_eq!(worktree::sweep(&run.trees.repository).unwrap(), 2);
+    let swept = worktree::sweep(&run.trees.repository).unwrap();
+    assert!(swept.removed == 2 && swept.left_alone.is_empty(), "{swept:?}");
     assert!(other.exists());
     run.git(&["worktree", "remove", other.to_str().unwrap()]);
     run.git(&["branch", "--quiet", "-D", "session/other"]);

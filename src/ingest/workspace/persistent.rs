@@ -5,13 +5,12 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File, OpenOptions, TryLockError},
     io,
-    path::{Path, PathBuf},
+    path::{Component, Path},
 };
 
 use super::{Change, WRITABLE, is_writable, print_at};
-use crate::scoped_dir::{self, PRIVATE, ScopedDir};
+use crate::scoped_dir::{self, FileKind, FileLock, PRIVATE, ScopedDir};
 
 /// The list of removed files, one path a line.
 const REMOVED: &str = ".removed";
@@ -20,48 +19,56 @@ const LOCK: &str = ".lock";
 /// Most files that are taken over.
 const MOST: usize = 100_000;
 
-/// Opens `dir`, made if it is missing: its path without links, its lock, and what was changed there.
-pub(super) fn open(project: &Path, dir: &Path) -> io::Result<(PathBuf, File, BTreeMap<String, Change>)> {
-    use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-    fs::DirBuilder::new().recursive(true).mode(PRIVATE).create(dir)?;
-    let tree = dir.canonicalize()?;
-    let project = project.canonicalize()?;
-    let is_mirrored = WRITABLE.iter().any(|folder| tree.starts_with(project.join(folder)));
-    if tree == project || is_mirrored {
+/// Opens `dir`, made if it is missing: the directory, its lock, and what was changed there.
+pub(super) fn open(project: &Path, dir: &Path) -> io::Result<(ScopedDir, FileLock, BTreeMap<String, Change>)> {
+    let tree = open_or_create(project, dir)?;
+    let (real, real_project) = (dir.canonicalize()?, project.canonicalize()?);
+    let is_mirrored = WRITABLE.iter().any(|folder| real.starts_with(real_project.join(folder)));
+    if real == real_project || is_mirrored {
         return Err(refused("it is a part of the project; name a directory of its own"));
     }
-    let lock = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .mode(0o600)
-        .custom_flags(nix::fcntl::OFlag::O_NOFOLLOW.bits())
-        .open(tree.join(LOCK))?;
-    lock.try_lock().map_err(|error| match error {
-        TryLockError::WouldBlock => refused("another process writes there; end it or name another directory"),
-        TryLockError::Error(error) => error,
-    })?;
-    let changes = found(&project, &tree)?;
+    let lock = tree.try_lock(LOCK)?;
+    let lock = lock.ok_or_else(|| refused("another process writes there; end it or name another directory"))?;
+    let changes = found(&ScopedDir::open(project)?, &tree)?;
     Ok((tree, lock, changes))
 }
 
+/// Opens `dir`. Links below the project are not followed: a clone may have brought them. What is missing is made for the
+/// owner alone.
+fn open_or_create(project: &Path, dir: &Path) -> io::Result<ScopedDir> {
+    let (dir, project) = (std::path::absolute(dir)?, std::path::absolute(project)?);
+    let is_plain = |below: &Path| below.components().all(|part| matches!(part, Component::Normal(_)));
+    let (above, opened) = match dir.strip_prefix(&project) {
+        Ok(below) if is_plain(below) => (project.as_path(), ScopedDir::open(&project)?),
+        _ => nearest(&dir)?,
+    };
+    let rest = dir.strip_prefix(above).ok().and_then(Path::to_str);
+    opened.dir(rest.ok_or_else(|| refused("its name is not UTF-8"))?, Some(PRIVATE))
+}
+
+/// The nearest of `dir` and the directories above it that exists.
+fn nearest(dir: &Path) -> io::Result<(&Path, ScopedDir)> {
+    for above in dir.ancestors() {
+        match ScopedDir::open(above) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            opened => return opened.map(|opened| (above, opened)),
+        }
+    }
+    Err(io::ErrorKind::NotFound.into())
+}
+
 /// What earlier processes left in `tree`.
-fn found(project: &Path, tree: &Path) -> io::Result<BTreeMap<String, Change>> {
+fn found(project: &ScopedDir, tree: &ScopedDir) -> io::Result<BTreeMap<String, Change>> {
     let mut changes = BTreeMap::new();
     let mut folders: Vec<String> = WRITABLE.iter().map(|folder| folder.trim_end_matches('/').to_owned()).collect();
     while let Some(folder) = folders.pop() {
-        let entries = match fs::read_dir(tree.join(&folder)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            other => other?,
-        };
-        for entry in entries {
-            let entry = entry?;
-            let Ok(name) = entry.file_name().into_string() else { continue };
+        let Some(listed) = tree.dir_if_there(&folder)? else { continue };
+        for (name, kind) in listed.entries()? {
+            let Ok(name) = name.into_string() else { continue };
             let path = format!("{folder}/{name}");
-            let kind = entry.file_type()?;
-            if kind.is_dir() {
+            if kind == FileKind::Directory {
                 folders.push(path);
-            } else if kind.is_file() && !name.starts_with('.') {
+            } else if kind == FileKind::File && !name.starts_with('.') {
                 let change = Change { base: print_at(project, &path)?, now: print_at(tree, &path)? };
                 changes.insert(path, change);
             }
@@ -70,7 +77,7 @@ fn found(project: &Path, tree: &Path) -> io::Result<BTreeMap<String, Change>> {
             }
         }
     }
-    let removed = ScopedDir::open(tree)?.read_if_there(REMOVED, super::LARGEST)?.unwrap_or_default();
+    let removed = tree.read_if_there(REMOVED, super::LARGEST)?.unwrap_or_default();
     for path in String::from_utf8_lossy(&removed).lines().filter(|path| is_writable(path)) {
         if scoped_dir::check(path).is_ok() && !changes.contains_key(path) {
             let base = print_at(project, path)?;
@@ -83,9 +90,9 @@ fn found(project: &Path, tree: &Path) -> io::Result<BTreeMap<String, Change>> {
 }
 
 /// Writes the list of what `changes` removed.
-pub(super) fn note(tree: &Path, changes: &BTreeMap<String, Change>) -> io::Result<()> {
+pub(super) fn note(tree: &ScopedDir, changes: &BTreeMap<String, Change>) -> io::Result<()> {
     let removed = changes.iter().filter(|(_, change)| change.now.is_none()).map(|(path, _)| format!("{path}\n"));
-    ScopedDir::open(tree)?.write(REMOVED, removed.collect::<String>().as_bytes(), PRIVATE, 0o600)
+    tree.write(REMOVED, removed.collect::<String>().as_bytes(), PRIVATE, 0o600)
 }
 
 fn refused(why: &str) -> io::Error {
@@ -94,6 +101,8 @@ fn refused(why: &str) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, path::PathBuf};
+
     use super::super::{Workspace, WriteError};
     use super::*;
 
@@ -112,19 +121,19 @@ mod tests {
     #[test]
     fn what_was_written_and_removed_is_found_again() {
         let (_dir, project, work) = project();
-        let first = Workspace::lasting(&project, &work).unwrap();
+        let first = Workspace::persistent(&project, &work).unwrap();
         first.write(NEW, b"new").unwrap();
         first.read(OLD).unwrap();
         first.remove(OLD).unwrap();
         drop(first);
         assert_eq!(fs::read(work.join(NEW)).unwrap(), b"new");
-        let second = Workspace::lasting(&project, &work).unwrap();
+        let second = Workspace::persistent(&project, &work).unwrap();
         assert_eq!((second.read(NEW).unwrap().unwrap(), second.read(OLD).unwrap()), (b"new".to_vec(), None));
         assert_eq!(second.names("wiki/global", ".md").unwrap(), [] as [&str; 0]);
         second.write(OLD, b"again").unwrap();
         second.revert(NEW).unwrap();
         drop(second);
-        let third = Workspace::lasting(&project, &work).unwrap();
+        let third = Workspace::persistent(&project, &work).unwrap();
         assert_eq!((third.read(NEW).unwrap(), third.read(OLD).unwrap().unwrap()), (None, b"again".to_vec()));
         assert_eq!(fs::read(project.join(OLD)).unwrap(), b"old");
     }
@@ -132,15 +141,15 @@ mod tests {
     #[test]
     fn two_at_once_and_the_project_itself_are_refused() {
         let (_dir, project, work) = project();
-        let _first = Workspace::lasting(&project, &work).unwrap();
-        let refusal = |dir: &Path| Workspace::lasting(&project, dir).unwrap_err().to_string();
+        let _first = Workspace::persistent(&project, &work).unwrap();
+        let refusal = |dir: &Path| Workspace::persistent(&project, dir).unwrap_err().to_string();
         assert_eq!(refusal(&work), "another process writes there; end it or name another directory");
         for dir in
             [project.clone(), project.join("wiki"), project.join("wiki/global/x"), project.join("semantic-layer")]
         {
             assert!(refusal(&dir).starts_with("it is a part of the project"), "{}", dir.display());
         }
-        assert!(Workspace::lasting(&project, &project.join(OLD)).is_err(), "a file");
+        assert!(Workspace::persistent(&project, &project.join(OLD)).is_err(), "a file");
     }
 
     #[test]
@@ -156,11 +165,28 @@ mod tests {
             "../outside/s.md\nwiki/../../outside/s.md\n/etc/passwd\nktx.yaml\nwiki/global/old.md\n",
         )
         .unwrap();
-        let space = Workspace::lasting(&project, &work).unwrap();
+        let space = Workspace::persistent(&project, &work).unwrap();
         let changed: Vec<_> = space.changes().into_keys().collect();
         assert_eq!(changed, [OLD]);
         assert!(space.write("wiki/global/x.md", b"x").is_err());
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_link_of_the_project_is_no_workspace() {
+        let (dir, project, _) = project();
+        let outside = dir.path().join("outside");
+        fs::create_dir_all(&outside).unwrap();
+        std::os::unix::fs::symlink(&outside, project.join("tools")).unwrap();
+        for dir in ["tools", "tools/deep"] {
+            let error = Workspace::persistent(&project, &project.join(dir)).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::NotADirectory, "{dir}: {error}");
+        }
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+        // One that the user named is followed.
+        std::os::unix::fs::symlink(&outside, dir.path().join("named")).unwrap();
+        Workspace::persistent(&project, &dir.path().join("named/deep")).unwrap();
+        assert!(outside.join("deep/.lock").exists());
     }
 
     #[test]

@@ -1,22 +1,31 @@
 //! Moving an attempt's files into the project, whole or not at all, also when the machine dies in between.
 //!
-//! Everything is staged and backed up below `.ktx/ingestdeck/publish/<id>/` first, then a journal is written, then the
-//! files are moved. As long as the journal stands, the publication has not happened: whoever finds it puts the old
-//! files back. One publication at a time, across threads and processes. It must not know what the files mean.
+//! Everything is staged and backed up below `.ktx/ingestdeck/publish/current/` first, then a journal is written, then the
+//! files are moved. While the journal exists, the publication has not happened: the next run puts the old files back. One
+//! publication at a time, across threads and processes. It must not know what the files mean.
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
     io,
     path::{Path, PathBuf},
 };
 
 use serde::{Deserialize, Serialize};
 
-use super::{Change, Hex, LARGEST, print_at};
-use crate::scoped_dir::{self, PRIVATE, SHARED, ScopedDir};
+use super::{Change, Hex, LARGEST, is_writable, print_at};
+use crate::{
+    ingest::machine_record::{self, ForeignRecord, RefusedJournal},
+    scoped_dir::{self, FileLock, PRIVATE, SHARED, ScopedDir},
+};
 
-const JOURNAL: &str = "journal.json";
+/// Held by the one publication of the project. This and the following are relative to the project.
+const LOCK: &str = ".ktx/ingestdeck/publish/lock";
+/// Where a publication is prepared.
+const CURRENT: &str = ".ktx/ingestdeck/publish/current";
+/// In a clone, it may be one that came along.
+pub(crate) const JOURNAL: &str = ".ktx/ingestdeck/publish/current/journal.json";
+/// What to do about a journal that is not followed.
+const REMEDY: &str = "if pages are missing or half written, copy them back from the directory `old` beside it";
 
 /// An attempt's files did not reach the project. The project is as it was, unless the error says otherwise.
 #[derive(Debug, thiserror::Error)]
@@ -35,16 +44,28 @@ pub enum PublishError {
         /// Why.
         cause: io::Error,
     },
+    /// There is a journal that is not followed.
+    #[error(transparent)]
+    Refused(#[from] RefusedJournal),
     /// It failed half-way and so did putting things back; the next start tries again.
-    #[error("publishing failed ({cause}) and could not be undone ({undo}); the next run will undo it from {}", journal.display())]
+    #[error("publishing failed ({cause}) and could not be undone ({undo}); the next run will undo it from `{JOURNAL}`")]
     Stuck {
-        /// The journal.
-        journal: PathBuf,
         /// Why it failed.
         cause: io::Error,
         /// Why it could not be undone.
-        undo: io::Error,
+        undo: Box<Self>,
     },
+}
+
+impl PublishError {
+    /// The journal is one that git tracks.
+    pub(crate) fn tracked() -> Self {
+        refused(ForeignRecord::Tracked).into()
+    }
+}
+
+fn refused(why: ForeignRecord) -> RefusedJournal {
+    RefusedJournal { path: JOURNAL, why, remedy: REMEDY }
 }
 
 /// A publication that was found half done and undone.
@@ -57,14 +78,15 @@ pub struct Recovered {
 }
 
 /// What a journal holds.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Journal {
-    version: u32,
     files: Vec<Line>,
 }
 
 /// One file of it. Prints are hexadecimal, `-` for no file.
 #[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Line {
     path: String,
     base: String,
@@ -81,33 +103,39 @@ enum Step {
 }
 
 /// Publishes `changes`, whose files are below `tree`, into `project`.
-pub(super) fn publish(project: &Path, tree: &Path, changes: &BTreeMap<String, Change>) -> Result<(), PublishError> {
+pub(super) fn publish(
+    project: &Path,
+    tree: &ScopedDir,
+    changes: &BTreeMap<String, Change>,
+) -> Result<(), PublishError> {
     if changes.is_empty() {
         return Ok(());
     }
     let site = Site::lock(project).map_err(|cause| io_error(project, cause))?;
     // A journal that another process left behind would later undo what is written now.
-    site.recover().map_err(|cause| io_error(&site.dir, cause))?;
+    site.recover()?;
     match site.run(tree, changes, &mut |_| Ok(())) {
         Ok(()) => Ok(()),
         Err(Failed::Conflict(paths)) => Err(PublishError::Conflict { paths }),
         Err(Failed::Io(cause)) => match site.recover() {
             Ok(_) => Err(io_error(project, cause)),
-            Err(undo) => Err(PublishError::Stuck { journal: site.dir.join(JOURNAL), cause, undo }),
+            Err(undo) => Err(PublishError::Stuck { cause, undo: Box::new(undo) }),
         },
     }
 }
 
 /// Undoes what a crash left half done in `project`. To be called when a run starts; harmless at any time.
-pub fn recover(project: &Path) -> io::Result<Recovered> {
-    if !project.join(DIR).join("current").exists() {
-        return Ok(Recovered::default());
+///
+/// # Errors
+/// When there is a journal that this version did not write here, among others. Nothing is changed then.
+pub fn recover(project: &Path) -> Result<Recovered, PublishError> {
+    match ScopedDir::open(project).and_then(|project| project.kind(CURRENT)) {
+        Ok(None) => return Ok(Recovered::default()),
+        Ok(Some(_)) => {}
+        Err(cause) => return Err(io_error(&project.join(CURRENT), cause)),
     }
-    Site::lock(project)?.recover()
+    Site::lock(project).map_err(|cause| io_error(project, cause))?.recover()
 }
-
-/// Where publications are prepared.
-const DIR: &str = ".ktx/ingestdeck/publish";
 
 #[derive(Debug)]
 enum Failed {
@@ -123,31 +151,21 @@ impl From<io::Error> for Failed {
 
 /// The one place of a project where files are staged, held by one publication at a time.
 struct Site {
-    project: PathBuf,
-    dir: PathBuf,
-    /// Released when it is closed.
-    _lock: File,
+    root: PathBuf,
+    project: ScopedDir,
+    _lock: FileLock,
 }
 
 impl Site {
-    fn lock(project: &Path) -> io::Result<Self> {
-        use std::os::unix::fs::OpenOptionsExt;
-        let parent = project.join(DIR);
-        scoped_dir::make_private(project, &parent)?;
-        let lock = fs::OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(0o600)
-            .custom_flags(nix::fcntl::OFlag::O_NOFOLLOW.bits())
-            .open(parent.join("lock"))?;
-        lock.lock()?;
-        Ok(Self { project: project.to_path_buf(), dir: parent.join("current"), _lock: lock })
+    fn lock(root: &Path) -> io::Result<Self> {
+        let project = ScopedDir::open(root)?;
+        let lock = project.lock(LOCK)?;
+        Ok(Self { root: root.to_path_buf(), project, _lock: lock })
     }
 
     fn run(
         &self,
-        tree: &Path,
+        tree: &ScopedDir,
         changes: &BTreeMap<String, Change>,
         before: &mut dyn FnMut(Step) -> io::Result<()>,
     ) -> Result<(), Failed> {
@@ -160,9 +178,7 @@ impl Site {
         if !moved.is_empty() {
             return Err(Failed::Conflict(moved));
         }
-        scoped_dir::make_private(&self.project, &self.dir)?;
-        let (site, tree, project) =
-            (ScopedDir::open(&self.dir)?, ScopedDir::open(tree)?, ScopedDir::open(&self.project)?);
+        let (project, site) = (&self.project, self.project.dir(CURRENT, Some(PRIVATE))?);
         for (path, change) in changes {
             before(Step::Stage)?;
             if change.now.is_some() {
@@ -178,12 +194,12 @@ impl Site {
             base: Hex(change.base).to_string(),
             now: Hex(change.now).to_string(),
         });
-        let journal = Journal { version: 1, files: files.collect() };
-        site.write(JOURNAL, &serde_json::to_vec(&journal).map_err(io::Error::from)?, PRIVATE, 0o600)?;
+        let journal = machine_record::encode(project, Journal { files: files.collect() })?;
+        project.write(JOURNAL, &journal, PRIVATE, 0o600)?;
         for (path, change) in changes {
             before(Step::Move)?;
             match change.now {
-                Some(_) => site.rename(&format!("new/{path}"), &project, path, SHARED)?,
+                Some(_) => site.rename(&format!("new/{path}"), project, path, SHARED)?,
                 None => {
                     project.remove(path)?;
                 }
@@ -191,43 +207,56 @@ impl Site {
         }
         before(Step::Forget)?;
         // From here on it has happened; what is left of the staging folder is swept up by the next publication.
-        site.remove(JOURNAL)?;
-        if let Err(error) = fs::remove_dir_all(&self.dir) {
-            tracing::warn!(dir = %self.dir.display(), %error, "cannot remove the staging folder of a publication");
+        project.remove(JOURNAL)?;
+        if let Err(error) = project.remove_dir_all(CURRENT) {
+            tracing::warn!(dir = CURRENT, %error, "cannot remove the staging directory of a publication");
         }
         Ok(())
     }
 
     /// Puts back what an unfinished publication replaced, unless somebody changed it since.
-    fn recover(&self) -> io::Result<Recovered> {
+    fn recover(&self) -> Result<Recovered, PublishError> {
+        let (project, failed) = (&self.project, |cause| io_error(&self.root, cause));
         let mut recovered = Recovered::default();
-        if !self.dir.exists() {
-            return Ok(recovered);
-        }
-        let site = ScopedDir::open(&self.dir)?;
-        if let Some(bytes) = site.read_if_there(JOURNAL, 16 * LARGEST)? {
-            let journal: Journal = serde_json::from_slice(&bytes)?;
-            let project = ScopedDir::open(&self.project)?;
-            for Line { path, base, now } in journal.files {
-                let held = Hex(print_at(&self.project, &path)?).to_string();
-                if held == base {
-                    continue;
-                }
-                if held != now {
-                    recovered.kept.push(path);
-                    continue;
-                }
-                if base == "-" {
-                    project.remove(&path)?;
-                } else {
-                    project.write(&path, &site.read(&format!("old/{path}"), LARGEST)?, SHARED, 0o666)?;
-                }
-                recovered.restored.push(path);
+        let Some(site) = project.dir_if_there(CURRENT).map_err(failed)? else { return Ok(recovered) };
+        if let Some(journal) = self.journal()? {
+            for line in journal.files {
+                self.put_back(&site, line, &mut recovered).map_err(failed)?;
             }
-            site.remove(JOURNAL)?;
+            project.remove(JOURNAL).map_err(failed)?;
         }
-        fs::remove_dir_all(&self.dir)?;
+        project.remove_dir_all(CURRENT).map_err(failed)?;
         Ok(recovered)
+    }
+
+    /// The journal, if there is one that may be followed.
+    fn journal(&self) -> Result<Option<Journal>, PublishError> {
+        let bytes = self.project.read_if_there(JOURNAL, 16 * LARGEST).map_err(|cause| io_error(&self.root, cause))?;
+        let Some(bytes) = bytes else { return Ok(None) };
+        let journal: Journal = machine_record::decode(&self.project, &bytes).map_err(refused)?;
+        let may_be = |path: &str| scoped_dir::check(path).is_ok() && is_writable(path);
+        match journal.files.iter().find(|line| !may_be(&line.path)) {
+            Some(line) => Err(refused(ForeignRecord::Forbidden(line.path.clone())).into()),
+            None => Ok(Some(journal)),
+        }
+    }
+
+    fn put_back(&self, site: &ScopedDir, Line { path, base, now }: Line, recovered: &mut Recovered) -> io::Result<()> {
+        let held = Hex(print_at(&self.project, &path)?).to_string();
+        if held == base {
+            return Ok(());
+        }
+        if held != now {
+            recovered.kept.push(path);
+            return Ok(());
+        }
+        if base == "-" {
+            self.project.remove(&path)?;
+        } else {
+            self.project.write(&path, &site.read(&format!("old/{path}"), LARGEST)?, SHARED, 0o666)?;
+        }
+        recovered.restored.push(path);
+        Ok(())
     }
 }
 
@@ -237,6 +266,8 @@ fn io_error(path: &Path, cause: io::Error) -> PublishError {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -290,7 +321,7 @@ mod tests {
         }
         let mut left = case.stop;
         let site = Site::lock(&project).unwrap();
-        let done = site.run(&tree, &changes, &mut |_| match left.checked_sub(1) {
+        let done = site.run(&work, &changes, &mut |_| match left.checked_sub(1) {
             Some(rest) => {
                 left = rest;
                 Ok(())
@@ -319,7 +350,7 @@ mod tests {
                 };
             }
             prop_assert_eq!(snapshot(&project), if done.is_ok() { whole } else { case.before });
-            prop_assert!(!project.join(DIR).join("current").exists());
+            prop_assert!(!project.join(CURRENT).exists());
             prop_assert_eq!(recover(&project).unwrap(), Recovered::default(), "once is enough");
         }
     }
@@ -356,7 +387,7 @@ mod tests {
             changes.insert(path.to_owned(), Change { base: None, now: Some(print_of(b"new")) });
         }
         fs::create_dir(project.join("wiki/global/b.md")).unwrap();
-        assert!(matches!(publish(&project, &tree, &changes), Err(PublishError::Io { .. })));
+        assert!(matches!(publish(&project, &work, &changes), Err(PublishError::Io { .. })));
         assert!(!project.join("wiki/global/a.md").exists());
         assert!(project.join("wiki/global/b.md").is_dir());
     }
@@ -372,9 +403,10 @@ mod tests {
                 scope.spawn(move || {
                     fs::create_dir_all(&tree).unwrap();
                     let path = format!("wiki/global/p{thread}.md");
-                    ScopedDir::open(&tree).unwrap().write(&path, b"x", PRIVATE, 0o600).unwrap();
+                    let work = ScopedDir::open(&tree).unwrap();
+                    work.write(&path, b"x", PRIVATE, 0o600).unwrap();
                     let change = Change { base: None, now: Some(print_of(b"x")) };
-                    publish(&project, &tree, &BTreeMap::from([(path, change)])).unwrap();
+                    publish(&project, &work, &BTreeMap::from([(path, change)])).unwrap();
                 });
             }
         });
@@ -388,11 +420,90 @@ mod tests {
         let (project, tree) = (dir.path().join("project"), dir.path().join("tree"));
         fs::create_dir_all(&project).unwrap();
         fs::create_dir_all(&tree).unwrap();
-        ScopedDir::open(&tree).unwrap().write("wiki/a.md", b"x", PRIVATE, 0o600).unwrap();
+        let work = ScopedDir::open(&tree).unwrap();
+        work.write("wiki/a.md", b"x", PRIVATE, 0o600).unwrap();
         let change = Change { base: None, now: Some(print_of(b"x")) };
-        publish(&project, &tree, &BTreeMap::from([("wiki/a.md".to_owned(), change)])).unwrap();
+        publish(&project, &work, &BTreeMap::from([("wiki/a.md".to_owned(), change)])).unwrap();
         let mode = |path: &str| fs::metadata(project.join(path)).unwrap().permissions().mode() & 0o700;
         assert_eq!(mode("wiki/a.md"), 0o600);
         assert_eq!(fs::metadata(project.join(".ktx")).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    /// A journal that removes and writes whatever it names, with the prints that these files have.
+    fn journal(project: &Path, path: &str, base: Option<&[u8]>) -> Journal {
+        let now = Hex(fs::read(project.join(path)).ok().as_deref().map(print_of)).to_string();
+        Journal { files: vec![Line { path: path.into(), base: Hex(base.map(print_of)).to_string(), now }] }
+    }
+
+    fn plant(project: &Path, bytes: &[u8]) {
+        fs::create_dir_all(project.join(CURRENT).join("old/.git")).unwrap();
+        fs::write(project.join(CURRENT).join("old/.git/new"), "planted").unwrap();
+        fs::write(project.join(JOURNAL), bytes).unwrap();
+    }
+
+    fn refusal(project: &Path) -> ForeignRecord {
+        match recover(project) {
+            Err(PublishError::Refused(refused)) => refused.why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn journals_name_nothing_but_pages_and_sources() {
+        let dir = tempfile::tempdir().unwrap();
+        let project = dir.path();
+        fs::create_dir_all(project.join(".git")).unwrap();
+        fs::write(project.join(".git/HEAD"), "ref: refs/heads/main\n").unwrap();
+        for (path, base) in [
+            (".git/HEAD", None),
+            (".git/new", Some(&b"planted"[..])),
+            ("ktx.yaml", None),
+            ("wiki/../.git/HEAD", None),
+            ("/etc/passwd", None),
+            ("wikis/a.md", None),
+        ] {
+            let scoped = ScopedDir::open(project).unwrap();
+            plant(project, &machine_record::encode(&scoped, journal(project, path, base)).unwrap());
+            assert!(matches!(refusal(project), ForeignRecord::Forbidden(of) if of == path), "{path}");
+        }
+        assert!(project.join(".git/HEAD").exists() && !project.join(".git/new").exists());
+    }
+
+    #[test]
+    fn journals_that_are_not_of_this_machine_are_refused() {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let project = dir.path();
+        fs::create_dir_all(project.join("wiki")).unwrap();
+        fs::write(project.join("wiki/a.md"), "mine").unwrap();
+        let content = || journal(project, "wiki/a.md", None);
+        let of_a_copy = machine_record::encode(&ScopedDir::open(other.path()).unwrap(), content()).unwrap();
+        plant(project, &of_a_copy);
+        assert!(matches!(refusal(project), ForeignRecord::Elsewhere));
+        let of_before = format!("{{\"version\":1,\"files\":{}}}", serde_json::to_string(&content().files).unwrap());
+        plant(project, of_before.as_bytes());
+        assert!(matches!(refusal(project), ForeignRecord::Unknown));
+        assert_eq!(fs::read(project.join("wiki/a.md")).unwrap(), b"mine");
+        // Nothing is published over what may have to be undone, and the way out that is named is one.
+        let work = ScopedDir::open(other.path()).unwrap();
+        work.write("wiki/b.md", b"x", PRIVATE, 0o600).unwrap();
+        let changes = BTreeMap::from([("wiki/b.md".into(), Change { base: None, now: Some(print_of(b"x")) })]);
+        let error = publish(project, &work, &changes).unwrap_err();
+        assert!(error.to_string().ends_with("then delete it"), "{error}");
+        fs::remove_file(project.join(JOURNAL)).unwrap();
+        publish(project, &work, &changes).unwrap();
+    }
+
+    #[test]
+    fn a_linked_journal_is_not_read() {
+        let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let project = dir.path();
+        fs::create_dir_all(project.join("wiki")).unwrap();
+        fs::write(project.join("wiki/a.md"), "mine").unwrap();
+        let bytes = machine_record::encode(&ScopedDir::open(project).unwrap(), journal(project, "wiki/a.md", None));
+        fs::write(outside.path().join("journal.json"), bytes.unwrap()).unwrap();
+        fs::create_dir_all(project.join(".ktx/ingestdeck/publish")).unwrap();
+        std::os::unix::fs::symlink(outside.path(), project.join(CURRENT)).unwrap();
+        assert!(matches!(recover(project), Err(PublishError::Io { .. })));
+        assert!(project.join("wiki/a.md").exists() && outside.path().join("journal.json").exists());
     }
 }

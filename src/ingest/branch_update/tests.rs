@@ -1,0 +1,246 @@
+//! Updates of a branch that are killed at every step, refused, or undone.
+
+use std::{fs, path::Path};
+
+use super::*;
+use crate::ingest::git::tests::{project, write};
+
+/// A project and two commits of it: where it is, and where it is to go. The first page changes, the second goes, a
+/// third one comes.
+fn stage() -> (tempfile::TempDir, Repository, CommitId, CommitId) {
+    let (dir, root) = project(&[("wiki/global/a.md", "a old\n"), ("wiki/global/b.md", "b\n")]);
+    let repository = Repository::find(&root).unwrap().unwrap();
+    repository.hide_ours().unwrap();
+    let git = &repository.git;
+    let old = repository.head().unwrap();
+    write(&root, "wiki/global/a.md", "a new and longer\n");
+    fs::remove_file(root.join("wiki/global/b.md")).unwrap();
+    write(&root, "wiki/global/deep/c.md", "c\n");
+    git.run(&["add", "--all"]).unwrap();
+    let tree = git.line(&["write-tree"]).unwrap();
+    let new = git.commit(&["commit-tree", &tree, "-p", old.as_str(), "-m", "new"]).unwrap();
+    git.run(&["reset", "--quiet", "--hard", old.as_str()]).unwrap();
+    (dir, repository, old, new)
+}
+
+fn files(root: &Path) -> Vec<Option<String>> {
+    ["a.md", "b.md", "deep/c.md"].map(|name| fs::read_to_string(root.join("wiki/global").join(name)).ok()).into()
+}
+
+/// What a project at `commit` must look like: all of it, and nothing for git to remark on.
+fn assert_whole(repository: &Repository, commit: &CommitId, files_there: &[Option<String>]) {
+    assert_eq!(&repository.head().unwrap(), commit);
+    assert_eq!(repository.git.line(&["status", "--porcelain"]).unwrap(), "");
+    assert_eq!(files(repository.root()), files_there);
+    assert_eq!(recover(repository).unwrap(), Settled::default(), "once is enough");
+}
+
+#[test]
+fn whoever_dies_at_any_step_leaves_the_old_state_or_the_new_one() {
+    let torn = |root: &Path| write(root, "wiki/global/a.md", "a n");
+    let missing = |root: &Path| fs::remove_file(root.join("wiki/global/a.md")).unwrap();
+    // The journal; the files and the index; the branch.
+    for steps_done in 1..=3 {
+        for damage in [None, Some(&torn as &dyn Fn(&Path)), Some(&missing)] {
+            let (_dir, repository, old, new) = stage();
+            let (before, git) = (files(repository.root()), &repository.git);
+            let journal = Journal { old: old.clone(), new: new.clone() };
+            write_journal(&repository, &journal);
+            let mut end = (&old, before);
+            if steps_done >= 2 {
+                git.run(&["read-tree", "-m", "-u", old.as_str(), new.as_str()]).unwrap();
+            }
+            if steps_done >= 3 {
+                git.run(&["update-ref", "HEAD", new.as_str(), old.as_str()]).unwrap();
+                end = (&new, files(repository.root()));
+            }
+            if let Some(damage) = damage {
+                damage(repository.root());
+            }
+            let settled = recover(&repository).unwrap();
+            assert_eq!(settled, Settled { to: Some(end.0.clone()), kept: Vec::new() }, "{steps_done}");
+            assert_whole(&repository, end.0, &end.1);
+        }
+    }
+}
+
+fn write_journal(repository: &Repository, journal: &Journal) {
+    super::write(repository, journal).unwrap();
+}
+
+#[test]
+fn what_somebody_wrote_since_stays() {
+    let (_dir, repository, old, new) = stage();
+    write_journal(&repository, &Journal { old: old.clone(), new: new.clone() });
+    repository.git.run(&["read-tree", "-m", "-u", old.as_str(), new.as_str()]).unwrap();
+    write(repository.root(), "wiki/global/a.md", "by hand");
+    assert_eq!(recover(&repository).unwrap(), Settled { to: Some(old), kept: vec!["wiki/global/a.md".into()] });
+    assert_eq!(files(repository.root()), [Some("by hand".into()), Some("b\n".into()), None]);
+}
+
+#[test]
+fn a_branch_that_somebody_moved_is_theirs() {
+    let (_dir, repository, old, new) = stage();
+    update(&repository, &old, &new, "new").unwrap();
+    let after = files(repository.root());
+    assert_whole(&repository, &new, &after);
+    assert!(matches!(
+        update(&repository, &old, &new, "new"),
+        Err(BranchUpdateError::Moved | BranchUpdateError::InTheWay { .. })
+    ));
+    assert_whole(&repository, &new, &after);
+    // Killed, and then somebody committed before anybody could settle it.
+    write_journal(&repository, &Journal { old, new });
+    repository.git.run(&["commit", "--quiet", "--allow-empty", "-m", "by hand"]).unwrap();
+    let head = repository.head().unwrap();
+    assert_eq!(recover(&repository).unwrap(), Settled { to: Some(head.clone()), kept: Vec::new() });
+    assert_whole(&repository, &head, &after);
+}
+
+/// What a person did to the project while a run was on its way, and that is not committed.
+fn edit(root: &Path, edit: &str) {
+    match edit {
+        "the end is cut off" => write(root, "wiki/global/a.md", "a o"),
+        "emptied" => write(root, "wiki/global/a.md", ""),
+        "deleted" => fs::remove_file(root.join("wiki/global/a.md")).unwrap(),
+        "another page is written" => write(root, "wiki/global/deep/c.md", "c"),
+        "a page that goes is changed" => write(root, "wiki/global/b.md", "b"),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_commit_that_a_person_is_in_the_way_of_changes_nothing() {
+    let edits = ["the end is cut off", "emptied", "deleted", "another page is written", "a page that goes is changed"];
+    for (what, is_staged) in edits.iter().flat_map(|what| [(*what, false), (*what, true)]) {
+        let (_dir, repository, old, new) = stage();
+        edit(repository.root(), what);
+        if is_staged {
+            repository.git.run(&["add", "--all"]).unwrap();
+        }
+        let status = || repository.git.run(&["status", "--porcelain=v2", "--untracked-files=all"]).unwrap();
+        let (files_before, status_before) = (files(repository.root()), status());
+        let error = update(&repository, &old, &new, "new").unwrap_err();
+        assert!(matches!(error, BranchUpdateError::InTheWay { .. }), "{what}, staged: {is_staged}: {error}");
+        assert_eq!(files(repository.root()), files_before, "{what}, staged: {is_staged}");
+        assert_eq!(status(), status_before, "{what}, staged: {is_staged}");
+        assert_eq!(repository.head().unwrap(), old);
+        assert_eq!(recover(&repository).unwrap(), Settled::default(), "nothing is left to be settled");
+    }
+}
+
+#[test]
+fn a_branch_that_cannot_be_written_is_none_that_moved() {
+    let (_dir, repository, old, new) = stage();
+    let before = files(repository.root());
+    let lock = format!(".git/refs/heads/{}.lock", repository.branch().unwrap().unwrap());
+    write(repository.root(), &lock, "");
+    let error = update(&repository, &old, &new, "new").unwrap_err();
+    assert!(
+        matches!(&error, BranchUpdateError::Git(GitError::Failed { stderr, .. }) if stderr.contains(".lock")),
+        "{error}"
+    );
+    assert_whole(&repository, &old, &before);
+}
+
+#[test]
+fn an_index_that_stays_locked_is_no_file_in_the_way() {
+    let lock = "fatal: Unable to create '/p/.git/index.lock': File exists.; Another git process seems to be running";
+    assert!(!is_refusal(lock));
+    assert!(!is_refusal("error: unable to write file wiki/global/a.md: No space left on device"));
+    assert!(is_refusal("error: Entry 'wiki/global/a.md' not uptodate. Cannot merge."));
+}
+
+#[test]
+fn files_that_a_full_disk_left_half_written_are_put_back_and_the_others_stay() {
+    let (_dir, repository, old, new) = stage();
+    let root = repository.root();
+    // Another page is edited by hand, and what is left of it could be a file that git did not finish.
+    write(root, "wiki/global/b.md", "");
+    let changes = changes(&repository, &Journal { old: old.clone(), new }).unwrap();
+    let before = hashes(&repository, &changes).unwrap();
+    write(root, "wiki/global/a.md", "a new a");
+    write(root, "wiki/global/deep/c.md", "");
+    assert_eq!(settle(&repository, changes, &Undo::Files(before)).unwrap(), [""; 0]);
+    assert_eq!(files(root), [Some("a old\n".into()), Some(String::new()), None]);
+    assert_eq!(repository.head().unwrap(), old);
+}
+
+#[test]
+fn an_index_that_another_program_holds_is_waited_for() {
+    let (_dir, repository, old, new) = stage();
+    let lock = repository.root().join(".git/index.lock");
+    fs::write(&lock, "").unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| fs::remove_file(&lock).unwrap());
+        update(&repository, &old, &new, "new").unwrap();
+    });
+    assert_eq!(repository.head().unwrap(), new);
+}
+
+fn refusal(repository: &Repository) -> RefusedJournal {
+    match recover(repository) {
+        Err(BranchUpdateError::Refused(refused)) => refused,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Puts `bytes` where the journal is.
+fn plant(repository: &Repository, bytes: impl AsRef<[u8]>) {
+    fs::create_dir_all(repository.root().join(JOURNAL).parent().unwrap()).unwrap();
+    fs::write(repository.root().join(JOURNAL), bytes).unwrap();
+}
+
+#[test]
+fn a_journal_of_another_version_or_place_is_refused() {
+    let (_dir, repository, old, new) = stage();
+    let ((_other, copy, ..), before) = (stage(), files(repository.root()));
+    let of_a_copy = machine_record::encode(&open(&copy).unwrap(), Journal { old: old.clone(), new: new.clone() });
+    plant(&repository, of_a_copy.unwrap());
+    assert!(matches!(refusal(&repository).why, ForeignRecord::Elsewhere));
+    plant(&repository, format!(r#"{{"version":1,"old":"{old}","new":"{new}"}}"#));
+    assert!(matches!(refusal(&repository).why, ForeignRecord::Unknown));
+    // The way out that the sentence names is one.
+    assert!(refusal(&repository).to_string().ends_with("then delete it"));
+    fs::remove_file(repository.root().join(JOURNAL)).unwrap();
+    write(repository.root(), FORMER_JOURNAL, &format!(r#"{{"version":1,"old":"{old}","new":"{new}"}}"#));
+    let refused = refusal(&repository);
+    assert!(matches!(refused, RefusedJournal { path: FORMER_JOURNAL, why: ForeignRecord::Unknown, .. }), "{refused}");
+    fs::remove_file(repository.root().join(FORMER_JOURNAL)).unwrap();
+    assert_whole(&repository, &old, &before);
+}
+
+#[test]
+fn a_journal_names_nothing_but_commits() {
+    let (dir, repository, old, new) = stage();
+    let good = machine_record::encode(&open(&repository).unwrap(), Journal { old: old.clone(), new: new.clone() });
+    let good = String::from_utf8(good.unwrap()).unwrap();
+    let target = dir.path().join("profile");
+    let option = format!("--output={}", target.display());
+    for (from, to) in [(old.as_str(), &*option), (new.as_str(), &option), (new.as_str(), "HEAD"), (new.as_str(), "")] {
+        plant(&repository, good.replace(from, to));
+        assert!(matches!(refusal(&repository).why, ForeignRecord::Unknown), "{to}");
+    }
+    assert!(!target.exists());
+    plant(&repository, good.replace(new.as_str(), &"01234567".repeat(5)));
+    assert!(matches!(refusal(&repository).why, ForeignRecord::Commits(_)));
+}
+
+#[test]
+fn a_journal_changes_nothing_that_a_run_does_not_write() {
+    let (_dir, repository, old, _) = stage();
+    let (root, git) = (repository.root(), &repository.git);
+    for path in [".gitignore", "ktx.yaml", "wikis/a.md", "raw-source/a.md"] {
+        write(root, path, "other\n");
+        git.run(&["add", "--force", "--", path]).unwrap();
+        let tree = git.line(&["write-tree"]).unwrap();
+        let new = git.commit(&["commit-tree", &tree, "-p", old.as_str(), "-m", "new"]).unwrap();
+        git.run(&["reset", "--quiet", "--hard", old.as_str()]).unwrap();
+        assert!(
+            matches!(update(&repository, &old, &new, "new"), Err(BranchUpdateError::Forbidden { path: of }) if of == path)
+        );
+        write_journal(&repository, &Journal { old: old.clone(), new });
+        assert!(matches!(refusal(&repository).why, ForeignRecord::Forbidden(of) if of == path));
+        fs::remove_file(root.join(JOURNAL)).unwrap();
+    }
+}
