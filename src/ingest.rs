@@ -10,6 +10,7 @@
 
 mod database;
 mod layer;
+mod machine_record;
 mod reach;
 mod schema;
 mod skill;
@@ -17,6 +18,7 @@ mod wiki;
 mod yaml;
 
 pub mod attempt;
+pub mod branch_update;
 pub mod check;
 pub mod content;
 pub mod desk;
@@ -25,7 +27,6 @@ pub mod git;
 pub mod init;
 pub mod instructions;
 pub mod integrate;
-pub mod landing;
 pub mod lock;
 pub mod plan;
 pub mod project;

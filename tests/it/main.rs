@@ -8,6 +8,7 @@ mod commands;
 mod config;
 mod demo;
 mod heads;
+mod hostile_git;
 mod ingest;
 mod journey;
 mod mcp;

@@ -4,6 +4,7 @@
 
 pub(crate) mod api;
 pub(crate) mod cli;
+pub(crate) mod files;
 pub(crate) mod fuzz;
 pub(crate) mod hostile;
 mod service;

@@ -1,0 +1,341 @@
+//! Clones and directories that were made to harm whoever plans, examines or runs them. Nothing outside of them changes,
+//! and none of their programs runs.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::{
+    commands::place::{Place, Ran},
+    support::files::{Kind, tree_snapshot},
+};
+
+const SCRIPT: &str = "[[part]]\nsteps = [{ say = \"nothing to do\" }]";
+
+/// A clone, and what else a user has.
+struct Clone {
+    place: Place,
+    claude: String,
+}
+
+fn git(dir: &Path, args: &[&str]) -> String {
+    let output = Command::new("git")
+        .args(["-c", "user.name=me", "-c", "user.email=me@example.com", "-c", "protocol.file.allow=always"])
+        .args(args)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("HOME", "/nonexistent")
+        .current_dir(dir)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn write(root: &Path, path: &str, bytes: impl AsRef<[u8]>) {
+    fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
+    fs::write(root.join(path), bytes).unwrap();
+}
+
+impl Clone {
+    /// A clone of a project in which `plant` changed something. A name may only come through git.
+    fn of(plant: impl FnOnce(&Path)) -> Self {
+        let place = Place::new();
+        let claude = place.player(SCRIPT).to_str().unwrap().to_owned();
+        let origin = place.path("origin");
+        write(&origin, "sources/docs/a.md", "# a\n");
+        write(&origin, "wiki/global/.keep", "x");
+        let yaml = "connections:\n  notes:\n    driver: docs\n    source_dir: sources/docs\nllm:\n  provider:\n    backend: claude-code\n";
+        write(&origin, "ktx.yaml", yaml);
+        git(&origin, &["init", "--quiet", "--initial-branch=main", "."]);
+        git(&origin, &["add", "--all"]);
+        git(&origin, &["commit", "--quiet", "-m", "first"]);
+        write(&origin, "wiki/global/a.md", "a\n");
+        plant(&origin);
+        git(&origin, &["add", "--force", "--all"]);
+        git(&origin, &["commit", "--quiet", "-m", "second"]);
+        for (path, text) in
+            [("thesis.txt", "years"), (".bashrc", "alias"), ("session-mine/b.key", "key"), ("mine", "m")]
+        {
+            write(&place.path("victim"), path, text);
+        }
+        git(&place.path(""), &["clone", "--quiet", "origin", "clone"]);
+        Self { place, claude }
+    }
+
+    fn root(&self) -> PathBuf {
+        self.place.path("clone")
+    }
+
+    /// A program that leaves a proof beside the clone.
+    fn trap(&self) -> PathBuf {
+        self.place.script("trap", &format!("touch '{}'\ncat", self.place.path("PWNED").display()))
+    }
+
+    fn configure(&self, bytes: &[u8]) {
+        let path = self.root().join(".git/config");
+        let config = [fs::read(&path).unwrap(), bytes.to_vec()].concat();
+        fs::write(path, config).unwrap();
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.place.command(args);
+        command.current_dir(self.root());
+        command
+    }
+
+    fn run(&self) -> Ran {
+        self.place.ran(self.command(&["run", "--ui", "lines", "--claude-bin", &self.claude]))
+    }
+
+    /// All that is not in the clone.
+    fn outside(&self) -> BTreeMap<PathBuf, (Kind, Vec<u8>)> {
+        let mut all = tree_snapshot(&self.place.path(".."));
+        // Locks of sessions are below the home.
+        let is_ours = |path: &Path| ["work/clone", "tmp", "home/.local"].iter().any(|ours| path.starts_with(ours));
+        all.retain(|path, _| !is_ours(path));
+        all
+    }
+
+    /// Paths outside of the clone that are not as they were.
+    fn changed(&self, before: &BTreeMap<PathBuf, (Kind, Vec<u8>)>) -> Vec<PathBuf> {
+        let after = self.outside();
+        let paths = before.keys().chain(after.keys()).filter(|path| before.get(*path) != after.get(*path));
+        paths.cloned().collect()
+    }
+
+    /// Plans, examines and runs it, twice: what a first run leaves must not help a second one.
+    fn use_it(&self) -> [Ran; 3] {
+        let before = self.outside();
+        let look = |args: &[&str]| self.place.ran(self.command(args));
+        let plan = look(&["plan", "--ui", "lines"]);
+        let doctor = look(&["doctor", "--ui", "lines", "--claude-bin", &self.claude]);
+        let ran = self.run();
+        self.run();
+        assert_eq!(self.changed(&before), [""; 0].map(PathBuf::from), "{plan:?} {doctor:?} {ran:?}");
+        [plan, doctor, ran]
+    }
+}
+
+/// Refused with a way out, which is one.
+fn assert_way_out(clone: &Clone, ran: &Ran, journal: &str) {
+    let sentence = ran.refused(1);
+    assert!(sentence.contains(&format!("`{journal}` is not followed")), "{ran:?}");
+    assert!(sentence.ends_with("then delete it"), "{ran:?}");
+    fs::remove_file(clone.root().join(journal)).unwrap();
+    assert!(clone.run().done().contains("1 succeeded"));
+}
+
+#[test]
+fn a_shipped_journal_of_a_branch_update_writes_nothing() {
+    let journal = ".ktx/ingestdeck/landing.json";
+    for text in [
+        r#"{"version":1,"old":"--output=../victim/.bashrc","new":"HEAD"}"#,
+        r#"{"version":1,"old":"--output=../home/.profile","new":"HEAD"}"#,
+        "",
+    ] {
+        let clone = Clone::of(|origin| write(origin, journal, text));
+        let [.., ran] = clone.use_it();
+        assert_way_out(&clone, &ran, journal);
+    }
+}
+
+#[test]
+fn a_shipped_journal_of_a_publication_removes_nothing() {
+    let journal = ".ktx/ingestdeck/publish/current/journal.json";
+    let clone = Clone::of(|origin| {
+        let now = "a".repeat(64);
+        let line = format!(r#"{{"version":1,"files":[{{"path":".git/HEAD","base":"-","now":"{now}"}}]}}"#);
+        write(origin, journal, line);
+    });
+    let [.., ran] = clone.use_it();
+    assert!(ran.stderr.contains("git tracks it"), "{ran:?}");
+    assert_way_out(&clone, &ran, journal);
+}
+
+#[test]
+fn shipped_links_remove_nothing() {
+    let links = [
+        (".ktx/ingestdeck/worktrees", "../../../victim"),
+        (".ktx/ingestdeck/publish", "../../../victim"),
+        (".ktx/ingestdeck/publish/current", "../../../../victim"),
+        (".ktx/worktrees", "../../victim"),
+        (".ktx/ingest-patches", "../../victim"),
+        (".ktx/ingestdeck", "../../victim"),
+        (".ktx", "../victim"),
+    ];
+    for (link, target) in links {
+        let clone = Clone::of(|origin| {
+            fs::create_dir_all(origin.join(link).parent().unwrap()).unwrap();
+            symlink(target, origin.join(link)).unwrap();
+            if link == ".ktx/worktrees" {
+                write(origin, ".ktx/ingestdeck/worktrees/mine", "");
+            }
+        });
+        git(&clone.root(), &["branch", "--quiet", "session/mine"]);
+        let [.., ran] = clone.use_it();
+        let is_blocked = link != ".ktx/ingestdeck/worktrees";
+        assert_eq!(ran.code != Some(0), is_blocked, "{link}: {ran:?}");
+        let words = if is_blocked { "is a symbolic link; replace it" } else { "then delete it" };
+        assert!(ran.stderr.contains(words), "{link}: {ran:?}");
+        git(&clone.root(), &["rev-parse", "--verify", "session/mine"]);
+    }
+}
+
+#[test]
+fn a_shipped_ledger_removes_nothing() {
+    let clone = Clone::of(|origin| {
+        write(origin, ".ktx/ingestdeck/worktrees/local-1", "");
+        write(origin, ".ktx/worktrees/session-local-1/mine.md", "mine");
+    });
+    git(&clone.root(), &["branch", "--quiet", "session/local-1"]);
+    let [.., ran] = clone.use_it();
+    assert!(ran.done().contains("1 succeeded") && ran.stderr.contains("removes nothing"), "{ran:?}");
+    git(&clone.root(), &["rev-parse", "--verify", "session/local-1"]);
+    assert!(clone.root().join(".ktx/worktrees/session-local-1/mine.md").exists());
+}
+
+#[test]
+fn programs_of_the_project_are_not_found_by_path() {
+    let clone = Clone::of(|origin| {
+        for name in ["git", "claude", "ssh", "bin/git", "bin/claude"] {
+            write(origin, name, "#!/bin/sh\ntouch ../PWNED\nexit 1\n");
+            fs::set_permissions(origin.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+    });
+    let before = clone.outside();
+    for path in [".:bin:/usr/bin:/bin", ":/usr/bin:/bin", "bin:/usr/bin:/bin:"] {
+        for args in [&["plan"][..], &["doctor"], &["run"], &["session", "--", "hello"]] {
+            let mut command = clone.command(args);
+            command.env("PATH", path);
+            let ran = clone.place.ran(command);
+            assert!(args[0] == "plan" || ran.code == Some(96), "{path}: {ran:?}");
+        }
+    }
+    // One that was named by the user gets no such PATH either.
+    let mut command = clone.command(&["run", "--claude-bin", &clone.claude]);
+    command.env("PATH", ".:bin:/usr/bin:/bin");
+    assert!(clone.place.ran(command).done().contains("1 succeeded"));
+    assert_eq!(clone.changed(&before), [""; 0].map(PathBuf::from));
+}
+
+#[test]
+fn programs_of_the_repository_do_not_run() {
+    let clone = Clone::of(|origin| {
+        let sub = origin.join("wiki/sub");
+        write(&sub, "f", "f");
+        git(&sub, &["init", "--quiet", "--initial-branch=main", "."]);
+        git(&sub, &["add", "--all"]);
+        git(&sub, &["commit", "--quiet", "-m", "sub"]);
+        write(origin, ".gitmodules", "[submodule \"sub\"]\n path = wiki/sub\n url = ./wiki/sub\n ignore = none\n");
+    });
+    let (root, trap) = (clone.root(), clone.trap());
+    let trap = trap.display();
+    let sub = root.join("wiki/sub");
+    fs::remove_dir_all(&sub).unwrap();
+    git(&clone.place.path(""), &["clone", "--quiet", "origin/wiki/sub", "clone/wiki/sub"]);
+    let evil = format!("[filter \"evil\"]\n\tclean = {trap}\n\tsmudge = {trap}\n");
+    write(&sub, ".git/config", [fs::read(sub.join(".git/config")).unwrap(), evil.into_bytes()].concat());
+    write(&sub, ".git/info/attributes", "* filter=evil\n");
+    write(&sub, "f", "f");
+    for name in [&b"e\xff"[..], b"plain"] {
+        let section = [b"[filter \"", name, b"\"]\n"].concat();
+        clone.configure(&section);
+        clone.configure(format!("\tclean = {trap}\n\tsmudge = {trap}\n\tprocess = {trap}\n").as_bytes());
+    }
+    clone.configure(format!("[core]\n\tfsmonitor = {trap}\n\tsshCommand = {trap}\n\thooksPath = hooks\n").as_bytes());
+    clone.configure(format!("[hook \"h\"]\n\tevent = post-index-change\n\tcommand = {trap}\n").as_bytes());
+    clone.configure(format!("[diff \"d\"]\n\ttextconv = {trap}\n[merge \"m\"]\n\tdriver = {trap}\n").as_bytes());
+    write(&root, ".git/info/attributes", b"* filter=plain\n*.md filter=e\xff diff=d merge=m\n");
+    for hook in ["post-index-change", "reference-transaction", "post-checkout", "post-commit"] {
+        for dir in ["hooks", ".git/hooks"] {
+            write(&root, &format!("{dir}/{hook}"), format!("#!/bin/sh\n{trap}\n"));
+            fs::set_permissions(root.join(dir).join(hook), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+    }
+    // As large as git remembers, but younger: it is compared, which takes the filters. So is the file of the submodule.
+    write(&root, "wiki/global/a.md", "a\n");
+    let [_, doctor, ran] = clone.use_it();
+    assert!(ran.done().contains("1 succeeded"), "{ran:?}");
+    let line = doctor.stdout.lines().find(|line| line.contains("a run does not start")).expect(&doctor.stdout);
+    assert!(line.starts_with("note") && line.contains("filter `e\u{fffd}`, filter `plain`, diff driver `d`"), "{line}");
+    assert!(line.contains("hook `h`") && line.contains("and 2 more"), "{line}");
+}
+
+#[test]
+fn a_repository_that_fetches_on_demand_runs_nothing() {
+    let clone = Clone::of(|_| {});
+    let (root, trap) = (clone.root(), clone.trap());
+    let blob = git(&root, &["rev-parse", "HEAD:wiki/global/a.md"]);
+    fs::remove_file(root.join(".git/objects").join(&blob[..2]).join(blob[2..].trim_end())).unwrap();
+    let trap = trap.display();
+    clone.configure(
+        format!(
+            "[core]\n\trepositoryFormatVersion = 1\n[extensions]\n\tpartialClone = x\n[protocol \"ext\"]\n\tallow = always\n\
+             [remote \"x\"]\n\tpromisor = true\n\turl = ext::{trap}\n"
+        )
+        .as_bytes(),
+    );
+    write(&root, "wiki/global/a.md", "b\n");
+    let [_, _, ran] = clone.use_it();
+    assert!(ran.refused(2).contains("wiki/global/a.md is not committed"), "{ran:?}");
+    git(&root, &["update-index", "--assume-unchanged", "wiki/global/a.md"]);
+    let [_, _, ran] = clone.use_it();
+    assert_ne!(ran.code, Some(0), "the units cannot have a worktree: {ran:?}");
+}
+
+#[test]
+fn a_repository_with_its_files_elsewhere_is_refused() {
+    let other = "../victim/repository";
+    type Harm = (&'static str, fn(&Path));
+    let harm: [Harm; 4] = [
+        ("a common directory", |git| fs::write(git.join("commondir"), "../../origin/.git").unwrap()),
+        ("linked references", |git| {
+            fs::rename(git.join("refs"), git.join("../../victim/refs")).unwrap();
+            symlink("../../victim/refs", git.join("refs")).unwrap();
+        }),
+        ("linked worktrees", |git| symlink("../../victim", git.join("worktrees")).unwrap()),
+        ("a working tree", |git| {
+            let config = git.join("config");
+            let text = fs::read_to_string(&config).unwrap();
+            fs::write(config, format!("{text}[core]\n\tworktree = ../../victim\n")).unwrap();
+        }),
+    ];
+    for (what, harm) in harm {
+        let clone = Clone::of(|_| {});
+        fs::create_dir_all(clone.root().join(other)).unwrap();
+        harm(&clone.root().join(".git"));
+        let [_, doctor, ran] = clone.use_it();
+        assert!(ran.refused(2).contains("has its files elsewhere"), "{what}: {ran:?}");
+        assert!(doctor.stdout.contains("FAIL"), "{what}: {doctor:?}");
+    }
+}
+
+#[test]
+fn a_configuration_of_thousands_of_programs_is_refused() {
+    let clone = Clone::of(|_| {});
+    let sections: String = (0..20_000).map(|n| format!("[filter \"{n}\"]\nclean = cat\n")).collect();
+    clone.configure(sections.as_bytes());
+    let [plan, doctor, ran] = clone.use_it();
+    let words = "the git configuration names too many filters, drivers and hooks";
+    assert!(ran.refused(2).contains(words), "{ran:?}");
+    assert!(plan.stderr.contains(words) && doctor.stdout.contains(words), "{plan:?} {doctor:?}");
+}
+
+#[test]
+fn a_run_whose_lock_was_removed_still_keeps_others_out() {
+    let clone = Clone::of(|_| {});
+    clone.place.player("[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]");
+    let mut running = clone.place.start(clone.command(&["run", "--ui", "lines", "--claude-bin", &clone.claude]));
+    running.wait_for("stdout", "● session");
+    fs::remove_file(clone.root().join(".ktx/ingestdeck/ingest.lock")).unwrap();
+    let second = clone.run();
+    assert!(second.refused(2).contains("another run uses the git repository"), "{second:?}");
+    assert_eq!(git(&clone.root(), &["worktree", "list"]).lines().count(), 2);
+    running.signal(nix::sys::signal::Signal::SIGTERM);
+    running.end();
+}

@@ -1,0 +1,41 @@
+//! What is in a directory, to be compared before and after.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::ffi::OsStringExt as _,
+    path::{Path, PathBuf},
+};
+
+/// What an entry is, without following links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    File,
+    Directory,
+    Link,
+    Special,
+}
+
+/// Everything below `dir` by its path relative to that: what it is, and the bytes of a file or the target of a link.
+pub(crate) fn tree_snapshot(dir: &Path) -> BTreeMap<PathBuf, (Kind, Vec<u8>)> {
+    let mut found = BTreeMap::new();
+    let mut open = vec![dir.to_path_buf()];
+    while let Some(inner) = open.pop() {
+        for entry in fs::read_dir(&inner).unwrap() {
+            let path = entry.unwrap().path();
+            let kind = path.symlink_metadata().unwrap().file_type();
+            let content = if kind.is_file() {
+                (Kind::File, fs::read(&path).unwrap())
+            } else if kind.is_symlink() {
+                (Kind::Link, fs::read_link(&path).unwrap().into_os_string().into_vec())
+            } else if kind.is_dir() {
+                open.push(path.clone());
+                (Kind::Directory, Vec::new())
+            } else {
+                (Kind::Special, Vec::new())
+            };
+            found.insert(path.strip_prefix(dir).unwrap().to_path_buf(), content);
+        }
+    }
+    found
+}
