@@ -427,3 +427,18 @@ fn what_a_killed_run_left_is_swept() {
     run.git(&["branch", "--quiet", "-D", "session/other"]);
     run.assert_tidy();
 }
+
+#[test]
+fn patches_are_only_read_from_their_own_directory() {
+    let run = Run::new();
+    let mut patch = run.patch("a", &[("wiki/global/new.md", Some(&page("new", &[])))]);
+    let (file, outside) = (patch.file.clone().unwrap(), run.root.join("../outside.patch"));
+    fs::rename(&file, &outside).unwrap();
+    std::os::unix::fs::symlink(&outside, &file).unwrap();
+    for file in [file, outside, run.root.join(".ktx/ingest-patches/../../../outside.patch"), run.root.join("ktx.yaml")]
+    {
+        patch.file = Some(file);
+        let (_, results) = run.integrate(&[patch.clone()]);
+        assert!(matches!(results[0], Integrated::Lost { .. }), "{results:?}");
+    }
+}
