@@ -3,6 +3,7 @@
 pub mod args;
 pub mod debug;
 pub mod demo;
+pub mod descriptors;
 pub mod diff;
 pub mod doctor;
 pub mod drive;
@@ -16,11 +17,11 @@ pub mod init;
 pub mod json;
 pub mod launch;
 pub mod lines;
-mod link;
 pub mod manual;
 pub mod mcp;
 mod meter;
 pub mod model;
+pub mod output;
 pub mod pass;
 pub mod past;
 pub mod plan;
@@ -45,7 +46,7 @@ pub mod watch;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::FromArgMatches as _;
 
 use self::{
     args::{Cli, Command},
@@ -68,16 +69,19 @@ pub fn main() -> ExitCode {
         // It limits itself before anything else runs.
         Some(word) if word == ingest::SQL_WORKER => ingest::run_sql_worker(),
         Some(word) if word == group_guard::GROUP_GUARD => group_guard::run(),
-        _ => front().into(),
+        _ => {
+            descriptors::raise_limit();
+            front().into()
+        }
     }
 }
 
 fn front() -> Exit {
-    let cli = match Cli::try_parse() {
+    let cli = match output::parse_arguments().and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are answers, not errors. A closed stdout is nobody's fault.
-            let _ = error.print();
+            // Help and version are answers, not errors.
+            output::print_usage(&error);
             return if error.use_stderr() { Exit::Usage } else { Exit::Ok };
         }
     };
@@ -85,7 +89,7 @@ fn front() -> Exit {
     match ready.and_then(|()| run(&cli)) {
         Ok(exit) => exit,
         Err(failure) => {
-            show::tell(&format!("ingestdeck: {}", failure.message));
+            output::tell(&format!("ingestdeck: {}", failure.message));
             failure.exit
         }
     }

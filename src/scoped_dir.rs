@@ -17,6 +17,7 @@ use std::{
 
 use nix::{
     dir::{Dir, Type},
+    errno::Errno,
     fcntl::{AtFlags, OFlag, openat, renameat},
     sys::stat::{FileStat, Mode, SFlag, fstat, fstatat, mkdirat},
     unistd::{UnlinkatFlags, unlinkat},
@@ -406,6 +407,23 @@ pub(crate) fn state_dir(root: &Path) -> io::Result<ScopedDir> {
     Ok(dir)
 }
 
+/// True if the process or the system has no file descriptors left, whatever the error says it was for.
+pub(crate) fn is_out_of_files(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let cause = error.downcast_ref::<io::Error>();
+        if let Some(Errno::EMFILE | Errno::ENFILE) = cause.and_then(io::Error::raw_os_error).map(Errno::from_raw) {
+            return true;
+        }
+        // The source of an error that wraps another one is the source of that one.
+        next = match cause.and_then(io::Error::get_ref) {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
+    }
+    false
+}
+
 /// Refuses what is not a plain path of names: absolute, empty, climbing or with a NUL.
 pub(crate) fn check(relative: &str) -> io::Result<()> {
     let plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
@@ -539,6 +557,17 @@ mod tests {
         symlink(outside.path().join("target"), &ignore).unwrap();
         state_dir(dir.path()).unwrap();
         assert!(!ignore.is_symlink() && fs::read(outside.path().join("target")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn missing_descriptors_are_found_below_other_errors() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("outer")]
+        struct Outer(#[source] io::Error);
+        let system = |errno: Errno| io::Error::from_raw_os_error(errno as i32);
+        assert!(is_out_of_files(&system(Errno::EMFILE)) && is_out_of_files(&Outer(system(Errno::ENFILE))));
+        assert!(is_out_of_files(&io::Error::other(Outer(system(Errno::EMFILE)))));
+        assert!(!is_out_of_files(&Outer(system(Errno::EACCES))) && !is_out_of_files(&io::Error::other("EMFILE")));
     }
 
     #[test]

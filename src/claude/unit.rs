@@ -178,6 +178,7 @@ pub async fn run_unit_from(
         Ok(begun) => conduct(begun, &launch, facts, tape, patience, commands, ready).await,
         Err(NotBegun::TooLarge) => facts,
         Err(NotBegun::Failed(why)) => Facts { spawn_error: Some(why), ..facts },
+        Err(NotBegun::OutOfFiles(why)) => Facts { spawn_error: Some(why), out_of_files: true, ..facts },
     }
 }
 

@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+/// Variable that names the Claude Code program.
+pub const CLAUDE_BIN: &str = "INGESTDECK_CLAUDE_BIN";
+
 /// Watch, replay and step ingest work units that run through your own Claude Code session.
 #[derive(Debug, Parser)]
 #[command(name = "ingestdeck", version, max_term_width = 100, arg_required_else_help = true)]
@@ -24,7 +27,7 @@ pub struct Global {
     #[arg(long, global = true, value_name = "DIR")]
     pub project_dir: Option<PathBuf>,
     /// Claude Code program
-    #[arg(long, global = true, value_name = "PATH", env = "INGESTDECK_CLAUDE_BIN")]
+    #[arg(long, global = true, value_name = "PATH", env = CLAUDE_BIN)]
     pub claude_bin: Option<PathBuf>,
     /// How to show it: auto is the screen on a terminal and lines elsewhere
     #[arg(long, global = true, value_enum, default_value_t = Ui::Auto)]

@@ -1,11 +1,18 @@
 //! What is told when the program itself fails: a short sentence, and a log only when it is asked for.
 
-use std::{fs::OpenOptions, os::unix::fs::OpenOptionsExt as _, path::Path, sync::Mutex};
+use std::{
+    fs::{File, OpenOptions, Permissions},
+    io,
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    path::Path,
+    sync::Mutex,
+};
 
-use color_eyre::config::HookBuilder;
+use color_eyre::config::{HookBuilder, Theme};
+use nix::{errno::Errno, fcntl::OFlag, unistd::Uid};
 use tracing_subscriber::EnvFilter;
 
-use super::exit::Failure;
+use super::{exit::Failure, output};
 use crate::{
     claude::{contained, process},
     tui::terminal,
@@ -21,11 +28,11 @@ pub const LOG: &str = "ingestdeck-debug.log";
 pub fn install(debug: bool) -> Result<(), Failure> {
     let (panics, errors) = HookBuilder::default()
         .display_env_section(debug)
+        .theme(Theme::new())
         .panic_section("this is a bug of ingestdeck; what was recorded is safe, and --debug writes more about it")
         .into_hooks();
     // An error hook may be there already in a test process; the first one serves as well.
     let _ = errors.install();
-    let panics = panics.into_panic_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if contained::is_contained() {
             tracing::error!(%panic, "contained");
@@ -34,18 +41,83 @@ pub fn install(debug: bool) -> Result<(), Failure> {
         // Agents of a program that is falling apart must not run on.
         process::kill_all();
         terminal::restore();
-        panics(panic);
+        // It may quote whatever was being worked on.
+        output::tell(&panics.panic_report(panic).to_string());
     }));
     if debug { log(Path::new(LOG)) } else { Ok(()) }
 }
 
 /// Starts the log. It may hold parts of prompts and results, so nobody else may read it.
 fn log(path: &Path) -> Result<(), Failure> {
-    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(|error| {
-        Failure::usage(format!("cannot write {}: {error}; leave out --debug, or go elsewhere", path.display()))
+    let file = open_private(path).map_err(|error| {
+        let path = path.display();
+        Failure::usage(format!("cannot write `{path}`: {error}; remove it, leave out --debug, or go elsewhere"))
     })?;
     let filter = EnvFilter::try_from_env("INGESTDECK_LOG").unwrap_or_else(|_| EnvFilter::new("ingestdeck=debug"));
     // Only the first subscriber of a process counts.
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(Mutex::new(file)).try_init();
     Ok(())
+}
+
+/// Opens a file of this user to append to it, made if there is none. A cloned project may have put anything in its place:
+/// a link would lead the log into another file.
+fn open_private(path: &Path) -> io::Result<File> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let mut options = OpenOptions::new();
+    let opened = options.create(true).append(true).mode(0o600).custom_flags(flags.bits()).open(path);
+    let file = opened.map_err(|error| match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ELOOP | Errno::EMLINK) => io::Error::other("it is a symbolic link"),
+        Some(Errno::ENXIO) => io::Error::other("it is not a regular file"),
+        _ => error,
+    })?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    if metadata.uid() != Uid::effective().as_raw() {
+        return Err(io::Error::other("it belongs to another user"));
+    }
+    if metadata.nlink() > 1 {
+        return Err(io::Error::other("it is another file as well, by a hard link"));
+    }
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    #[test]
+    fn debug_log_is_a_private_file_of_the_user() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(LOG);
+        fs::write(&path, "before\n").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        io::Write::write_all(&mut open_private(&path).unwrap(), b"after\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "before\nafter\n");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn debug_log_never_leads_into_another_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (target, path) = (dir.path().join("target"), dir.path().join(LOG));
+        fs::write(&target, "").unwrap();
+        let refused = || open_private(&path).unwrap_err().to_string();
+        symlink(&target, &path).unwrap();
+        assert_eq!(refused(), "it is a symbolic link");
+        fs::remove_file(&path).unwrap();
+        fs::hard_link(&target, &path).unwrap();
+        assert_eq!(refused(), "it is another file as well, by a hard link");
+        fs::remove_file(&path).unwrap();
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert_eq!(refused(), "it is not a regular file");
+        fs::remove_file(&path).unwrap();
+        symlink(dir.path().join("nowhere"), &path).unwrap();
+        assert_eq!(refused(), "it is a symbolic link");
+        assert!(!dir.path().join("nowhere").exists());
+    }
 }

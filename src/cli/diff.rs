@@ -1,16 +1,13 @@
 //! `diff`: two runs side by side, for people and for programs.
 
-use std::{
-    fmt::Write as _,
-    io::{self, Write as _},
-};
+use std::{fmt::Write as _, io::Write as _};
 
 use serde_json::{Value, json};
 
 use super::{
     args::{DiffArgs, Global, Ui},
     exit::{Exit, Failure},
-    report, runs, show,
+    output, report, runs, show,
     summary::counted,
 };
 use crate::{
@@ -42,7 +39,7 @@ pub fn diff(global: &Global, args: &DiffArgs) -> Result<Exit, Failure> {
         Ui::None => String::new(),
         Ui::Auto | Ui::Tui | Ui::Lines => lines(&before, &after, &diff, args.all),
     };
-    let mut out = io::stdout().lock();
+    let mut out = output::stdout_for(global.ui);
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| show::stdout_failed(&error))?;
     Ok(Exit::Ok)
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::{
     args::{DoctorArgs, Global, Ui},
     exit::{Exit, Failure},
-    launch,
+    launch, output,
     project::warn,
     screen, settings, show,
 };
@@ -88,7 +88,8 @@ impl Finding {
             Standing::Note => "note",
             Standing::Fail => "FAIL",
         };
-        writeln!(out, "{mark}  {}", self.text)
+        // A second line of a text must not pass for a finding.
+        writeln!(out, "{mark}  {}", self.text.replace('\n', "\n      "))
     }
 }
 
@@ -112,7 +113,8 @@ pub fn doctor(global: &Global, args: &DoctorArgs) -> Result<Exit, Failure> {
             runtime.block_on(examine(&asked, args.probe, model.as_deref(), &mut findings));
         }
     }
-    let (ui, mut out) = (show::resolve(global.ui), io::stdout().lock());
+    let ui = show::resolve(global.ui);
+    let mut out = output::stdout_for(ui);
     if ui != Ui::None {
         let written = findings.iter().try_for_each(|finding| finding.write(ui == Ui::Json, &mut out));
         written.map_err(|error| show::stdout_failed(&error))?;

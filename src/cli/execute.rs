@@ -20,6 +20,7 @@ use uuid::Uuid;
 pub use self::pass::PassTerms;
 use self::{pass::Material, patches::Round};
 use super::{
+    descriptors,
     drive::{Executor, unprepared},
     gate::Holds,
 };
@@ -41,6 +42,7 @@ use crate::{
         worktree::Worktrees,
     },
     run::{Item, Recorder},
+    scoped_dir,
     tape::{
         Body, Note, UnitKey,
         note::{Amendment, AttemptEnded, Content, Outcome, PatchWritten, StopHow, Verdict, Work},
@@ -133,7 +135,31 @@ pub struct Attempts {
     holds: Arc<Holds>,
     locks: Locks,
     published: Mutex<HashSet<UnitKey>>,
+    /// Attempts that run now.
+    running: Arc<()>,
     pass: Option<PassTerms>,
+}
+
+/// Why an attempt could not be prepared.
+enum NotPrepared {
+    /// There are too many open files; what was to be opened.
+    OutOfFiles(String),
+    /// One sentence.
+    Failed(String),
+}
+
+impl NotPrepared {
+    fn by(error: &(dyn std::error::Error + 'static)) -> Self {
+        let why = error.to_string();
+        if scoped_dir::is_out_of_files(error) { Self::OutOfFiles(why) } else { Self::Failed(why) }
+    }
+
+    fn verdict(self) -> Verdict {
+        match self {
+            Self::OutOfFiles(why) => verdict::out_of_files(&why),
+            Self::Failed(why) => unprepared(why),
+        }
+    }
 }
 
 impl Attempts {
@@ -153,9 +179,24 @@ impl Attempts {
     ) -> Self {
         let placed = |(index, unit): (usize, &WorkUnit)| (unit.planned.unit.clone(), (index, unit.clone()));
         let units = Arc::new(units.iter().enumerate().map(placed).collect());
-        let (round, published) = Default::default();
+        let (round, published, running) = Default::default();
         let pass = None;
-        Self { project, units, diff, job, ground, round, agent, terms, recorder, holds, locks, published, pass }
+        Self {
+            project,
+            units,
+            diff,
+            job,
+            ground,
+            round,
+            agent,
+            terms,
+            recorder,
+            holds,
+            locks,
+            published,
+            running,
+            pass,
+        }
     }
 
     async fn attempt(
@@ -166,11 +207,16 @@ impl Attempts {
         stop: mpsc::Receiver<StopHow>,
         ready: oneshot::Sender<()>,
     ) -> (Verdict, Facts, Work) {
+        let running = Arc::clone(&self.running);
+        // What runs must not fail for want of descriptors that a newcomer takes. Alone, an attempt takes what there is.
+        if Arc::strong_count(&running) > 2 && !descriptors::has_room() {
+            return (verdict::out_of_files("no room for one more unit"), Facts::default(), Work::default());
+        }
         // Known before anything starts, so that it is ours from its first word on.
         let session = amendment.resume.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
         let (_lock, opened, content) = match self.prepare(unit, attempt, amendment, &session).await {
             Ok((lock, (opened, content))) => (lock, Arc::new(opened), content),
-            Err(reason) => return (unprepared(reason), Facts::default(), Work::default()),
+            Err(error) => return (error.verdict(), Facts::default(), Work::default()),
         };
         let launch = UnitLaunch { content, ..self.launch(unit, attempt, amendment, &opened, session) };
         let (forward, commands) = mpsc::channel(4);
@@ -211,18 +257,19 @@ impl Attempts {
         attempt: u32,
         amendment: &Amendment,
         session: &str,
-    ) -> Result<(SessionLock, (Attempt, Option<Content>)), String> {
+    ) -> Result<(SessionLock, (Attempt, Option<Content>)), NotPrepared> {
         let lock = self.lock(session)?;
         Ok((lock, self.open(unit, attempt, amendment).await?))
     }
 
     /// A session is ours alone: two writers would split its history.
-    fn lock(&self, session: &str) -> Result<SessionLock, String> {
-        match self.locks.try_lock(session).map_err(|error| error.to_string())? {
+    fn lock(&self, session: &str) -> Result<SessionLock, NotPrepared> {
+        match self.locks.try_lock(session).map_err(|error| NotPrepared::by(&error))? {
             Tried::Ours(lock) => Ok(lock),
             Tried::Taken(holder) => {
                 let holder = holder.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
-                Err(format!("session {session} is in use by {holder}: end that, or retry in a new session"))
+                let why = format!("session {session} is in use by {holder}: end that, or retry in a new session");
+                Err(NotPrepared::Failed(why))
             }
         }
     }
@@ -233,9 +280,9 @@ impl Attempts {
         unit: &UnitKey,
         attempt: u32,
         amendment: &Amendment,
-    ) -> Result<(Attempt, Option<Content>), String> {
+    ) -> Result<(Attempt, Option<Content>), NotPrepared> {
         let Some(Material { index, work_unit, base }) = self.material(unit) else {
-            return Err(format!("unit {unit} is not part of the plan"));
+            return Err(NotPrepared::Failed(format!("unit {unit} is not part of the plan")));
         };
         let (project, job) = (Arc::clone(&self.project), self.job.clone());
         let place = match &self.ground {
@@ -255,8 +302,8 @@ impl Attempts {
             Ok::<_, AttemptError>((opened, content))
         })
         .await
-        .map_err(|error| error.to_string())?
-        .map_err(|error| error.to_string())
+        .map_err(|error| NotPrepared::Failed(error.to_string()))?
+        .map_err(|error| NotPrepared::by(&error))
     }
 
     /// Patches, and what is being made of them. A thread that panicked left a state that the next round replaces.

@@ -13,7 +13,7 @@ use self::redact::Redactor;
 use super::{
     args::{ExportArgs, ExportFormat, Global},
     exit::{Exit, Failure},
-    report, runs, show,
+    output, report, runs, show,
     summary::counted,
 };
 use crate::{
@@ -46,7 +46,7 @@ pub fn export(global: &Global, args: &ExportArgs) -> Result<Exit, Failure> {
         }
         None => {
             let failed = |error: io::Error| show::stdout_failed(&error);
-            let mut out = BufWriter::new(io::stdout().lock());
+            let mut out = BufWriter::new(output::raw_stdout().lock());
             write(global, args, &mut redactor, &mut out, &failed)?;
             out.flush().map_err(failed)?;
         }

@@ -9,7 +9,7 @@ use std::{
 use super::{
     args::{Global, InitArgs},
     exit::{Exit, Failure},
-    project, show,
+    output, project, show,
     summary::counted,
 };
 use crate::{
@@ -65,7 +65,7 @@ fn write(file: &Path, text: &str) -> Result<(), Failure> {
 }
 
 fn say(root: &Path, file: &Path, proposals: &[Proposal]) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = output::stdout();
     writeln!(out, "wrote {}", file.display())?;
     let widest = proposals.iter().map(|proposal| proposal.id.len()).max().unwrap_or(0);
     for Proposal { id, driver, place } in proposals {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use crate::{
-    cli::summary::Summary,
+    cli::{output, summary::Summary},
     run::{Emitted, Origin, RunChange, RunState},
     tape::Millis,
 };
@@ -77,7 +77,7 @@ impl<W: Write> Json<W> {
     /// Hands everything gathered to the system.
     pub fn flush(&mut self) {
         if self.result.is_ok() && !self.buffer.is_empty() {
-            self.result = self.out.write_all(&self.buffer).and_then(|()| self.out.flush());
+            self.result = self.out.write_all(&output::escape_json(&self.buffer)).and_then(|()| self.out.flush());
         }
         self.buffer.clear();
     }

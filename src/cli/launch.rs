@@ -18,9 +18,8 @@ use super::{
     fuse::Fuse,
     gate::Holds,
     ground::Prepared,
-    link,
     meter::Meter,
-    replay, resume, runs, screen, show,
+    output, replay, resume, runs, screen, show,
     show::Plain,
     signals::{self, Signals, Will},
     summary::{self, Next, Summary},
@@ -360,14 +359,12 @@ impl Stage<'_> {
 
     /// Advice, not a result: how the run ended must not depend on whether anybody takes it.
     fn say_next(&self, summary: &Summary, tape: &Path, run: &str) {
-        use std::io::Write as _;
         let next = match &self.fate {
             Fate::Gone => Next::Gone,
             Fate::Path => Next::Replay(tape),
             Fate::Project { flag } => Next::Project { tape, flag: flag.as_deref(), run, retry: !self.scripted },
         };
-        let text = link::linked(summary.next_steps(next), tape);
-        let _ = std::io::stdout().write_all(text.as_bytes());
+        let _ = output::stdout().write_linked(&summary.next_steps(next), tape);
     }
 }
 

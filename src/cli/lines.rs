@@ -13,7 +13,10 @@ use crate::{
         event::{ActionEvent, Detail},
         label,
     },
-    cli::summary::counted,
+    cli::{
+        output::{Color, EscapingWriter},
+        summary::counted,
+    },
     decode::content_text,
     run::{Aside, Emitted, RunChange, state::UnitStatus},
     tape::{Millis, note::Level},
@@ -29,7 +32,7 @@ const LANES: std::ops::RangeInclusive<usize> = 24..=40;
 /// Writes events as lines.
 #[derive(Debug)]
 pub struct Lines<W> {
-    out: W,
+    out: EscapingWriter<W>,
     color: bool,
     lane_width: usize,
     /// When each open action began, by unit, attempt and id.
@@ -40,7 +43,7 @@ pub struct Lines<W> {
 impl<W: Write> Lines<W> {
     /// A writer.
     pub fn new(out: W, color: bool) -> Self {
-        Self { out, color, lane_width: *LANES.start(), open: HashMap::new(), result: Ok(()) }
+        Self { out: EscapingWriter::text(out), color, lane_width: *LANES.start(), open: HashMap::new(), result: Ok(()) }
     }
 
     /// Writes what one entry led to.
@@ -75,7 +78,7 @@ impl<W: Write> Lines<W> {
         self.result.is_err()
     }
 
-    /// Writes `text` as it is and ends.
+    /// Writes `text` and ends.
     pub fn end(mut self, text: &str) -> io::Result<()> {
         self.result.and_then(|()| self.out.write_all(text.as_bytes())).and_then(|()| self.out.flush())
     }
@@ -183,14 +186,16 @@ impl<W: Write> Lines<W> {
         let text = escaped(text);
         let pad = self.lane_width.saturating_sub(text::width(lane));
         let lane = text::safe(lane, *LANES.end());
-        let paint = match glyph {
-            '✓' => "\u{1b}[32m",
-            '✗' => "\u{1b}[31m",
-            '▲' | '△' | '◆' | '■' | '◌' => "\u{1b}[33m",
-            _ => "\u{1b}[36m",
+        let color = match glyph {
+            '✓' => Color::Green,
+            '✗' => Color::Red,
+            '▲' | '△' | '◆' | '■' | '◌' => Color::Yellow,
+            _ => Color::Cyan,
         };
-        let (on, off) = if self.color { (paint, "\u{1b}[0m") } else { ("", "") };
-        self.result = writeln!(self.out, "{seconds:>7.1}s  {lane}{:pad$} {on}{glyph}{off} {text}", "");
+        let out = &mut self.out;
+        self.result = write!(out, "{seconds:>7.1}s  {lane}{:pad$} ", "")
+            .and_then(|()| out.paint(self.color.then_some(color), glyph.encode_utf8(&mut [0; 4])))
+            .and_then(|()| writeln!(out, " {text}"));
     }
 }
 

@@ -13,6 +13,7 @@ use clap_mangen::Man;
 use super::{
     args::{Cli, CompletionsArgs, ManArgs},
     exit::{Exit, Failure},
+    output,
 };
 
 /// Prints the completions for a shell.
@@ -64,7 +65,7 @@ fn page(command: Command) -> io::Result<Vec<u8>> {
 }
 
 fn print(text: &[u8]) -> Result<Exit, Failure> {
-    match io::stdout().write_all(text) {
+    match output::raw_stdout().write_all(text) {
         // Whoever reads the head of it has read enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Ok),
         Err(error) => Err(Failure::internal(format!("cannot write to stdout: {error}"))),

@@ -12,6 +12,7 @@ use super::{
     exit::{Exit, Failure},
     ground,
     model::Choice,
+    output,
     pass::Pass,
     project,
     resume::{self, Taken},
@@ -180,7 +181,7 @@ impl Outlook {
 }
 
 fn objects(taken: &Taken, choice: &Choice, outlook: &Outlook) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = output::stdout_for(Ui::Json);
     let planned = &taken.planned;
     let reused: HashSet<&UnitKey> = taken.reused().collect();
     let forecasts = outlook.by_adapter(&planned.units);
@@ -233,7 +234,7 @@ struct After {
 }
 
 fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, after: &After, ground: Option<&str>) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = output::stdout();
     let planned = &taken.planned;
     let forecasts = outlook.by_adapter(&planned.units);
     let widest = planned.units.iter().map(|unit| text::width(&unit.planned.unit)).max().unwrap_or(0).min(KEY);

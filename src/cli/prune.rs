@@ -1,6 +1,6 @@
 //! `runs prune`: room on the disk, without forgetting what the sources were when their units last succeeded.
 
-use std::io::{self, Write as _};
+use std::io::Write as _;
 
 use jiff::{Timestamp, tz::TimeZone};
 use serde_json::json;
@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{
     args::{Global, PruneArgs, Ui},
     exit::{Exit, Failure},
-    runs, show,
+    output, runs, show,
     summary::counted,
 };
 use crate::{
@@ -38,7 +38,7 @@ pub(super) fn prune(global: &Global, runs: &Runs, args: &PruneArgs) -> Result<Ex
     let fates = runs.fates(&db, Wanted { keep: args.keep, before }).map_err(failed)?;
     let listed = db.list().map_err(Failure::internal)?;
     drop(db);
-    let mut out = io::stdout().lock();
+    let mut out = output::stdout_for(global.ui);
     let (mut gone, mut bytes) = (0, 0);
     for (run, _) in fates.iter().filter(|(_, fate)| *fate == Fate::Goes) {
         let size = runs.size(run);

@@ -3,15 +3,12 @@
 //! Owns which record is meant and where the report goes. What stands in it is folded by [`crate::run::report`], and
 //! written by the pure functions below.
 
-use std::{
-    fs,
-    io::{self, Write as _},
-};
+use std::{fs, io::Write as _};
 
 use super::{
     args::{Format, Global, ReportArgs, Ui},
     exit::{Exit, Failure},
-    project, replay, runs, show, trace,
+    output, project, replay, runs, show, trace,
 };
 use crate::{
     replay::FileSource,
@@ -55,7 +52,8 @@ pub fn report(global: &Global, args: &ReportArgs) -> Result<Exit, Failure> {
             fs::write(path, text).map_err(failed)?;
         }
         None => {
-            let mut out = io::stdout().lock();
+            let kind = if format == Format::Json { Ui::Json } else { Ui::Lines };
+            let mut out = output::stdout_for(kind);
             let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
             written.map_err(|error| show::stdout_failed(&error))?;
         }

@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, Write as _},
+    io::Write as _,
     path::{Path, PathBuf},
 };
 
@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{
     args::{Global, RunsCommand, Ui},
     exit::{Exit, Failure},
-    link, project, replay, show,
+    output, project, replay, show,
     summary::{Next, Summary, counted},
 };
 use crate::{
@@ -115,7 +115,7 @@ fn list(global: &Global, runs: &Runs) -> Result<Exit, Failure> {
     index_quietly(runs);
     let found = runs.list().map_err(Failure::internal)?;
     let listed = runs.open_database().and_then(|db| db.list()).unwrap_or_default();
-    let mut out = io::stdout().lock();
+    let mut out = output::stdout_for(global.ui);
     for run in &found {
         let standing = runs.standing(run).map_err(Failure::internal)?;
         let known = listed.iter().find(|listed| listed.id == run.id);
@@ -137,7 +137,7 @@ fn list(global: &Global, runs: &Runs) -> Result<Exit, Failure> {
 }
 
 pub(super) fn say_none() -> Result<(), Failure> {
-    writeln!(io::stdout(), "no runs yet; `ingestdeck run` records one").map_err(|error| show::stdout_failed(&error))
+    writeln!(output::stdout(), "no runs yet; `ingestdeck run` records one").map_err(|error| show::stdout_failed(&error))
 }
 
 fn line(run: &Found, standing: Standing, known: Option<&crate::store::db::Listed>) -> String {
@@ -173,7 +173,7 @@ fn show_one(global: &Global, runs: &Runs, what: &str) -> Result<Exit, Failure> {
     while timeline.advance(1 << 20, &mut |_| {}).map_err(Failure::internal)? == Progress::More {}
     let state = &timeline.story().state;
     let summary = Summary::of(state);
-    let mut out = io::stdout().lock();
+    let mut out = output::stdout_for(global.ui);
     let printed = if global.ui == Ui::Json {
         let mut event = summary.to_json();
         event["run"] = json!(found.id);
@@ -201,7 +201,7 @@ fn show_one(global: &Global, runs: &Runs, what: &str) -> Result<Exit, Failure> {
                 run: &found.id.short().to_string(),
                 retry: !is_scripted && standing != Standing::Running,
             };
-            out.write_all(link::linked(summary.next_steps(next), &found.tape).as_bytes())
+            out.write_linked(&summary.next_steps(next), &found.tape)
         })()
     };
     printed.map_err(|error| show::stdout_failed(&error))?;
@@ -216,7 +216,8 @@ fn reindex(runs: &Runs) -> Result<Exit, Failure> {
     let mut db = runs.recreate_database().map_err(Failure::internal)?;
     let done = runs.refresh(&mut db, &open_tape).map_err(Failure::internal)?;
     project::warn(&left_out(&done));
-    writeln!(io::stdout(), "indexed {}", counted(done.indexed, "run")).map_err(|error| show::stdout_failed(&error))?;
+    writeln!(output::stdout(), "indexed {}", counted(done.indexed, "run"))
+        .map_err(|error| show::stdout_failed(&error))?;
     Ok(Exit::Ok)
 }
 

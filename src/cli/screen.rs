@@ -9,7 +9,7 @@ use super::{
     args::{Global, ReplayArgs, Until},
     exit::{Exit, Failure},
     gate::{Holds, Ruling},
-    settings, signals,
+    output, settings, signals,
     summary::Summary,
 };
 use crate::{
@@ -144,7 +144,7 @@ fn leave_words(timeline: Timeline) -> Result<(), Failure> {
     let state = timeline.present();
     let mut text = Summary::of(state).to_text(timeline.source().origin(), state);
     text.push_str(&format!("left before all of it was read; this is about its first {} entries\n", state.entries));
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    let _ = output::stdout().write_all(text.as_bytes());
     Ok(())
 }
 
@@ -160,7 +160,7 @@ pub fn leave_summary(mut timeline: Timeline) -> Result<(Summary, Timeline), Fail
     summary.open = !timeline.is_read();
     let text = summary.to_text(timeline.source().origin(), state);
     // A terminal that hung up takes no last words. How the screen was left says so already.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    let _ = output::stdout().write_all(text.as_bytes());
     Ok((summary, timeline))
 }
 

@@ -11,7 +11,7 @@ use super::{
     execute::pass_on,
     exit::{Exit, Failure},
     launch::{self, Fate, Stage},
-    runs, settings, show,
+    output, runs, settings, show,
 };
 use crate::{
     claude::{
@@ -80,7 +80,7 @@ pub fn session(global: &Global, args: &SessionArgs) -> Result<Exit, Failure> {
         && show::resolve(global.ui) != Ui::None
     {
         use std::io::Write as _;
-        writeln!(std::io::stdout(), "{}", resume_line(session)).map_err(|error| show::stdout_failed(&error))?;
+        writeln!(output::stdout(), "{}", resume_line(session)).map_err(|error| show::stdout_failed(&error))?;
     }
     Ok(outcome.exit)
 }

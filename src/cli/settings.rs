@@ -13,7 +13,7 @@ use crate::{
 use super::{
     args::{Color, Global},
     exit::{Exit, Failure},
-    project, show,
+    output, project, show,
 };
 
 /// Reads every layer and says what was ignored.
@@ -182,7 +182,7 @@ fn theme_name(set: &str, variable: impl Fn(&str) -> Option<String>) -> &str {
 pub fn show(global: &Global) -> Result<Exit, Failure> {
     use std::io::Write as _;
     let config = load(global)?;
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     let project = project::find(global)?;
     for line in config.lines().into_iter().chain(project.iter().flat_map(project::lines)) {
         writeln!(out, "{line}").map_err(|error| show::stdout_failed(&error))?;

@@ -1,7 +1,7 @@
 //! Plain showing: a timeline played into lines, JSON or nothing. The screen is in `tui`.
 
 use std::{
-    io::{self, BufWriter, IsTerminal as _, Stdout, Write},
+    io::{self, BufWriter, Stdout, Write},
     time::{Duration, Instant},
 };
 
@@ -10,11 +10,13 @@ use tokio::{
     task,
 };
 
+pub use super::output::tell;
 use super::{
     args::{Color, Global, Ui},
     exit::{Exit, Failure},
     json::Json,
     lines::Lines,
+    output,
     summary::Summary,
 };
 use crate::{
@@ -56,7 +58,7 @@ pub struct Patient {
 
 impl Patient {
     fn new() -> Self {
-        Self { out: io::stdout(), open: false }
+        Self { out: output::raw_stdout(), open: false }
     }
 }
 
@@ -77,7 +79,7 @@ impl Write for Patient {
 /// What `--ui` means here and now.
 pub fn resolve(ui: Ui) -> Ui {
     match ui {
-        Ui::Auto if io::stdout().is_terminal() && !is_dumb() => Ui::Tui,
+        Ui::Auto if output::is_terminal() && !is_dumb() => Ui::Tui,
         Ui::Auto => Ui::Lines,
         chosen => chosen,
     }
@@ -96,7 +98,7 @@ pub fn colored(color: Color) -> bool {
         Color::Never => false,
         Color::Auto if set("NO_COLOR") => false,
         Color::Auto if set("CLICOLOR_FORCE") => true,
-        Color::Auto => io::stdout().is_terminal() && !is_dumb(),
+        Color::Auto => output::is_terminal() && !is_dumb(),
     }
 }
 
@@ -151,11 +153,6 @@ impl Plain {
         };
         result.map_err(|error| stdout_failed(&error))
     }
-}
-
-/// Says one line on stderr. Whoever closed it does not want to hear, which is no reason to panic.
-pub fn tell(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// What to say when stdout cannot be written.

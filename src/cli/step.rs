@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _};
 use super::{
     args::{Global, SelectArgs, StepArgs, Ui},
     exit::{Exit, Failure},
-    run, show,
+    output, run, show,
 };
 
 /// Runs the unit on the screen.
@@ -13,7 +13,7 @@ use super::{
 /// # Errors
 /// Without a terminal; when there is no such unit; as [`run::run`].
 pub fn step(global: &Global, args: &StepArgs) -> Result<Exit, Failure> {
-    if show::resolve(global.ui) != Ui::Tui || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+    if show::resolve(global.ui) != Ui::Tui || !io::stdin().is_terminal() || !output::is_terminal() {
         return Err(Failure::usage(
             "stepping needs the screen, so that you can decide; use a terminal, without --ui or with `--ui tui`",
         ));

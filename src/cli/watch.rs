@@ -10,7 +10,7 @@ use tokio::sync::{oneshot, watch};
 use super::{
     args::{Global, Ui, WatchArgs},
     exit::{Exit, Failure},
-    link, replay, runs, screen, settings, show,
+    output, replay, runs, screen, settings, show,
     show::Plain,
     summary::{Next, Summary},
 };
@@ -142,12 +142,11 @@ fn plainly(global: &Global, ui: Ui, writer: &Writer, mut timeline: Timeline, fin
 
 /// Advice, not a result: nothing depends on whether anybody takes it.
 fn say_next(global: &Global, writer: &Writer, state: &RunState, summary: &Summary) {
-    use std::io::Write as _;
     let next = Next::Project {
         tape: &writer.found.tape,
         flag: global.project_dir.as_deref(),
         run: &writer.found.id.short(),
         retry: super::resume::unfit(state).is_none(),
     };
-    let _ = std::io::stdout().write_all(link::linked(summary.next_steps(next), &writer.found.tape).as_bytes());
+    let _ = output::stdout().write_linked(&summary.next_steps(next), &writer.found.tape);
 }

@@ -23,7 +23,7 @@ use super::{
     transcript::Transcript,
     wiki::{Page, Wiki},
     workspace::{Difference, PublishError, Workspace},
-    worktree::{WorktreeError, Worktrees, safe_name},
+    worktree::{Worktrees, safe_name},
 };
 use crate::{
     tape::note::{Content, Work},
@@ -115,6 +115,7 @@ pub struct Attempt {
 #[error("cannot prepare {what}: {cause}")]
 pub struct AttemptError {
     what: String,
+    #[source]
     cause: io::Error,
 }
 
@@ -242,7 +243,7 @@ fn workspace(project: &Project, unit: &WorkUnit, place: &Place) -> io::Result<Wo
         Place::Worktree { trees, .. } => {
             let base = trees.base();
             let worktree = trees.open(Some(&unit.planned.unit), &base);
-            let worktree = worktree.map_err(|error: WorktreeError| io::Error::other(error.to_string()))?;
+            let worktree = worktree.map_err(io::Error::other)?;
             Ok(Workspace::worktree(worktree, base))
         }
     }

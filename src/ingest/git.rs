@@ -83,6 +83,7 @@ pub enum GitError {
         /// Its subcommand.
         what: String,
         /// Why.
+        #[source]
         cause: io::Error,
     },
     /// It said no.

@@ -1,9 +1,10 @@
 //! The two prompts of an attempt, in KTX's structure. Contents of files are never inlined.
 //!
-//! Owns the order and the wording of the parts; the longer texts are among the [`instructions`](super::instructions). It
-//! must not read files.
+//! Owns the order, the wording and the size of the parts; the longer texts are among the
+//! [`instructions`](super::instructions). Whatever grows with the project has a share of the limit, so that a large project
+//! cannot make a small unit too large. It must not read files.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::{collections::HashSet, fmt::Write as _, sync::Arc};
 
 use super::{
     attempt::Job,
@@ -12,6 +13,7 @@ use super::{
     skill::Skill,
     source::tree::escaped,
 };
+use crate::units::verdict::PROMPT_LIMIT;
 
 /// Most names that `peerFileIndex` lists.
 const PEERS: usize = 100;
@@ -19,6 +21,19 @@ const PEERS: usize = 100;
 const PRIOR: usize = 200;
 /// Longest summary in the wiki index, in characters.
 const SUMMARY: usize = 200;
+
+/// Most characters of the wiki index.
+const WIKI_SHARE: usize = PROMPT_LIMIT / 4;
+/// Most characters of the index of semantic layer sources.
+const LAYER_SHARE: usize = PROMPT_LIMIT / 6;
+/// Most characters of `priorProvenance`.
+const PRIOR_SHARE: usize = PROMPT_LIMIT / 12;
+/// Most characters of the notes of an adapter.
+const NOTES_SHARE: usize = PROMPT_LIMIT / 12;
+/// Most characters of `peerFileIndex`.
+const PEERS_SHARE: usize = PROMPT_LIMIT / 24;
+/// Room for the line that counts what is left out, in characters.
+const OMITTED_LINE: usize = 80;
 
 /// What an attempt is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -124,26 +139,106 @@ fn pins(pins: &[(String, String)]) -> Option<String> {
 
 fn user(unit: &WorkUnit, around: &Surroundings) -> String {
     let planned = &unit.planned;
-    let pages: Vec<_> =
-        around.wiki.iter().map(|(key, summary)| format!("- {key}: {}", short(&one_line(summary)))).collect();
-    let mut layer = String::new();
-    for (connection, sources) in &around.semantic_layer {
-        // Writing to a String cannot fail.
-        let _ = write!(layer, "## {connection}\n{}\n", bullets(sources));
-    }
     let parts = [
-        format!("# Wiki Index\n{}", or_empty(&pages.join("\n"))),
-        format!("# Semantic Layer Sources\n{}", or_empty(layer.trim_end())),
+        format!("# Wiki Index\n{}", or_empty(&wiki_index(&unit.prior, &around.wiki))),
+        format!("# Semantic Layer Sources\n{}", or_empty(&layer_index(&unit.prior, &around.semantic_layer))),
         "---".to_owned(),
         format!("## WorkUnit: {}", planned.unit),
         format!("### rawFiles\n{}", bullets(&planned.raw_files)),
         format!("### dependencyPaths\n{}", bullets(&planned.dependency_paths)),
         format!("### peerFileIndex\n{}", peers(&unit.peer_file_index)),
         format!("### priorProvenance\n{}", provenance(&unit.prior)),
-        format!("### notes\n{}", unit.notes.as_deref().map_or("(none)", str::trim)),
+        format!("### notes\n{}", notes(unit.notes.as_deref())),
     ];
     let parts = parts.into_iter().chain(planned.sl_disallowed.as_deref().map(sources_disallowed));
     parts.collect::<Vec<_>>().join("\n\n")
+}
+
+/// Every page, or those that fit: first the pages that earlier runs made of the unit's files.
+fn wiki_index(prior: &[Prior], pages: &[(String, String)]) -> String {
+    let line = |(key, summary): &(String, String)| format!("- {key}: {}", short(&one_line(summary)));
+    let lines: Vec<String> = pages.iter().map(line).collect();
+    if joined_chars(&lines) <= WIKI_SHARE {
+        return lines.join("\n");
+    }
+    let touched: HashSet<&str> =
+        prior.iter().filter(|prior| prior.kind == "wiki").map(|prior| prior.key.as_str()).collect();
+    let (first, then): (Vec<_>, Vec<_>) =
+        pages.iter().zip(lines).partition(|((key, _), _)| touched.contains(key.as_str()));
+    let lines = first.into_iter().chain(then).map(|(_, line)| line);
+    fit(lines.collect(), WIKI_SHARE, |more| format!("{more} more pages; find them with wiki_search")).join("\n")
+}
+
+/// Every source below its connection, or those that fit: first those that earlier runs made of the unit's files.
+fn layer_index(prior: &[Prior], layer: &[(String, Vec<String>)]) -> String {
+    let mut text = String::new();
+    for (connection, sources) in layer {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "## {connection}\n{}\n", bullets(sources));
+    }
+    if text.trim_end().chars().count() <= LAYER_SHARE {
+        text.truncate(text.trim_end().len());
+        return text;
+    }
+    let touched: HashSet<&str> =
+        prior.iter().filter(|prior| prior.kind == "sl").map(|prior| prior.key.as_str()).collect();
+    let all = || layer.iter().flat_map(|(connection, sources)| sources.iter().map(move |name| (connection, name)));
+    let is_touched = |connection: &str, name: &str| touched.contains(format!("{connection}/{name}").as_str());
+    let (first, then): (Vec<_>, Vec<_>) = all().partition(|(connection, name)| is_touched(connection, name));
+    let (mut shown, mut headed) = (HashSet::new(), HashSet::new());
+    let mut room = LAYER_SHARE - OMITTED_LINE;
+    for (connection, name) in first.into_iter().chain(then) {
+        let heading = if headed.contains(connection) { 0 } else { connection.chars().count() + "## \n".len() };
+        let needed = heading + one_line(name).chars().count() + "- \n".len();
+        if let Some(rest) = room.checked_sub(needed) {
+            room = rest;
+            headed.insert(connection);
+            shown.insert((connection, name));
+        }
+    }
+    text.clear();
+    for (connection, sources) in layer {
+        let names: Vec<&String> = sources.iter().filter(|name| shown.contains(&(connection, *name))).collect();
+        if !names.is_empty() {
+            let _ = write!(text, "## {connection}\n{}\n", bullets(&names));
+        }
+    }
+    let more = all().count() - shown.len();
+    let _ = write!(text, "{more} more sources; find them with sl_discover");
+    text
+}
+
+/// The notes of the adapter, cut where they are too long.
+fn notes(notes: Option<&str>) -> String {
+    let notes = notes.map_or("(none)", str::trim);
+    match notes.char_indices().nth(NOTES_SHARE - OMITTED_LINE) {
+        Some((cut, _)) if notes.chars().count() > NOTES_SHARE => {
+            let (kept, omitted) = notes.split_at(cut);
+            format!("{kept}…\n{} more characters omitted", omitted.chars().count())
+        }
+        _ => notes.to_owned(),
+    }
+}
+
+/// All `lines` if they fit into `share` characters; else those that do, in their order, and a line about the others.
+pub(super) fn fit(lines: Vec<String>, share: usize, omitted: impl Fn(usize) -> String) -> Vec<String> {
+    if joined_chars(&lines) <= share {
+        return lines;
+    }
+    let (count, mut room) = (lines.len(), share.saturating_sub(OMITTED_LINE));
+    let mut kept: Vec<String> = Vec::new();
+    for line in lines {
+        if let Some(rest) = room.checked_sub(line.chars().count() + 1) {
+            room = rest;
+            kept.push(line);
+        }
+    }
+    kept.push(omitted(count - kept.len()));
+    kept
+}
+
+fn joined_chars(lines: &[String]) -> usize {
+    lines.iter().map(|line| line.chars().count() + 1).sum::<usize>().saturating_sub(1)
 }
 
 /// What earlier runs made of the unit's files, so that it is brought up to date instead of written twice.
@@ -152,11 +247,8 @@ fn provenance(prior: &[Prior]) -> String {
         let Prior { path, run, kind, key, action } = prior;
         format!("{path}: {kind} {key} ({action} in run {run})")
     };
-    let mut text = bullets(&prior.iter().take(PRIOR).map(line).collect::<Vec<_>>());
-    if let Some(omitted) = prior.len().checked_sub(PRIOR).filter(|omitted| *omitted > 0) {
-        let _ = write!(text, "\n{omitted} more artifacts omitted");
-    }
-    text
+    let lines = prior.iter().take(PRIOR).map(line).collect();
+    listed(lines, prior.len(), PRIOR_SHARE, "artifacts")
 }
 
 /// Why two tools are missing, so that nobody looks for a way around it.
@@ -175,9 +267,22 @@ fn sources_disallowed(reason: &str) -> String {
 }
 
 fn peers(peers: &[Arc<str>]) -> String {
-    let mut text = bullets(peers.get(..PEERS).unwrap_or(peers));
-    if let Some(omitted) = peers.len().checked_sub(PEERS).filter(|omitted| *omitted > 0) {
-        let _ = write!(text, "\n{omitted} more peer files omitted");
+    let lines = peers.iter().take(PEERS).map(ToString::to_string).collect();
+    listed(lines, peers.len(), PEERS_SHARE, "peer files")
+}
+
+/// Bullets of the first of `count` names, as many as fit into `share` characters, and how many there are beyond.
+fn listed(names: Vec<String>, count: usize, share: usize, what: &str) -> String {
+    let mut room = share - OMITTED_LINE;
+    let mut fits = |name: &String| {
+        let rest = room.checked_sub(one_line(name).chars().count() + "- \n".len());
+        room = rest.unwrap_or(room);
+        rest.is_some()
+    };
+    let names: Vec<String> = names.into_iter().filter(|name| fits(name)).collect();
+    let mut text = bullets(&names);
+    if names.len() < count {
+        let _ = write!(text, "\n{} more {what} omitted", count - names.len());
     }
     text
 }
@@ -208,3 +313,6 @@ fn short(text: &str) -> String {
         None => text.to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,14 +10,25 @@ use std::{
     sync::Arc,
 };
 
-use super::{plan::WorkUnit, prompt::one_line};
-use crate::tape::{UnitKey, note::PlannedUnit};
+use super::{
+    plan::WorkUnit,
+    prompt::{fit, one_line},
+};
+use crate::{
+    tape::{UnitKey, note::PlannedUnit},
+    units::verdict::PROMPT_LIMIT,
+};
 
 /// Key of the pass, and its adapter's name.
 pub const RECONCILE: &str = "reconcile";
 
 /// Largest patch that is looked at, in bytes.
 const LARGEST: u64 = 64 * 1024 * 1024;
+
+/// Most characters of the list of units and their changes in the prompt.
+const UNITS_SHARE: usize = PROMPT_LIMIT / 2;
+/// Most characters of the list of raw files that are gone.
+const EVICTIONS_SHARE: usize = PROMPT_LIMIT / 8;
 
 /// Turns of the pass.
 pub const STEP_BUDGET: u32 = 60;
@@ -142,6 +153,8 @@ impl Stage {
         };
         let units: Vec<String> = self.units.iter().map(unit).collect();
         let gone: Vec<String> = self.evictions.iter().map(|gone| format!("- {}", one_line(&gone.raw_path))).collect();
+        let units = fit(units, UNITS_SHARE, |more| format!("{more} more units; list all with stage_list"));
+        let gone = fit(gone, EVICTIONS_SHARE, |more| format!("{more} more files; list all with eviction_list"));
         let or_none = |lines: Vec<String>| if lines.is_empty() { "(none)".to_owned() } else { lines.join("\n") };
         format!(
             "# Stage Index\n{}\n\n# Eviction Set\n{}\n\n# Source Reconciliation Notes\n(none)",

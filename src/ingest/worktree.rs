@@ -42,6 +42,7 @@ pub enum WorktreeError {
         /// Where.
         path: PathBuf,
         /// Why.
+        #[source]
         cause: io::Error,
     },
     /// The list of worktrees cannot be read.

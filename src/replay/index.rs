@@ -159,6 +159,11 @@ impl Core {
             // The pass that looks ahead does not look for times.
             table.marks[first + position].0 |= mark.0 & TIMED;
         }
+        // As for all that grows with the lines, no more than a quarter is spare.
+        if table.marks.capacity() - table.marks.len() < new.len() {
+            let spare = (table.marks.len() / 4).max(new.len());
+            table.marks.reserve_exact(spare);
+        }
         table.marks.extend_from_slice(new);
         table.covered = table.covered.max(covered);
     }

@@ -13,6 +13,8 @@ use std::{
     thread,
 };
 
+use nix::sys::statvfs::fstatvfs;
+
 use super::{
     detect::{self, Extent},
     error::OpenError,
@@ -24,6 +26,12 @@ use super::{
 
 /// A pipe holds 64 KiB; more per read gains nothing.
 const CHUNK: usize = 64 << 10;
+
+/// Bytes after which it is asked whether there is space for more.
+const CHECK_SPACE: u64 = 16 << 20;
+
+/// Bytes of the file system that are left to others, or a twentieth of a small one.
+const SPARED: u64 = 256 << 20;
 
 /// Why a stream broke off, if it did.
 #[derive(Clone, Debug, Default)]
@@ -102,7 +110,12 @@ fn unpacked(mut input: impl Read + Send + 'static) -> io::Result<Box<dyn Read + 
 }
 
 fn copy_all(input: &mut impl Read, file: &File, mut offset: u64, chunk: &mut [u8]) -> io::Result<()> {
+    let mut checked = offset;
     loop {
+        if offset - checked >= CHECK_SPACE {
+            checked = offset;
+            check_space(file)?;
+        }
         let count = read(input, chunk)?;
         if count == 0 {
             return Ok(());
@@ -112,11 +125,40 @@ fn copy_all(input: &mut impl Read, file: &File, mut offset: u64, chunk: &mut [u8
     }
 }
 
+/// Refuses to fill the file system of temporary files, which may be memory, and which other programs need.
+#[allow(clippy::useless_conversion, reason = "the widths of these numbers differ between systems")]
+fn check_space(file: &File) -> io::Result<()> {
+    let system = fstatvfs(file)?;
+    let fragment: u64 = system.fragment_size().into();
+    let bytes = |fragments: u64| fragments.saturating_mul(fragment);
+    if leaves_space(bytes(system.blocks_available().into()), bytes(system.blocks().into())) {
+        return Ok(());
+    }
+    let why = "it needs more space than there is for temporary files; free some, or set TMPDIR to a larger directory";
+    Err(io::Error::new(io::ErrorKind::StorageFull, why))
+}
+
+fn leaves_space(available: u64, total: u64) -> bool {
+    available >= SPARED.min(total / 20)
+}
+
 fn read(input: &mut impl Read, chunk: &mut [u8]) -> io::Result<usize> {
     loop {
         match input.read(chunk) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             result => return result,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spool_leaves_space_to_others() {
+        assert!(leaves_space(1 << 40, 1 << 40) && leaves_space(SPARED, 1 << 40));
+        assert!(!leaves_space(SPARED - 1, 1 << 40) && !leaves_space(0, 1 << 30));
+        assert!(leaves_space(2 << 20, 32 << 20), "a twentieth of a small file system is enough");
     }
 }

@@ -10,12 +10,15 @@ mod notes;
 mod patches;
 mod usage;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use self::attempt::LaneFold;
 use super::{
     Arrived, Lane as Address,
-    state::{Attempt, Holding, Lane, LaneId, Remark, Story, Touch, Unit, UnitStatus},
+    state::{Attempt, Holding, Lane, LaneId, Remark, Story, Touch, Unit, UnitStatus, push_compact},
 };
 use crate::{
     actions::{Ended, Event},
@@ -26,18 +29,24 @@ use crate::{
     },
 };
 
+/// Attempts of a record that are folded, all units together. Each takes some two KiB however short its lines are.
+const MOST_ATTEMPTS: usize = 100_000;
+
 /// The fold and what it must remember between entries.
 #[derive(Clone, Debug)]
 pub struct Fold {
     fallback: UnitKey,
     /// Shared with checkpoints: what an attempt did not touch since the last one is not copied for the next.
     lanes: Vec<Arc<LaneFold>>,
-    by_unit: HashMap<UnitKey, Vec<LaneId>>,
+    /// Lanes by unit and attempt: an untrusted record may hold any number of either.
+    by_unit: HashMap<UnitKey, BTreeMap<u32, LaneId>>,
     /// Positions of the units in the state: a stranger's file may name a million of them.
     units: HashMap<UnitKey, usize>,
     remarks: usize,
     /// Lane of the last entry: most entries follow one of their own.
     recent: Option<LaneId>,
+    /// There were more than [`MOST_ATTEMPTS`].
+    overfull: bool,
 }
 
 /// What one entry led to, for sinks that print a stream rather than a state.
@@ -148,7 +157,8 @@ pub enum RunChange<'a> {
 impl Fold {
     /// A fold over nothing yet. Lines that name no session belong to `fallback`.
     pub fn new(fallback: UnitKey) -> Self {
-        Self { fallback, lanes: Vec::new(), by_unit: HashMap::new(), units: HashMap::new(), remarks: 0, recent: None }
+        let (by_unit, units) = Default::default();
+        Self { fallback, lanes: Vec::new(), by_unit, units, remarks: 0, recent: None, overfull: false }
     }
 
     /// Folds one entry into `story`.
@@ -246,7 +256,7 @@ impl Fold {
         let fold = self.lane(lane);
         let entries = &mut story.lanes[lane.0 as usize].entries;
         if fold.entries == entries.len() {
-            entries.push(u32::try_from(arrived.seq.0).unwrap_or(u32::MAX));
+            push_compact(entries, u32::try_from(arrived.seq.0).unwrap_or(u32::MAX));
         }
         fold.entries += 1;
         let attempt = fold.attempt(story);
@@ -272,15 +282,15 @@ impl Fold {
                         return Some(recent);
                     }
                 }
-                let known = self.by_unit.get(unit).into_iter().flatten().copied();
-                let lane = known
-                    .rev()
-                    .find(|lane| self.lanes[lane.0 as usize].number == number)
-                    .unwrap_or_else(|| self.open(story, UnitKey::from(unit), number, arrived.at));
+                let known = self.by_unit.get(unit).and_then(|lanes| lanes.get(&number)).copied();
+                let lane = match known {
+                    Some(lane) => lane,
+                    None => self.open_bounded(story, arrived, UnitKey::from(unit), number, emit)?,
+                };
                 self.recent = Some(lane);
                 Some(lane)
             }
-            Address::BySession => Some(self.by_session(story, arrived, line, emit)),
+            Address::BySession => self.by_session(story, arrived, line, emit),
         }
     }
 
@@ -290,7 +300,7 @@ impl Fold {
         arrived: &Arrived<'_>,
         line: Option<&Line<'_>>,
         emit: &mut dyn FnMut(Emitted<'_>),
-    ) -> LaneId {
+    ) -> Option<LaneId> {
         let session = line.and_then(|line| line.session_id.as_deref()).filter(|id| !id.is_empty());
         let lane = match (session, self.recent) {
             (None, Some(recent)) => recent,
@@ -300,17 +310,17 @@ impl Fold {
             }
             (Some(id), Some(recent)) if self.lanes[recent.0 as usize].key.as_str() == id => recent,
             (Some(id), _) => {
-                if let Some(found) = self.by_unit.get(id).and_then(|lanes| lanes.first()) {
+                if let Some(found) = self.by_unit.get(id).and_then(|lanes| lanes.values().next()) {
                     *found
                 } else if self.lanes.len() == 1 && self.lanes[0].nameless {
                     // Frames before the first session id belong to the session that follows.
                     let position = self.units.remove(&self.lanes[0].key).unwrap_or(0);
                     self.units.insert(UnitKey::from(id), position);
                     self.lane(LaneId(0)).adopt(story, UnitKey::from(id));
-                    self.by_unit = HashMap::from([(UnitKey::from(id), vec![LaneId(0)])]);
+                    self.by_unit = HashMap::from([(UnitKey::from(id), BTreeMap::from([(1, LaneId(0))]))]);
                     LaneId(0)
                 } else {
-                    self.open(story, UnitKey::from(id), 1, arrived.at)
+                    self.open_bounded(story, arrived, UnitKey::from(id), 1, emit)?
                 }
             }
         };
@@ -325,22 +335,38 @@ impl Fold {
         if !fold.nameless && fold.announce(story) {
             fold.tell(arrived.at, UnitStatus::Running, None, emit);
         }
-        lane
+        Some(lane)
+    }
+
+    /// As [`open`](Self::open), unless there are too many lanes already: then the entry is lost, which is said once.
+    fn open_bounded(
+        &mut self,
+        story: &mut Story,
+        arrived: &Arrived<'_>,
+        key: UnitKey,
+        number: u32,
+        emit: &mut dyn FnMut(Emitted<'_>),
+    ) -> Option<LaneId> {
+        if self.lanes.len() < MOST_ATTEMPTS {
+            return Some(self.open(story, key, number, arrived.at));
+        }
+        story.state.lost.unknown += 1;
+        if !std::mem::replace(&mut self.overfull, true) {
+            let text = format!("the record has more than {MOST_ATTEMPTS} attempts; the others are not shown");
+            emit(Emitted::Run { at: arrived.at, change: RunChange::Said { level: Level::Warning, text: &text } });
+            self.remark(story, arrived, Level::Warning, text);
+        }
+        None
     }
 
     /// Makes the lane, and the unit if it was not planned.
     fn open(&mut self, story: &mut Story, key: UnitKey, number: u32, at: Millis) -> LaneId {
         let lane = LaneId(u32::try_from(self.lanes.len()).unwrap_or(u32::MAX));
         let unit = self.unit_index(story, &key);
-        self.by_unit.entry(key.clone()).or_default().push(lane);
+        self.by_unit.entry(key.clone()).or_default().insert(number, lane);
         self.lanes.push(Arc::new(LaneFold::new(key, number, unit, story.state.units[unit].attempts.len(), lane)));
-        story.state.units[unit].attempts.push(Attempt {
-            number,
-            lane,
-            started_at: at,
-            last_at: at,
-            ..Attempt::default()
-        });
+        let attempt = Attempt { number, lane, started_at: at, last_at: at, ..Attempt::default() };
+        push_compact(&mut story.state.units[unit].attempts, attempt);
         if story.lanes.len() < self.lanes.len() {
             story.lanes.push(Lane::default());
         }

@@ -474,6 +474,14 @@ pub enum RowEnd {
     Cut,
 }
 
+/// Adds to a list of which there may be very many: no more than a quarter of it is spare.
+pub(super) fn push_compact<T>(list: &mut Vec<T>, item: T) {
+    if list.len() == list.capacity() {
+        list.reserve_exact((list.len() / 4).max(1));
+    }
+    list.push(item);
+}
+
 /// Rows and entries of one attempt. Grows only.
 #[derive(Clone, Debug, Default)]
 pub struct Lane {

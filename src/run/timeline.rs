@@ -16,6 +16,9 @@ const FIRST_SPACING: u64 = 4 << 20;
 /// Keeps a long tape's checkpoints within a few MiB.
 const MOST_CHECKPOINTS: usize = 48;
 
+/// What a unit or an attempt takes in a checkpoint at most, in bytes.
+const PART_BYTES: u64 = 1 << 10;
+
 /// Bytes folded at a time while seeking.
 const SEEK_SLICE: usize = 256 << 10;
 
@@ -405,7 +408,10 @@ impl Timeline {
     fn keep_checkpoint(&mut self) {
         let position = self.source.position().0;
         let Some(last) = self.checkpoints.last() else { return };
-        if position < last.position.saturating_add(self.spacing) || self.story.state.entries <= last.state.entries {
+        let parts = self.story.state.units.len() + self.story.lanes.len();
+        // Checkpoints never take more memory than the record has bytes.
+        let spacing = self.spacing.max(PART_BYTES.saturating_mul(parts as u64));
+        if position < last.position.saturating_add(spacing) || self.story.state.entries <= last.state.entries {
             return;
         }
         self.checkpoints.push(Checkpoint { state: self.story.state.clone(), fold: self.fold.clone(), position });

@@ -482,6 +482,8 @@ pub enum Cause {
     OversizedLine,
     /// The agent loop failed otherwise.
     LoopError,
+    /// The process has no file descriptors left: the unit waits for another one to end.
+    OpenFiles,
     /// The program itself could not go on (disk, permissions).
     Internal,
     /// From a later program.
@@ -514,6 +516,7 @@ impl Cause {
             Self::Policy => "patch policy",
             Self::OversizedLine => "oversized line",
             Self::LoopError => "agent loop",
+            Self::OpenFiles => "open files",
             Self::Internal => "internal",
             Self::Other(other) => other,
         }

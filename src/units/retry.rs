@@ -34,6 +34,8 @@ pub enum Next {
     },
     /// Another attempt once the whole run has waited for its limit. Costs no retry.
     AwaitLimit,
+    /// Another attempt once fewer units run. Costs no retry.
+    AwaitRoom,
 }
 
 impl RetryPolicy {
@@ -44,6 +46,7 @@ impl RetryPolicy {
         }
         match verdict.cause {
             Cause::UsageLimit { .. } | Cause::RateLimited => Next::AwaitLimit,
+            Cause::OpenFiles => Next::AwaitRoom,
             Cause::Transient | Cause::Network if used < self.max_retries => {
                 Next::Retry { delay_ms: self.delay_ms(used) }
             }
@@ -101,6 +104,7 @@ mod tests {
         for cause in [Cause::UsageLimit { resets_at: None }, Cause::RateLimited] {
             assert_eq!(policy.next(&failed(cause), 99), Next::AwaitLimit);
         }
+        assert_eq!(policy.next(&failed(Cause::OpenFiles), 99), Next::AwaitRoom);
         for cause in [Cause::Auth, Cause::ToolFailures, Cause::Crashed, Cause::Isolation, Cause::LoopError] {
             assert_eq!(policy.next(&failed(cause), 0), Next::Stand);
         }

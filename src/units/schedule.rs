@@ -7,6 +7,7 @@
 mod board;
 mod purse;
 mod reconcile;
+mod room;
 mod settle;
 
 use std::sync::Arc;
@@ -280,6 +281,8 @@ pub struct Schedule {
     round: Vec<(UnitKey, u32)>,
     /// Some attempt succeeded.
     got_through: bool,
+    /// Units for which there are file descriptors, once it turned out that there are not enough for all.
+    room: Option<u32>,
 }
 
 impl Schedule {
@@ -299,6 +302,7 @@ impl Schedule {
             pass: None,
             round: Vec::new(),
             got_through: false,
+            room: None,
         }
     }
 
@@ -376,6 +380,7 @@ impl Schedule {
         }
         let next = match self.settings.retry.next(verdict, self.board.units()[at].retries) {
             Next::AwaitLimit if !self.settings.pacing.enabled => Next::Stand,
+            Next::AwaitRoom if self.is_alone(at) => Next::Stand,
             next => next,
         };
         let given_up = next == Next::AwaitLimit && self.board.meet_limit(at) >= self.settings.pacing.max_attempts;
@@ -409,6 +414,7 @@ impl Schedule {
                 self.board.set(at, Phase::Queued);
                 self.retry_scheduled(at, self.governor.wait_ms(), &verdict.cause, orders);
             }
+            Next::AwaitRoom => self.await_room(at, &verdict.cause, orders),
         }
     }
 
@@ -562,7 +568,7 @@ impl Schedule {
         match change {
             Change::Same => {}
             Change::Throttled(slots) => throttled(Some(slots), limit, orders),
-            Change::Restored => throttled(None, limit, orders),
+            Change::Restored => self.restored(limit, orders),
             // Nothing starts anyway, and a later request of a person is worth a try.
             Change::Paused { .. } if self.halt.is_some() => self.governor.lift(),
             Change::TooLate if self.halt.is_some() => {}
@@ -607,7 +613,7 @@ impl Schedule {
             self.halt(Halt::Limited, orders);
         }
         self.keep_pass_within_budget(orders);
-        let slots = self.governor.slots(self.settings.slots);
+        let slots = self.slots();
         while matches!(self.stage, Stage::Open | Stage::Reconciling)
             && self.halt.is_none()
             && !self.governor.is_paused()

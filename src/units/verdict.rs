@@ -27,6 +27,8 @@ pub struct Facts {
     pub prompt_chars: usize,
     /// Why the process could not be started.
     pub spawn_error: Option<String>,
+    /// It could not be started because there are too many open files.
+    pub out_of_files: bool,
     /// Whether it had what it was given and nothing else.
     pub isolation: Isolation,
     /// The sentence about an agent that resumed another session than it was asked to.
@@ -127,6 +129,11 @@ pub fn decide(unit: &UnitKey, facts: &Facts, rule: FailureRule) -> Verdict {
         .unwrap_or_else(|| success(stop, facts.tally.refusals().len()))
 }
 
+/// The verdict of an attempt that could not begin because there are too many open files.
+pub fn out_of_files(what: &str) -> Verdict {
+    failure(StopReason::Error, Cause::OpenFiles, format!("too many open files: {}", quote(what)))
+}
+
 /// KTX's three words for a result. Turn and cost budgets come first, whatever `is_error` says: releases before 2.1.88
 /// report a spent budget without it.
 pub fn stop_reason(result: &ResultFacts) -> StopReason {
@@ -170,6 +177,9 @@ fn of_loop(facts: &Facts, stop: StopReason) -> Option<Verdict> {
         let reason = format!("Claude Code stopped reading: more than {} of answers waited for it", size(limit));
         let verdict = failure(StopReason::Error, Cause::LoopError, reason);
         return Some(Verdict { remedy: Some(remedy::UNREAD.to_owned()), ..verdict });
+    }
+    if let Some(error) = facts.spawn_error.as_ref().filter(|_| facts.out_of_files) {
+        return Some(out_of_files(error));
     }
     if let Some(error) = &facts.spawn_error {
         let verdict =

@@ -70,6 +70,30 @@ const WALL: usize = 800;
 /// Files between the two, each with its reason.
 const LARGE_FOR_A_REASON: &[(&str, &str)] = &[];
 
+/// Ways to stdout and stderr, of which only [`OUTPUT`] makes use among the commands.
+const PRINTING: &[&str] = &[
+    "print!(",
+    "println!(",
+    "eprint!(",
+    "eprintln!(",
+    "stdout()",
+    "stderr()",
+    "Stdout::",
+    "Stderr::",
+    "/dev/stdout",
+    "/dev/tty",
+];
+
+/// The writer that escapes what a terminal would obey.
+const OUTPUT: &str = "src/cli/output.rs";
+
+/// Files that write bytes which are not escaped there, each with its reason.
+const RAW_OUTPUT: &[(&str, &str)] = &[
+    ("src/cli/export.rs", "an export is the bytes of a record"),
+    ("src/cli/manual.rs", "completions and manual pages hold our own words only, and roff has control characters"),
+    ("src/cli/show.rs", "the sinks of `--ui lines` and `--ui json` escape by themselves"),
+];
+
 /// Names that say nothing.
 const EMPTY_NAMES: &[&str] = &["mod", "util", "utils", "helper", "helpers", "common", "manager", "misc", "imp"];
 
@@ -261,6 +285,29 @@ fn pure_modules_touch_nothing() {
         }
     }
     report("pure modules with side effects", &problems);
+}
+
+#[test]
+fn commands_print_through_the_escaping_writer() {
+    let mut problems = Vec::new();
+    let commands = |source: &&Source| source.module() == "cli" || source.path == "src/main.rs";
+    for source in rust_files("src").iter().filter(commands).filter(|source| source.path != OUTPUT) {
+        let code = source
+            .code
+            .replace("output::stdout()", "")
+            .replace("output::raw_stdout()", "RAW")
+            .replace(".use_stderr()", "");
+        for word in PRINTING.iter().filter(|word| code.contains(**word)) {
+            problems.push(format!("{} uses {word} instead of cli::output", source.path));
+        }
+        let is_raw = code.contains("RAW") || code.contains("raw_stdout");
+        let is_listed = RAW_OUTPUT.iter().any(|(path, _)| *path == source.path);
+        if is_raw != is_listed {
+            let verb = if is_raw { "is not" } else { "need not be" };
+            problems.push(format!("{} {verb} among the files with raw output", source.path));
+        }
+    }
+    report("commands that print past the escaping writer", &problems);
 }
 
 #[test]

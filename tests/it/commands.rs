@@ -8,6 +8,8 @@ pub(crate) mod place;
 
 mod agents;
 mod broken;
+mod crowded;
+mod escapes;
 mod left;
 mod prune;
 mod reconcile;

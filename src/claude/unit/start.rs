@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use crate::{tape::note::AttemptStarted, units::verdict::PROMPT_LIMIT};
+use crate::{scoped_dir::is_out_of_files, tape::note::AttemptStarted, units::verdict::PROMPT_LIMIT};
 
 use super::{
     super::{
@@ -34,11 +34,17 @@ pub(super) enum NotBegun {
     TooLarge,
     /// One sentence.
     Failed(String),
+    /// There are too many open files; one sentence.
+    OutOfFiles(String),
 }
 
 impl NotBegun {
     fn failed(why: impl ToString) -> Self {
         Self::Failed(why.to_string())
+    }
+
+    fn by(error: &io::Error, why: String) -> Self {
+        if is_out_of_files(error) { Self::OutOfFiles(why) } else { Self::Failed(why) }
     }
 }
 
@@ -57,10 +63,10 @@ pub(super) async fn begin(
     }
     mcp::check(&specs).map_err(NotBegun::failed)?;
     let private = PrivateDir::new(private_dir::ATTEMPT)
-        .map_err(|error| NotBegun::Failed(format!("no private directory for temporary files: {error}")))?;
+        .map_err(|error| NotBegun::by(&error, format!("no private directory for temporary files: {error}")))?;
     let system_prompt = private.path().join("system.md");
     write_private(&system_prompt, &launch.system_prompt)
-        .map_err(|error| NotBegun::Failed(format!("cannot write {}: {error}", system_prompt.display())))?;
+        .map_err(|error| NotBegun::by(&error, format!("cannot write {}: {error}", system_prompt.display())))?;
 
     let mut args = launch.program.prefix.clone();
     args.extend(argv::unit(&UnitArgs {
@@ -82,7 +88,7 @@ pub(super) async fn begin(
 
     let order =
         Order { exe: launch.program.exe.clone(), args, cwd: launch.cwd.clone(), env: environment.vars, stdin: true };
-    let child = process::spawn(order).await.map_err(|error| NotBegun::Failed(unspawned(launch, &error)))?;
+    let child = process::spawn(order).await.map_err(|error| NotBegun::by(&error, unspawned(launch, &error)))?;
     started.pid = Some(child.pid());
     Ok(Begun { child, tool_ids, private })
 }

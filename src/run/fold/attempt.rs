@@ -23,7 +23,7 @@ use crate::{
         chronicle::Mark,
         fold::Emitted,
         spent,
-        state::{Attempt, LaneId, Limit, Row, RowEnd, RowKind, Story, Tokens, Unit, UnitStatus},
+        state::{Attempt, LaneId, Limit, Row, RowEnd, RowKind, Story, Tokens, Unit, UnitStatus, push_compact},
     },
     tape::{
         Millis, Seq, UnitKey,
@@ -40,6 +40,13 @@ const LIVE_TEXT: usize = 2048;
 
 /// Messages whose id and usage are remembered; a stream interleaves a few at most.
 const RECENT_MESSAGES: usize = 16;
+
+/// Malformed lines of a record that get rows of their own; more are counted only. They can be as short as a byte, so that a
+/// row would cost many times what they do.
+pub(super) const MALFORMED_ROWS: u64 = 10_000;
+
+/// Attempts before one that are searched for what its session has cost already.
+const SEARCHED_ATTEMPTS: usize = 256;
 
 /// What must be remembered of one attempt between entries.
 #[derive(Clone, Debug)]
@@ -113,7 +120,8 @@ impl LaneFold {
 
     /// The attempt goes on with a session that earlier attempts have paid for. Their bill comes again with its own.
     pub(super) fn resumes(&mut self, story: &mut Story, session: Option<&str>) {
-        let earlier = self.unit(story).attempts.iter().take_while(|attempt| attempt.number < self.number);
+        let attempts = self.unit(story).attempts.iter().take(self.attempt).rev().take(SEARCHED_ATTEMPTS);
+        let earlier = attempts.filter(|attempt| attempt.number < self.number);
         let paid = earlier.filter(|attempt| session.is_some() && attempt.session.as_deref() == session);
         self.cost_before = paid.filter_map(|attempt| attempt.cost_usd).sum();
     }
@@ -204,7 +212,9 @@ impl LaneFold {
             Said::Other(_) => story.state.lost.unknown += 1,
             Said::Malformed => {
                 story.state.lost.malformed += 1;
-                self.push_row(story, Row::new(seq, 0, RowKind::Warning, RowEnd::Failed, depth));
+                if story.state.lost.malformed <= MALFORMED_ROWS {
+                    self.push_row(story, Row::new(seq, 0, RowKind::Warning, RowEnd::Failed, depth));
+                }
             }
         }
         if self.attempt(story).session.is_none() {
@@ -388,7 +398,7 @@ impl LaneFold {
                     self.settled = self.settled.plus(gone);
                 }
                 // A message without an id is one turn a line, so it must not match a later one.
-                self.messages.push((chat.message_id.as_deref().unwrap_or("").into(), usage));
+                push_compact(&mut self.messages, (chat.message_id.as_deref().unwrap_or("").into(), usage));
                 if chat.message_id.is_none() {
                     let (_, gone) = self.messages.pop().unwrap_or_default();
                     self.settled = self.settled.plus(gone);

@@ -149,3 +149,73 @@ fn a_spent_budget_is_no_failure_where_another_turn_might_have_followed() {
     fold.finish(&mut story, &mut |_| {});
     assert_eq!(completed(&story), [RowEnd::Cut]);
 }
+
+/// Folds one line of each attempt of each unit.
+fn fold_attempts(units: u64, attempts: u32, line: &str) -> (Fold, Story) {
+    let (mut fold, mut story) = (Fold::new("?".into()), Story::default());
+    let mut seq = 0;
+    for unit in 0..units {
+        for number in 1..=attempts {
+            let (key, body) = (format!("u{unit}"), Body::Out(line.as_bytes()));
+            let lane = Address::Attempt(&key, number);
+            let arrived = Arrived { seq: Seq(seq), at: Millis(seq), lane, body, intact: true, line: None };
+            fold.apply(&mut story, &arrived, &mut |_| {});
+            seq += 1;
+        }
+    }
+    (fold, story)
+}
+
+#[test]
+fn attempts_of_one_unit_are_found_by_their_number() {
+    let (fold, story) = fold_attempts(1, 2_000, RESULT);
+    let lanes = &fold.by_unit[&UnitKey::from("u0")];
+    assert_eq!((lanes.len(), lanes[&1], lanes[&2_000]), (2_000, LaneId(0), LaneId(1_999)));
+    let attempts = &story.state.units[0].attempts;
+    assert!(attempts.iter().map(|attempt| attempt.number).eq(1..=2_000));
+    assert!(attempts.capacity() <= attempts.len() * 5 / 4);
+}
+
+#[test]
+fn units_take_little_memory_each() {
+    let sizes = [size_of::<Unit>(), size_of::<Attempt>(), size_of::<LaneFold>(), size_of::<Lane>()];
+    assert!(sizes.iter().sum::<usize>() <= 1_400, "{sizes:?}");
+    let (_, story) = fold_attempts(100, 1, CALL);
+    assert!(story.state.units.iter().all(|unit| unit.attempts.capacity() == 1));
+    assert!(story.lanes.iter().all(|lane| lane.entries.capacity() == 1 && lane.rows.capacity() <= 2));
+}
+
+#[test]
+fn malformed_lines_beyond_a_bound_are_counted_only() {
+    let lines = vec![('o', "{}".to_owned()); 3];
+    let (mut fold, mut story) = (Fold::new("?".into()), Story::default());
+    story.state.lost.malformed = attempt::MALFORMED_ROWS - 2;
+    for (seq, (_, text)) in lines.iter().enumerate() {
+        let (lane, body) = (Address::BySession, Body::Out(text.as_bytes()));
+        let seq = seq as u64;
+        let arrived = Arrived { seq: Seq(seq), at: Millis(seq), lane, body, intact: true, line: None };
+        fold.apply(&mut story, &arrived, &mut |_| {});
+    }
+    assert_eq!((story.lanes[0].rows.len(), story.lanes[0].entries.len()), (2, 3));
+    assert_eq!(story.state.lost.malformed, attempt::MALFORMED_ROWS + 1);
+}
+
+#[test]
+fn attempts_beyond_a_bound_are_counted_as_lost() {
+    let (mut fold, mut story) = fold_attempts(1, 3, "{}");
+    let known = Arc::clone(&fold.lanes[0]);
+    fold.lanes.resize(MOST_ATTEMPTS, known);
+    story.lanes.resize(MOST_ATTEMPTS, Lane::default());
+    let mut said = Vec::new();
+    for (seq, number) in [(3, 4), (4, 5), (5, 2)] {
+        let (lane, body) = (Address::Attempt("u0", number), Body::Out(b"{}"));
+        let arrived = Arrived { seq: Seq(seq), at: Millis(seq), lane, body, intact: true, line: None };
+        fold.apply(&mut story, &arrived, &mut |emitted| {
+            if let Emitted::Run { change: RunChange::Said { text, .. }, .. } = emitted {
+                said.push(text.to_owned());
+            }
+        });
+    }
+    assert_eq!((story.state.units[0].attempts.len(), story.state.lost.unknown, story.remarks.len()), (3, 2, 1));
+    assert_eq!(said, ["the record has more than 100000 attempts; the others are not shown"]);
+}

@@ -52,6 +52,8 @@ pub(super) struct Unit {
     pub(super) retries: u32,
     /// Tries that ended at a limit since a person last asked.
     limited: u32,
+    /// Units that were running when its newest attempt started.
+    others: u32,
     /// Where it stands. Changed by [`Board::set`] only.
     pub(super) phase: Phase,
     /// What its attempts do otherwise than planned. Retries that nobody asks for repeat it.
@@ -72,6 +74,7 @@ impl Unit {
             attempts: 0,
             retries: 0,
             limited: 0,
+            others: 0,
             phase: Phase::Over,
             amendment: None,
             last: None,
@@ -223,8 +226,10 @@ impl Board {
         if !self.queue.contains(&at) {
             return None;
         }
+        let others = self.in_flight;
         self.set(at, Phase::InFlight { ready: false, stop: None });
         let unit = &mut self.units[at];
+        unit.others = others;
         unit.attempts += 1;
         Some(Order::Start { unit: unit.key.clone(), attempt: unit.attempts, amendment: unit.amendment.clone() })
     }
@@ -283,6 +288,11 @@ impl Board {
     pub(super) fn meet_limit(&mut self, at: usize) -> u32 {
         self.units[at].limited += 1;
         self.units[at].limited
+    }
+
+    /// Nothing else ran when the newest attempt of a unit started.
+    pub(super) fn started_alone(&self, at: usize) -> bool {
+        self.units[at].others == 0
     }
 
     /// Units that never came to a verdict and that nothing happens to.

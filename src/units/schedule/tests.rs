@@ -37,6 +37,10 @@ fn busy() -> Verdict {
     verdict(Outcome::Failed, Cause::Transient)
 }
 
+fn crowded() -> Verdict {
+    verdict(Outcome::Failed, Cause::OpenFiles)
+}
+
 fn limited() -> Verdict {
     verdict(Outcome::Failed, Cause::UsageLimit { resets_at: None })
 }

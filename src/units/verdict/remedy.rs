@@ -43,6 +43,7 @@ pub(super) fn of(cause: &Cause) -> Option<String> {
             "read the line in the transcript, which holds it in pieces; update `claude`, then retry"
         }
         Cause::LoopError => "read the end of the transcript, then retry",
+        Cause::OpenFiles => "raise `ulimit -n`, or lower ingest.workUnits.maxConcurrency in ktx.yaml",
         Cause::Internal => "check free disk space and the permissions of the project directory, then retry",
     };
     Some(text.to_owned())

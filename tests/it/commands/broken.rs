@@ -252,22 +252,44 @@ fn settings_that_do_not_hold() {
 }
 
 #[test]
-fn a_prompt_that_is_too_large_starts_nobody() {
+fn prompt_that_is_too_large_starts_no_agent() {
     let place = Place::new();
-    place.notes(&["one"]);
-    let summary = "much of it ".repeat(18);
-    for page in 0..1_200 {
-        place.write(
-            &format!("wiki/global/page-number-{page}-of-a-very-large-wiki.md"),
-            format!("---\nsummary: {summary}\n---\n\n# Page\n"),
-        );
+    let names: Vec<String> =
+        (0..1_500).map(|file| format!("{file}-{}.md", "of-a-very-large-unit-".repeat(8))).collect();
+    for name in &names {
+        place.write(&format!("notes/{name}"), "# Page\n");
     }
+    place.write("units.json", serde_json::json!([{"unitKey": "all", "rawFiles": names}]).to_string());
+    place.write("ktx.yaml", "connections: {notes: {driver: manifest, path: units.json, source_dir: notes}}\n");
     let claude = place.claude("touch started; exit 1");
     let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);
     assert_eq!(ran.code, Some(100), "{ran:?}");
-    assert!(ran.stdout.contains("✗ docs-one: prompt too large for WorkUnit docs-one: "), "{ran:?}");
-    assert!(ran.stdout.contains("exceeds 240000"), "{ran:?}");
+    assert!(ran.stdout.contains("prompt too large for WorkUnit "), "{ran:?}");
+    assert!(ran.stdout.contains("exceeds 240000") && ran.stdout.contains("split its raw files"), "{ran:?}");
     assert!(!place.path("started").exists());
+}
+
+#[test]
+fn grown_wiki_and_semantic_layer_stop_no_unit() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    let summary = "much of it ".repeat(18);
+    for page in 0..3_000 {
+        place.write(
+            &format!("wiki/global/page-number-{page:04}-of-a-very-large-wiki.md"),
+            format!("---\nsummary: {summary}\n---\n\n# Page\n"),
+        );
+    }
+    for source in 0..1_000 {
+        let name = format!("source_{source:04}_{}", "of_a_very_large_layer_".repeat(4));
+        place.write(&format!("semantic-layer/notes/{name}.yaml"), format!("name: {name}\n"));
+    }
+    let claude = place.player("[[part]]\nsteps = [{ say = \"done\" }]");
+    let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);
+    assert!(ran.done().contains("1 succeeded"), "{ran:?}");
+    let tape = place.run(&["runs", "export", "latest"]);
+    assert!(tape.done().contains(" more pages; find them with wiki_search"), "the index is cut");
+    assert!(tape.stdout.contains(" more sources; find them with sl_discover"), "the index is cut");
 }
 
 #[test]

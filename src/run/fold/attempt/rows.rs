@@ -6,7 +6,7 @@ use super::LaneFold;
 use crate::{
     actions::{ActionKind, Event, Phase, event::Detail},
     decode::ResultLine,
-    run::state::{Row, RowEnd, RowKind, Story},
+    run::state::{Row, RowEnd, RowKind, Story, push_compact},
     tape::{Seq, note::Outcome},
 };
 
@@ -110,7 +110,7 @@ impl LaneFold {
         let rows = &mut story.lanes[self.lane.0 as usize].rows;
         let index = self.rows;
         if index == rows.len() {
-            rows.push(row);
+            push_compact(rows, row);
         }
         self.rows += 1;
         index

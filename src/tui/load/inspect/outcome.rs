@@ -144,6 +144,7 @@ fn cause(cause: &Cause) -> String {
         Cause::Auth => "not logged in, or the key is bad".to_owned(),
         Cause::Credit => "no credit".to_owned(),
         Cause::Model => "the model does not exist or may not be used".to_owned(),
+        Cause::OpenFiles => "there were too many open files to start it".to_owned(),
         Cause::Crashed => "the agent died without a result".to_owned(),
         Cause::ToolFailures => "tool calls failed".to_owned(),
         Cause::DanglingReferences => "a page refers to one that does not exist".to_owned(),

@@ -171,3 +171,37 @@ fn a_unit_with_a_model_of_its_own_or_a_network_that_came_and_went_stops_nobody()
     note: said "no unit can run (network), so none is started any more: mend it, then retry" | END unusable succeeded=0 failed=1 stopped=0 not_run=1
     "#);
 }
+
+#[test]
+fn open_files_lower_concurrency_and_cost_no_retry() {
+    let retry = RetryPolicy { max_retries: 0, ..RetryPolicy::default() };
+    let mut schedule = Schedule::new(keys(4), Settings { retry, ..settings(3) });
+    let told = play(
+        &mut schedule,
+        [Input::Begin, ended(2, 1, crowded()), ended(1, 1, crowded()), ended(0, 1, ok()), ended(1, 2, ok())],
+    );
+    insta::assert_snapshot!(told, @r"
+    start u0/1 | start u1/1 | start u2/1
+    note u2/1: retry-scheduled 2 0ms | note: throttled Some(2) the limit of open files
+    note u1/1: retry-scheduled 2 0ms | note: throttled Some(1) the limit of open files
+    start u1/2
+    start u2/2
+    ");
+}
+
+#[test]
+fn open_files_fail_a_unit_that_started_alone() {
+    let mut schedule = Schedule::new(keys(2), settings(2));
+    let told = play(
+        &mut schedule,
+        // Both started together, so the second to fail has not been alone yet.
+        [Input::Begin, ended(0, 1, crowded()), ended(1, 1, crowded()), ended(0, 2, crowded()), ended(1, 2, crowded())],
+    );
+    insta::assert_snapshot!(told, @r"
+    start u0/1 | start u1/1
+    note u0/1: retry-scheduled 2 0ms | note: throttled Some(1) the limit of open files
+    note u1/1: retry-scheduled 2 0ms | start u0/2
+    start u1/2
+    END error succeeded=0 failed=2 stopped=0 not_run=0
+    ");
+}

@@ -14,6 +14,7 @@ struct Naive {
     stop: Option<StopHow>,
     timer: Option<TimerId>,
     last: Option<Outcome>,
+    started_alone: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +32,7 @@ enum NaiveState {
 struct Oracle {
     units: Vec<Naive>,
     slots: usize,
+    room: usize,
     at_once: usize,
     abort: bool,
     max_retries: u32,
@@ -93,6 +95,7 @@ impl Oracle {
                 let Some(n) = index(unit).filter(|n| *n < self.units.len()) else { return };
                 let halted = self.halted;
                 let (max, max_limited) = (self.max_retries, self.max_limited);
+                let others = self.flying().saturating_sub(1);
                 let unit = &mut self.units[n];
                 if !matches!(unit.state, NaiveState::Starting | NaiveState::Running) || unit.attempts != *attempt {
                     return;
@@ -107,6 +110,10 @@ impl Oracle {
                     Cause::UsageLimit { .. } | Cause::RateLimited if free => {
                         unit.limited += 1;
                         if unit.limited < max_limited { NaiveState::Queued } else { NaiveState::Over }
+                    }
+                    Cause::OpenFiles if free && (others > 0 || !unit.started_alone) => {
+                        self.room = self.room.min(others.max(1));
+                        NaiveState::Queued
                     }
                     _ => NaiveState::Over,
                 };
@@ -206,9 +213,14 @@ impl Oracle {
             }
         }
         let mut expected = Vec::new();
-        while !self.over && !self.halted && !self.paused && self.flying() < self.slots && self.starting() < self.at_once
+        while !self.over
+            && !self.halted
+            && !self.paused
+            && self.flying() < self.slots.min(self.room)
+            && self.starting() < self.at_once
         {
             let Some(n) = self.units.iter().position(|unit| unit.state == NaiveState::Queued) else { break };
+            self.units[n].started_alone = self.flying() == 0;
             self.units[n].state = NaiveState::Starting;
             self.units[n].attempts += 1;
             expected.push((key(n), self.units[n].attempts));
@@ -271,6 +283,7 @@ fn judged(how: u8) -> Verdict {
         6 => limited(),
         8 => verdict(Outcome::Failed, Cause::RateLimited),
         9 => verdict(Outcome::Failed, Cause::Auth),
+        10 => crowded(),
         _ => verdict(Outcome::Stopped, Cause::Cancelled),
     }
 }
@@ -321,6 +334,7 @@ proptest! {
         let mut oracle = Oracle {
             units: vec![Naive::default(); count],
             slots: slots.max(1) as usize,
+            room: usize::MAX,
             at_once: at_once.max(1) as usize,
             abort,
             max_retries,

@@ -1,20 +1,22 @@
 //! Paths in plain output that a terminal opens with a click (OSC 8), where it can. It must not know what they lead to.
 
-use std::{os::unix::ffi::OsStrExt as _, path::Path};
+use std::{borrow::Cow, os::unix::ffi::OsStrExt as _, path::Path};
 
-/// `text` with every mention of `path` made a link, if stdout is a terminal that knows links.
-pub(super) fn linked(text: String, path: &Path) -> String {
+use crate::tui::text;
+
+/// `text`, which is escaped, with every mention of `path` made a link, if stdout is a terminal that knows links.
+pub(super) fn linked<'a>(text: &'a str, path: &Path) -> Cow<'a, str> {
     if !supports_hyperlinks::on(supports_hyperlinks::Stream::Stdout) {
-        return text;
+        return Cow::Borrowed(text);
     }
     let host = nix::unistd::gethostname().ok().and_then(|host| host.into_string().ok()).unwrap_or_default();
-    with_links(&text, path, &host)
+    Cow::Owned(with_links(text, path, &host))
 }
 
-/// Only whole mentions of an absolute path that can be read as it stands: a name with control characters is not obeyed.
+/// Only mentions of an absolute path without hidden characters: a text that is escaped shows others in another way.
 fn with_links(text: &str, path: &Path, host: &str) -> String {
     match path.to_str() {
-        Some(shown) if path.is_absolute() && !shown.chars().any(char::is_control) => {
+        Some(shown) if path.is_absolute() && !shown.chars().any(text::is_hidden) => {
             let address = format!("file://{}{}", escaped(host.as_bytes()), escaped(path.as_os_str().as_bytes()));
             text.replace(shown, &format!("\u{1b}]8;;{address}\u{1b}\\{shown}\u{1b}]8;;\u{1b}\\"))
         }
@@ -50,7 +52,7 @@ mod tests {
 
     #[test]
     fn what_is_no_plain_path_stays_as_it_is() {
-        for path in ["relative/tape.jsonl", "/evil\u{1b}]8;;x\u{7}/tape", "/line\nbreak"] {
+        for path in ["relative/tape.jsonl", "/evil\u{1b}]8;;x\u{7}/tape", "/line\nbreak", "/over\u{202e}ride"] {
             assert_eq!(with_links(&format!("in {path}"), Path::new(path), "host"), format!("in {path}"));
         }
     }

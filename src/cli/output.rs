@@ -1,0 +1,239 @@
+//! The only way to stdout and stderr for the commands. Text for people passes the escaping of the screen line by line,
+//! so that nothing in it is obeyed by a terminal; JSON keeps its value and loses what a terminal would obey.
+//!
+//! Colours and links are methods of the writer: a text cannot bring its own. It must not know what is written.
+//! `tests/it/architecture.rs` holds the other files to it.
+
+mod link;
+
+use std::{
+    borrow::Cow,
+    io::{self, IsTerminal as _, Stdout, StdoutLock, Write},
+    path::Path,
+};
+
+use clap::{ArgMatches, CommandFactory as _, builder::Styles};
+
+use super::args::{CLAUDE_BIN, Cli, Ui};
+use crate::tui::text;
+
+/// Colours of plain output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Color {
+    /// Something went well.
+    Green,
+    /// Something failed.
+    Red,
+    /// Something needs attention.
+    Yellow,
+    /// Something happened.
+    Cyan,
+}
+
+impl Color {
+    fn sequence(self) -> &'static str {
+        match self {
+            Self::Green => "\u{1b}[32m",
+            Self::Red => "\u{1b}[31m",
+            Self::Yellow => "\u{1b}[33m",
+            Self::Cyan => "\u{1b}[36m",
+        }
+    }
+}
+
+/// What is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Json,
+}
+
+/// Escapes everything that is written to it.
+#[derive(Debug)]
+pub struct EscapingWriter<W> {
+    out: W,
+    kind: Kind,
+}
+
+impl<W: Write> EscapingWriter<W> {
+    /// A writer of text for people.
+    pub fn text(out: W) -> Self {
+        Self { out, kind: Kind::Text }
+    }
+
+    /// Writes `text` in a colour, if there is one.
+    pub fn paint(&mut self, color: Option<Color>, text: &str) -> io::Result<()> {
+        let Some(color) = color else { return self.write_all(text.as_bytes()) };
+        self.out.write_all(color.sequence().as_bytes())?;
+        self.write_all(text.as_bytes())?;
+        self.out.write_all(b"\x1b[0m")
+    }
+
+    /// Writes `text` with every mention of `path` made a link, if stdout is a terminal that knows links.
+    pub fn write_linked(&mut self, text: &str, path: &Path) -> io::Result<()> {
+        self.out.write_all(link::linked(&escape_text(text), path).as_bytes())
+    }
+}
+
+impl<W: Write> Write for EscapingWriter<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.kind {
+            Kind::Text => self.out.write_all(escape_text(&String::from_utf8_lossy(bytes)).as_bytes())?,
+            Kind::Json => self.out.write_all(&escape_json(bytes))?,
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// Stdout for text.
+pub fn stdout() -> EscapingWriter<StdoutLock<'static>> {
+    EscapingWriter::text(io::stdout().lock())
+}
+
+/// Stdout for what `ui` asks for: JSON or text.
+pub fn stdout_for(ui: Ui) -> EscapingWriter<StdoutLock<'static>> {
+    let kind = if ui == Ui::Json { Kind::Json } else { Kind::Text };
+    EscapingWriter { out: io::stdout().lock(), kind }
+}
+
+/// Stdout without escaping, for what is not shown: exports, completions, and writers that escape by themselves.
+pub fn raw_stdout() -> Stdout {
+    io::stdout()
+}
+
+/// True if stdout is a terminal.
+pub fn is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// Writes a line to stderr. A stderr that its reader closed is no reason to panic.
+pub fn tell(text: &str) {
+    let _ = writeln!(EscapingWriter::text(io::stderr()), "{text}");
+}
+
+/// The arguments of the program, or what to print instead. Errors quote arguments, and help quotes variables: where one of
+/// them has something to escape, the answer has no styles, so that everything in it can be escaped.
+pub fn parse_arguments() -> Result<ArgMatches, clap::Error> {
+    let command = Cli::command();
+    if has_hidden_words() { command.styles(Styles::plain()) } else { command }.try_get_matches()
+}
+
+/// Prints what [`parse_arguments`] answered: usage errors to stderr, help and version to stdout.
+pub fn print_usage(error: &clap::Error) {
+    // Without styles of its own, whatever is obeyed in it was quoted.
+    let shown = error.render().ansi().to_string();
+    // A closed stdout is no failure of a program that was asked for help.
+    let _ = match (has_hidden_words(), error.use_stderr()) {
+        (false, _) => error.print(),
+        (true, true) => EscapingWriter::text(io::stderr()).write_all(shown.as_bytes()),
+        (true, false) => stdout().write_all(shown.as_bytes()),
+    };
+}
+
+/// True if an argument, or a variable that stands for one, has a character to escape.
+fn has_hidden_words() -> bool {
+    let mut words = std::env::args_os().chain(std::env::var_os(CLAUDE_BIN));
+    words.any(|word| word.to_string_lossy().chars().any(text::is_hidden))
+}
+
+/// `text` with its newlines, and nothing else that a terminal obeys.
+fn escape_text(text: &str) -> Cow<'_, str> {
+    let Some((first, rest)) = text.split_once('\n') else { return text::safe(text, usize::MAX) };
+    let mut escaped = text::safe(first, usize::MAX).into_owned();
+    for line in rest.split('\n') {
+        escaped.push('\n');
+        escaped.push_str(&text::safe(line, usize::MAX));
+    }
+    Cow::Owned(escaped)
+}
+
+/// Lines of JSON with the same values, without anything that a terminal obeys.
+pub fn escape_json(json: &[u8]) -> Cow<'_, [u8]> {
+    let is_suspect = |byte: &u8| !(0x20..0x7f).contains(byte) && *byte != b'\n';
+    let Some(mut suspect) = json.iter().position(is_suspect) else { return Cow::Borrowed(json) };
+    let (mut escaped, mut rest) = (Vec::with_capacity(json.len() + 64), json);
+    loop {
+        let (plain, suspects) = rest.split_at(suspect);
+        escaped.extend_from_slice(plain);
+        let length = suspects.iter().position(|byte| !is_suspect(byte)).unwrap_or(suspects.len());
+        let (suspects, after) = suspects.split_at(length);
+        for char in String::from_utf8_lossy(suspects).chars() {
+            match char {
+                // Between tokens these are layout, and inside strings JSON does not allow them.
+                '\r' | '\t' => escaped.push(b' '),
+                char if text::is_hidden(char) => {
+                    let units =
+                        char.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect::<String>();
+                    escaped.extend_from_slice(units.as_bytes());
+                }
+                char => escaped.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes()),
+            }
+        }
+        rest = after;
+        match rest.iter().position(is_suspect) {
+            Some(next) => suspect = next,
+            None => break,
+        }
+    }
+    escaped.extend_from_slice(rest);
+    Cow::Owned(escaped)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn written(text: &str) -> String {
+        let mut out = Vec::new();
+        write!(EscapingWriter::text(&mut out), "{text}").unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn text_keeps_newlines_and_shows_escapes() {
+        assert_eq!(written("a\u{1b}]52;c;UFdO\u{7}\nb\u{202e}\n"), "a\\e]52;c;UFdO\\u{7}\nb\\u{202e}\n");
+        assert_eq!(written("one\r\ntwo\u{9b}2J"), "one\\r\ntwo\\u{9b}2J");
+        assert!(matches!(escape_text("plain"), Cow::Borrowed("plain")));
+    }
+
+    #[test]
+    fn colours_come_from_the_writer_alone() {
+        let mut out = Vec::new();
+        let mut writer = EscapingWriter::text(&mut out);
+        writer.paint(Some(Color::Red), "x\u{1b}[0m").unwrap();
+        writer.paint(None, "y").unwrap();
+        assert_eq!(out, b"\x1b[31mx\\e[0m\x1b[0my");
+    }
+
+    #[test]
+    fn hidden_characters_of_json_become_its_escapes() {
+        let json = "{\"a\":\"\u{9b}é\u{e0041}\u{7f}\",\t\"b\":1}\r\n";
+        let expected = "{\"a\":\"\\u009bé\\udb40\\udc41\\u007f\", \"b\":1} \n";
+        assert_eq!(String::from_utf8_lossy(&escape_json(json.as_bytes())), expected);
+        assert!(matches!(escape_json(b"{\"a\":1}\n"), Cow::Borrowed(_)));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_written_is_ever_obeyed(text in "(\\PC|[\u{0}-\u{9f}\u{200b}-\u{2069}\u{fe00}-\u{feff}]){0,40}") {
+            let shown = written(&text);
+            prop_assert!(!shown.chars().any(|char| text::is_hidden(char) && char != '\n'), "{shown:?}");
+            prop_assert_eq!(shown.matches('\n').count(), text.matches('\n').count());
+        }
+
+        #[test]
+        fn json_keeps_its_value(text in any::<String>()) {
+            let json = serde_json::to_vec(&text).unwrap();
+            let escaped = escape_json(&json);
+            prop_assert_eq!(serde_json::from_slice::<String>(&escaped).unwrap(), text);
+            let shown = String::from_utf8(escaped.into_owned()).unwrap();
+            prop_assert!(!shown.chars().any(text::is_hidden), "{shown:?}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What the prompt lists, and what it leaves out where a project is large.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Most characters of what is not the unit's own raw files and dependencies: the shares and the fixed words around them.
+const MOST: usize = PROMPT_LIMIT * 2 / 3;
+
+fn unit(prior: Vec<Prior>) -> WorkUnit {
+    WorkUnit { prior, ..WorkUnit::default() }
+}
+
+fn prior(kind: &str, key: &str) -> Prior {
+    Prior { kind: kind.into(), key: key.into(), path: "a.md".into(), ..Prior::default() }
+}
+
+fn pages(count: usize, summary: &str) -> Vec<(String, String)> {
+    (0..count).map(|page| (format!("page-{page:05}"), summary.to_owned())).collect()
+}
+
+fn index(prompt: &str) -> Vec<&str> {
+    prompt.lines().skip(1).take_while(|line| !line.is_empty()).collect()
+}
+
+#[test]
+fn prompt_below_its_shares_lists_everything() {
+    let around = Surroundings {
+        wiki: pages(100, "A page"),
+        semantic_layer: vec![
+            ("warehouse".into(), vec!["orders".into(), "users".into()]),
+            ("bi".into(), vec!["sales".into()]),
+        ],
+    };
+    let text = user(&unit(vec![prior("wiki", "page-00099")]), &around);
+    assert_eq!(index(&text).len(), 100);
+    assert!(text.starts_with("# Wiki Index\n- page-00000: A page\n- page-00001: A page\n"));
+    let layer = "# Semantic Layer Sources\n## warehouse\n- orders\n- users\n## bi\n- sales\n\n---\n";
+    assert!(text.contains(layer), "{text}");
+}
+
+#[test]
+fn wiki_index_beyond_its_share_begins_with_touched_pages() {
+    let around = Surroundings { wiki: pages(10_000, &"word ".repeat(38)), ..Surroundings::default() };
+    let text = user(&unit(vec![prior("wiki", "page-09000"), prior("sl", "page-08000")]), &around);
+    let lines = index(&text);
+    assert!(lines[0].starts_with("- page-09000: ") && lines[1].starts_with("- page-00000: "), "{:?}", &lines[..2]);
+    let more = 10_000 - (lines.len() - 1);
+    assert_eq!(lines.last(), Some(&format!("{more} more pages; find them with wiki_search").as_str()));
+    let chars = lines.join("\n").chars().count();
+    assert!((WIKI_SHARE - 2 * SUMMARY..=WIKI_SHARE).contains(&chars), "{chars}");
+}
+
+#[test]
+fn layer_index_beyond_its_share_keeps_touched_sources() {
+    let names = |count: usize| (0..count).map(|name| format!("source_{name:05}")).collect();
+    let layer = vec![("warehouse".to_owned(), names(10_000)), ("bi".to_owned(), names(10))];
+    let text = layer_index(&[prior("sl", "bi/source_00007")], &layer);
+    let (warehouse, bi) = text.split_once("\n## bi\n").unwrap();
+    assert!(warehouse.starts_with("## warehouse\n- source_00000\n- source_00001\n"), "{warehouse}");
+    let more = 10_010 - text.matches("- source_").count();
+    assert_eq!(bi, format!("- source_00007\n{more} more sources; find them with sl_discover"));
+    assert!(text.chars().count() <= LAYER_SHARE);
+}
+
+#[test]
+fn long_names_cost_their_own_place_only() {
+    let peers: Vec<Arc<str>> = ["a.md".into(), "x".repeat(PEERS_SHARE).into(), "b.md".into()].into();
+    assert_eq!(super::peers(&peers), "- a.md\n- b.md\n1 more peer files omitted");
+    assert_eq!(notes(Some(" short ")), "short");
+    let long = notes(Some(&"n".repeat(NOTES_SHARE + 1)));
+    assert!(long.chars().count() <= NOTES_SHARE && long.ends_with("n…\n81 more characters omitted"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn prompt_without_raw_files_keeps_to_its_share(
+        counts in prop::array::uniform5(prop::sample::select(vec![0_usize, 1, 90, 3_000, 12_000])),
+        lengths in prop::array::uniform5(prop::sample::select(vec![1_usize, 60, 300, 5_000])),
+        char in prop::sample::select(vec!['a', '漢', '\n']),
+    ) {
+        let [pages, sources, connections, peers, prior] = counts;
+        // No more than some millions of characters in all.
+        let names = |count: usize, length: usize, salt: &str| -> Vec<String> {
+            let count = count.min(4_000_000 / length);
+            (0..count).map(|name| format!("{salt}{name}{}", char.to_string().repeat(length))).collect()
+        };
+        let wiki = names(pages, lengths[0], "p").into_iter().map(|key| (key.clone(), key)).collect();
+        let mut layer: Vec<_> = names(connections, lengths[1], "c").into_iter().map(|id| (id, vec!["s".into()])).collect();
+        layer.push(("w".into(), names(sources, lengths[2], "s")));
+        let prior = names(prior, lengths[3], "k").into_iter().map(|key| Prior { key, kind: "wiki".into(), ..Prior::default() });
+        let peers = names(peers, lengths[4], "f").into_iter().map(Arc::from).collect();
+        let notes = Some(char.to_string().repeat(lengths[0] * 100));
+        let unit = WorkUnit { prior: prior.collect(), peer_file_index: peers, notes, ..WorkUnit::default() };
+        let text = user(&unit, &Surroundings { wiki, semantic_layer: layer });
+        prop_assert!(text.chars().count() <= MOST, "{}", text.chars().count());
+    }
+}
