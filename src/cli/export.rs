@@ -1,19 +1,19 @@
-//! `runs export`: a run for others to look at, its secrets masked.
+//! `runs export`: a run for others to look at, with the secrets of known kinds masked.
 //!
-//! A tape stays a tape, which replays anywhere; the other formats are KTX's. What was masked is counted on stderr.
+//! A tape stays a tape, which replays anywhere; the other formats are KTX's. What was masked is counted on stderr. What
+//! a secret is and where it is looked for is in [`redact`].
 
 use std::{
-    borrow::Cow,
     fs::File,
-    io::{self, BufRead as _, BufReader, BufWriter, Write},
+    io::{self, BufReader, BufWriter, Read as _, Write},
     path::Path,
 };
 
-use self::redact::Redactor;
+use self::redact::{KnownValues, Redactor};
 use super::{
     args::{ExportArgs, ExportFormat, Global},
     exit::{Exit, Failure},
-    output, report, runs, show,
+    output, project, report, runs, show,
     summary::counted,
 };
 use crate::{
@@ -22,10 +22,11 @@ use crate::{
         report::Gathering,
         trace::{Trace, TraceLevel},
     },
-    tape::{Body, Entry, Header},
+    tape::{Entry, Header},
 };
 
 mod memory_flow;
+pub(super) mod out_file;
 mod redact;
 
 /// Bytes folded at a time.
@@ -36,11 +37,12 @@ const SLICE: usize = 1 << 20;
 /// # Errors
 /// When there is no such run, it cannot be read, or the export cannot be written.
 pub fn export(global: &Global, args: &ExportArgs) -> Result<Exit, Failure> {
-    let mut redactor = Redactor::default();
+    let project = project::directory(global).ok();
+    let mut redactor = Redactor::new(KnownValues::gather(std::env::vars_os(), project.as_deref()));
     match &args.out {
         Some(path) => {
             let failed = |error: io::Error| cannot_write(path, &error);
-            let mut out = BufWriter::new(File::create(path).map_err(failed)?);
+            let mut out = BufWriter::new(out_file::create(path, project.as_deref()).map_err(failed)?);
             write(global, args, &mut redactor, &mut out, &failed)?;
             out.flush().map_err(failed)?;
         }
@@ -51,14 +53,15 @@ pub fn export(global: &Global, args: &ExportArgs) -> Result<Exit, Failure> {
             out.flush().map_err(failed)?;
         }
     }
-    show::tell(&match redactor.masked {
-        0 => "ingestdeck: no secrets were found in it; look it over before you share it all the same".to_owned(),
-        masked => format!("ingestdeck: {} masked; look it over before you share it", counted(masked, "secret")),
-    });
+    let (values, were) = (counted(redactor.masked, "value"), if redactor.masked == 1 { "was" } else { "were" });
+    show::tell(&format!(
+        "ingestdeck: {values} of known kinds {were} masked; other secrets may be left, so look it over before you share it"
+    ));
     Ok(Exit::Ok)
 }
 
-fn cannot_write(path: &Path, error: &io::Error) -> Failure {
+/// The failure to write the file that `--out` names.
+pub(super) fn cannot_write(path: &Path, error: &io::Error) -> Failure {
     Failure::internal(format!("cannot write {}: {error}; name another file with --out", path.display()))
 }
 
@@ -70,21 +73,20 @@ fn write(
     failed: &dyn Fn(io::Error) -> Failure,
 ) -> Result<(), Failure> {
     match args.format {
-        ExportFormat::Tape => lines(global, &args.run, &mut |line| {
-            let line = entry(line, redactor);
-            out.write_all(&line).map_err(failed)
+        ExportFormat::Tape => redacted_lines(global, &args.run, redactor, &mut |line| {
+            out.write_all(line).and_then(|()| out.write_all(b"\n")).map_err(failed)
         }),
         ExportFormat::Trace => {
             let mut trace: Option<Trace> = None;
-            lines(global, &args.run, &mut |line| {
+            // What a trace shortens is masked before, as a whole.
+            redacted_lines(global, &args.run, redactor, &mut |line| {
                 let mut traced = Vec::new();
                 match (&mut trace, Header::parse(line), Entry::parse(line)) {
                     (None, Ok(header), _) => trace = Some(Trace::new(header, TraceLevel::Trace)),
                     (Some(trace), _, Ok(entry)) => trace.take(&entry, &mut traced),
                     _ => {}
                 }
-                let text = String::from_utf8_lossy(&traced);
-                out.write_all(redactor.text(&text).as_bytes()).map_err(failed)
+                out.write_all(&traced).map_err(failed)
             })
         }
         ExportFormat::MemoryFlow => {
@@ -105,35 +107,50 @@ fn write(
     }
 }
 
-/// Hands over the lines of the run's tape, without their newlines.
-fn lines(global: &Global, run: &str, take: &mut dyn FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure> {
-    let tape = runs::tape_of(global, run)?;
-    let failed = |error: io::Error| Failure::internal(format!("cannot read {}: {error}", tape.display()));
-    let mut reader = BufReader::with_capacity(SLICE, File::open(&tape).map_err(failed)?);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        if reader.read_until(b'\n', &mut line).map_err(failed)? == 0 {
-            return Ok(());
-        }
-        take(line.strip_suffix(b"\n").unwrap_or(&line))?;
-    }
+/// Hands over the lines of the run's tape without their secrets and their newlines.
+fn redacted_lines(
+    global: &Global,
+    run: &str,
+    redactor: &mut Redactor,
+    take: &mut dyn FnMut(&[u8]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let path = runs::tape_of(global, run)?;
+    let failed = |error: io::Error| Failure::internal(format!("cannot read {}: {error}", path.display()));
+    // A tape that grows is read to where it ends now: both passes must see the same.
+    let length = path.metadata().map_err(failed)?.len();
+    let open = || Ok(BufReader::with_capacity(SLICE, File::open(&path).map_err(failed)?.take(length)));
+    redact_lines(redactor, open, failed, take)
 }
 
-/// A line of a tape without its secrets, with its newline. Bytes that are no text are text afterwards: they are also
-/// kept in a form in which nobody would find a secret.
-fn entry(line: &[u8], redactor: &mut Redactor) -> Vec<u8> {
-    if let Ok(Entry { body: Body::Raw(bytes), seq, at, lane }) = Entry::parse(line) {
-        let text = String::from_utf8_lossy(&bytes);
-        let text = redactor.text(&text).into_owned();
-        let mut out = Vec::new();
-        Entry { seq, at, lane, body: Body::Raw(Cow::Owned(text.into_bytes())) }.write(&mut out);
-        return out;
+/// Masks the lines of a tape that `open` opens, in two passes.
+fn redact_lines<R: io::BufRead>(
+    redactor: &mut Redactor,
+    open: impl Fn() -> Result<R, Failure>,
+    failed: impl Fn(io::Error) -> Failure,
+    take: &mut dyn FnMut(&[u8]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    each_line(open()?, &failed, &mut |number, line| {
+        redactor.survey(number, line);
+        Ok(())
+    })?;
+    redactor.surveyed();
+    each_line(open()?, &failed, &mut |number, line| take(&redactor.tape_line(number, line)))
+}
+
+fn each_line(
+    mut reader: impl io::BufRead,
+    failed: &dyn Fn(io::Error) -> Failure,
+    take: &mut dyn FnMut(u64, &[u8]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut line = Vec::new();
+    for number in 0.. {
+        line.clear();
+        if reader.read_until(b'\n', &mut line).map_err(failed)? == 0 {
+            break;
+        }
+        take(number, line.strip_suffix(b"\n").unwrap_or(&line))?;
     }
-    let text = String::from_utf8_lossy(line);
-    let mut out = redactor.text(&text).into_owned().into_bytes();
-    out.push(b'\n');
-    out
+    Ok(())
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::{fs, io::Write as _};
 use super::{
     args::{Format, Global, ReportArgs, Ui},
     exit::{Exit, Failure},
+    export::{self, out_file},
     output, project, replay, runs, show, trace,
 };
 use crate::{
@@ -45,11 +46,9 @@ pub fn report(global: &Global, args: &ReportArgs) -> Result<Exit, Failure> {
     let text = write(&report, format, traced);
     match &args.out {
         Some(path) => {
-            let failed = |error| {
-                let path = path.display();
-                Failure::internal(format!("cannot write {path}: {error}; name another file with --out"))
-            };
-            fs::write(path, text).map_err(failed)?;
+            let project = project::directory(global).ok();
+            let written = out_file::create(path, project.as_deref()).and_then(|mut out| out.write_all(text.as_bytes()));
+            written.map_err(|error| export::cannot_write(path, &error))?;
         }
         None => {
             let kind = if format == Format::Json { Ui::Json } else { Ui::Lines };

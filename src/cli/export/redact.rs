@@ -1,145 +1,345 @@
-//! Secrets in what leaves the project: found by their shape or by the name that stands before them, and masked. Pure.
+//! Secrets in what leaves the project: found by their shape, by what surrounds them, or because this process knows
+//! them; masked and counted.
 //!
-//! Works on text and keeps JSON valid: only the characters of a secret are replaced, and a secret holds none that JSON
-//! would miss.
+//! Works on decoded strings: of a line of JSON, its strings at every depth are looked at, also those of JSON that is
+//! text inside a string. A line without secrets stays as it is, to the byte. [`rules`] knows the shapes of tokens,
+//! [`context`] names, addresses and commands, [`key_block`] keys of several lines, [`known_values`] what the process
+//! knows itself, and [`fragments`] what arrived in pieces.
 
-use std::{borrow::Cow, sync::LazyLock};
+use std::{borrow::Cow, collections::HashMap, ops::Range};
 
-use regex_lite::{Captures, Regex};
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+
+pub(super) use self::known_values::KnownValues;
+use self::{
+    fragments::{Assembly, Fragments},
+    json::{Edit, Frame, Visitor},
+    key_block::OpenBlock,
+    names::{NameKind, Value},
+};
+use crate::tape::Entry;
+
+mod context;
+mod fragments;
+mod json;
+mod key_block;
+mod known_values;
+mod names;
+mod rules;
 
 /// What stands in the place of a secret.
 const MASK: &str = "[masked]";
 
-/// Tokens that tell themselves by their shape.
-const SHAPES: &[&str] = &[
-    r"\bsk-[A-Za-z0-9_-]{16,}",
-    r"\b(?:AKIA|ASIA)[0-9A-Z]{16}",
-    r"\bgh[pousr]_[A-Za-z0-9]{30,}",
-    r"\bgithub_pat_[A-Za-z0-9_]{30,}",
-    r"\bglpat-[A-Za-z0-9_-]{18,}",
-    r"\bxox[abposr]-[A-Za-z0-9-]{10,}",
-    r"\bAIza[0-9A-Za-z_-]{35}",
-    r"\b(?:secret|ntn)_[A-Za-z0-9]{30,}",
-    r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
-    r"-----BEGIN [A-Z ]*PRIVATE KEY-----[A-Za-z0-9+/=\\rn\s]*(?:-----END [A-Z ]*PRIVATE KEY-----)?",
-];
+/// JSON inside strings of JSON inside strings is looked at so deep.
+const DEEPEST: usize = 12;
 
-/// What follows `Bearer` or `Basic`, the password in an address, and the value of a name that says what it is. The
-/// groups are what stays, and the secret.
-const NAMED: &[&str] = &[
-    r"(?i)(\b(?:Bearer|Basic)\s+)([A-Za-z0-9._~+/=-]{12,})",
-    r#"([a-zA-Z][a-zA-Z0-9+.-]*://[^\s/@:"'\\]*:)([^\s/@"'\\]+)@"#,
-    r#"(?i)((?:password|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|client[_-]?secret|credentials?)\\*["']?\s*[:=]\s*\\*["']?)([^\s"'\\,;&<>(){}\[\]]{6,})"#,
-];
+/// Shorter texts hold no secret.
+const SHORTEST: usize = 4;
 
-static SHAPED: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(&SHAPES.join("|")).ok());
-static AFTER_A_NAME: LazyLock<Vec<Regex>> =
-    LazyLock::new(|| NAMED.iter().filter_map(|pattern| Regex::new(pattern).ok()).collect());
+/// From this length on, one word of base64 is a file.
+const FILE: usize = 4096;
+
+/// Whose lines belong together: the attempt, and the field of the entry.
+type Stream = (Option<(String, u32)>, &'static str);
 
 /// Masks secrets, and counts them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(super) struct Redactor {
     /// How many were masked.
     pub(super) masked: usize,
+    known: KnownValues,
+    /// Keys whose lines come one by one.
+    open: HashMap<Stream, OpenBlock>,
+    /// What names were found to be.
+    kinds: HashMap<String, Option<NameKind>>,
+    assembly: Assembly,
+    fragments: Fragments,
 }
 
 impl Redactor {
-    /// `text` without its secrets.
+    /// One that also masks `known`.
+    pub(super) fn new(known: KnownValues) -> Self {
+        Self { known, ..Self::default() }
+    }
+
+    /// First pass: takes in a line of a tape.
+    pub(super) fn survey(&mut self, number: u64, line: &[u8]) {
+        let mut assembly = std::mem::take(&mut self.assembly);
+        assembly.take(number, line, &mut |text| self.edits(text, &mut None, 0));
+        self.assembly = assembly;
+    }
+
+    /// The first pass is over.
+    pub(super) fn surveyed(&mut self) {
+        let assembly = std::mem::take(&mut self.assembly);
+        self.fragments = assembly.finish(&mut |text| self.edits(text, &mut None, 0));
+    }
+
+    /// A line of a tape without its secrets.
+    pub(super) fn tape_line<'a>(&mut self, number: u64, line: &'a [u8]) -> Cow<'a, [u8]> {
+        let Some(text) = std::str::from_utf8(line).ok().filter(|text| json::is_document(text)) else {
+            let text = String::from_utf8_lossy(line);
+            let edits = self.edits(&text, &mut None, 0);
+            return if edits.is_empty() { line.into() } else { json::apply(&text, &edits).into_bytes().into() };
+        };
+        let has_piece = fragments::may_hold_a_piece(line);
+        let lane =
+            Entry::parse(line).ok().and_then(|entry| entry.lane.map(|(unit, attempt)| (unit.into_owned(), attempt)));
+        let mut document = Document::new(self, 0);
+        document.entry = Some(TapeEntry { number, lane, has_piece, raw: None });
+        let edits = json::edits(text, &mut document);
+        if edits.is_empty() { line.into() } else { json::apply(text, &edits).into_bytes().into() }
+    }
+
+    /// Text or JSON without its secrets.
     pub(super) fn text<'a>(&mut self, text: &'a str) -> Cow<'a, str> {
-        let mut masked = 0;
-        let shaped = SHAPED.as_ref().map_or(Cow::Borrowed(text), |shaped| {
-            shaped.replace_all(text, |_: &Captures<'_>| {
-                masked += 1;
-                MASK
-            })
-        });
-        let mut text = shaped;
-        for pattern in AFTER_A_NAME.iter() {
-            let found = pattern.replace_all(&text, |found: &Captures<'_>| {
-                let (whole, before, secret) = (&found[0], &found[1], &found[2]);
-                if is_no_secret(secret) {
-                    return whole.to_owned();
-                }
-                masked += 1;
-                let after = &whole[before.len() + secret.len()..];
-                format!("{before}{MASK}{after}")
-            });
-            if let Cow::Owned(found) = found {
-                text = Cow::Owned(found);
+        let edits = self.edits(text, &mut None, 0);
+        if edits.is_empty() { text.into() } else { json::apply(text, &edits).into() }
+    }
+
+    /// What to mask in a text that stands `depth` deep in JSON and continues the block `open`.
+    fn edits(&mut self, text: &str, open: &mut Option<OpenBlock>, depth: usize) -> Vec<Edit> {
+        if text.len() < SHORTEST && open.is_none() {
+            return Vec::new();
+        }
+        if depth < DEEPEST && open.is_none() && json::is_document(text) {
+            return json::edits(text, &mut Document::new(self, depth + 1));
+        }
+        let before = *open;
+        let spans = self.spans(text, open);
+        // Escapes and gaps hide from the patterns what a reader would see.
+        if let Some(plain) = simplified(text) {
+            let mut open_after = before;
+            let found = self.spans(&plain, &mut open_after);
+            if found.len() > spans.len() {
+                *open = open_after;
+                self.masked += found.len();
+                let with = json::apply(&plain, &masks(&found));
+                return vec![Edit { range: 0..text.len(), with: Cow::Owned(with) }];
             }
         }
-        self.masked += masked;
-        text
+        self.masked += spans.len();
+        masks(&spans)
+    }
+
+    /// Where secrets are in a text, in order and apart from each other.
+    fn spans(&self, text: &str, open: &mut Option<OpenBlock>) -> Vec<Range<usize>> {
+        let mut found = Vec::new();
+        self.known.find(text, &mut found);
+        if is_one_word_of_base64(text) {
+            if let Some(decoded) = BASE64.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok())
+                && !self.spans(&decoded, &mut None).is_empty()
+            {
+                return vec![0..text.len()];
+            }
+            if text.len() >= FILE {
+                return merged(found);
+            }
+        }
+        key_block::find(text, open, &mut found);
+        rules::find(text, &mut found);
+        context::find(text, &mut found);
+        merged(found)
+    }
+
+    fn kind_of(&mut self, name: &str) -> Option<NameKind> {
+        /// Names of a tape are few; those of a hostile one need not be.
+        const MOST: usize = 10_000;
+        if let Some(kind) = self.kinds.get(name) {
+            return *kind;
+        }
+        let kind = names::kind_of(name);
+        if self.kinds.len() < MOST {
+            self.kinds.insert(name.to_owned(), kind);
+        }
+        kind
     }
 }
 
-/// Numbers and words of JSON are values of names like `token` too; where a secret comes from is none.
-fn is_no_secret(value: &str) -> bool {
-    // The ids of calls are tokens to the protocol, and its variables are named, not told.
-    let known = ["[masked", "toolu_", "env:", "file:", "$"];
-    known.iter().any(|start| value.starts_with(start))
-        || value.parse::<f64>().is_ok()
-        || matches!(value, "false" | "string" | "required" | "undefined")
+fn masks(spans: &[Range<usize>]) -> Vec<Edit> {
+    spans.iter().map(|span| Edit { range: span.clone(), with: Cow::Borrowed(MASK) }).collect()
+}
+
+/// Spans in order, those that overlap as one.
+fn merged(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    spans.sort_unstable_by_key(|span| span.start);
+    let mut merged: Vec<Range<usize>> = Vec::with_capacity(spans.len());
+    for span in spans.into_iter().filter(|span| !span.is_empty()) {
+        match merged.last_mut() {
+            Some(last) if span.start < last.end => last.end = last.end.max(span.end),
+            _ => merged.push(span),
+        }
+    }
+    merged
+}
+
+fn is_one_word_of_base64(text: &str) -> bool {
+    const SHORTEST: usize = 24;
+    text.len() >= SHORTEST
+        && text.len() % 4 == 0
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte))
+}
+
+/// The text with `\u0041` for `A`, and without NUL; `None` if it has neither.
+fn simplified(text: &str) -> Option<String> {
+    let has_nul = memchr::memchr(0, text.as_bytes()).is_some();
+    if !has_nul && memchr::memmem::find(text.as_bytes(), b"\\u00").is_none() {
+        return None;
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.char_indices();
+    while let Some((at, char)) = chars.next() {
+        let unit = if char == '\\' { json::code_unit(text, at) } else { None };
+        match unit.and_then(|unit| u8::try_from(unit).ok()).filter(|byte| (0x20..0x7f).contains(byte)) {
+            Some(byte) => {
+                out.push(char::from(byte));
+                chars.nth(4);
+            }
+            None if char == '\0' => {}
+            None => out.push(char),
+        }
+    }
+    Some(out)
+}
+
+/// A JSON text that is looked at.
+struct Document<'a> {
+    redactor: &'a mut Redactor,
+    depth: usize,
+    /// A key whose lines are strings of their own.
+    open: Option<OpenBlock>,
+    entry: Option<TapeEntry>,
+}
+
+/// An entry of a tape that is looked at.
+struct TapeEntry {
+    number: u64,
+    lane: Option<(String, u32)>,
+    has_piece: bool,
+    /// What became of `raw`, if it was changed.
+    raw: Option<String>,
+}
+
+impl<'a> Document<'a> {
+    fn new(redactor: &'a mut Redactor, depth: usize) -> Self {
+        Self { redactor, depth, open: None, entry: None }
+    }
+
+    /// What the names say that a value has.
+    fn named(&mut self, path: &[Frame<'_>]) -> Option<(NameKind, String)> {
+        let frame = path.last()?;
+        let named = |name: &str, redactor: &mut Redactor| Some((redactor.kind_of(name)?, name.to_owned()));
+        if !frame.is_array {
+            let is_value = matches!(&*frame.key, "value" | "Value");
+            return named(if is_value { &frame.label } else { &frame.key }, self.redactor);
+        }
+        if frame.label.starts_with('-') && !frame.label.contains('=') {
+            return named(&frame.label, self.redactor);
+        }
+        let around = path.iter().rev().find(|frame| !frame.is_array)?;
+        named(&around.key, self.redactor)
+    }
+
+    /// A text of the document.
+    fn edits(&mut self, path: &[Frame<'_>], text: &str) -> Vec<Edit> {
+        /// A shorter string of an object is not a line of a key.
+        const LINE: usize = 24;
+        let is_line = text.len() >= LINE || path.last().is_some_and(|frame| frame.is_array);
+        let mut open = self.open.filter(|_| is_line);
+        let was_open = open.is_some();
+        let edits = self.redactor.edits(text, &mut open, self.depth);
+        if was_open || open.is_some() {
+            self.open = open;
+        }
+        edits
+    }
+
+    /// `text` with `edits`; `None` if there are none.
+    fn changed(text: &str, edits: &[Edit]) -> Option<String> {
+        (!edits.is_empty()).then(|| json::apply(text, edits))
+    }
+
+    /// Output of the agent that is no JSON: a line may continue the one before.
+    fn stream(&mut self, field: &'static str, text: &str) -> Option<String> {
+        let stream = (self.entry.as_ref().and_then(|entry| entry.lane.clone()), field);
+        let mut open = self.redactor.open.remove(&stream);
+        let edits = self.redactor.edits(text, &mut open, self.depth);
+        self.redactor.open.extend(open.map(|open| (stream, open)));
+        Self::changed(text, &edits)
+    }
+
+    /// The exact bytes of a line that is no text. They become text if there is a secret in it.
+    fn bytes(&mut self, base64: &str) -> Option<String> {
+        if let Some(raw) = self.entry.as_ref().and_then(|entry| entry.raw.as_ref()) {
+            return Some(BASE64.encode(raw));
+        }
+        let bytes = BASE64.decode(base64).ok()?;
+        let text = String::from_utf8_lossy(&bytes);
+        let edits = self.redactor.edits(&text, &mut None, self.depth);
+        Self::changed(&text, &edits).map(|text| BASE64.encode(text))
+    }
+
+    /// The part of a message that is still being written: what the first pass found of it.
+    fn piece(&self, field: &str, text: &str) -> Option<Option<String>> {
+        let entry = self.entry.as_ref()?;
+        let edits = self.redactor.fragments.of(entry.number, field)?;
+        // The tape may have changed since.
+        let fits = edits.iter().all(|edit| text.get(edit.range.clone()).is_some());
+        Some(if fits { Self::changed(text, edits) } else { Some(MASK.to_owned()) })
+    }
+}
+
+impl Visitor for Document<'_> {
+    fn key(&mut self, key: &str) -> Option<String> {
+        let edits = self.redactor.edits(key, &mut None, DEEPEST);
+        Self::changed(key, &edits)
+    }
+
+    fn string(&mut self, path: &[Frame<'_>], text: &str) -> Option<String> {
+        if let Some(entry) = &self.entry {
+            match path {
+                [top] if top.key == "err" => return self.stream("err", text),
+                [top] if top.key == "raw" => {
+                    let raw = self.stream("raw", text);
+                    if let Some(entry) = &mut self.entry {
+                        entry.raw.clone_from(&raw);
+                    }
+                    return raw;
+                }
+                [top] if top.key == "b64" => return self.bytes(text),
+                [_, out, event, delta] if entry.has_piece && out.key == "event" && event.key == "delta" => {
+                    if let Some(piece) = self.piece(&delta.key, text) {
+                        return piece;
+                    }
+                }
+                _ => {}
+            }
+        }
+        match self.named(path) {
+            Some((NameKind::Header, _)) => {
+                if let Some(secret) = names::header_secret(text) {
+                    self.redactor.masked += 1;
+                    return Some(json::apply(text, &masks(&[secret])));
+                }
+            }
+            Some((kind, name)) if names::is_secret(kind, &name, Value { text, quoted: true, alone: true }) => {
+                self.redactor.masked += 1;
+                return Some(MASK.to_owned());
+            }
+            _ => {}
+        }
+        let edits = self.edits(path, text);
+        Self::changed(text, &edits)
+    }
+
+    fn number(&mut self, path: &[Frame<'_>], digits: &str) -> Option<String> {
+        let (kind, _) = self.named(path)?;
+        names::is_secret_number(kind, digits).then(|| {
+            self.redactor.masked += 1;
+            MASK.to_owned()
+        })
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn redacted(text: &str) -> (String, usize) {
-        let mut redactor = Redactor::default();
-        let text = redactor.text(text).into_owned();
-        (text, redactor.masked)
-    }
-
-    #[test]
-    fn secrets_are_masked_and_counted() {
-        let key = format!("sk-ant-{}", "a1B2".repeat(8));
-        for (text, expected) in [
-            (format!("the key {key} was"), "the key [masked] was"),
-            ("password: hunter22".into(), "password: [masked]"),
-            ("DB_PASSWORD=hunter22 next".into(), "DB_PASSWORD=[masked] next"),
-            (r#"{\"api_key\": \"abcdef123\", \"x\": 1}"#.into(), r#"{\"api_key\": \"[masked]\", \"x\": 1}"#),
-            (r#"{"accessToken":"abcdef123"}"#.into(), r#"{"accessToken":"[masked]"}"#),
-            ("postgres://ada:s3cret@db:5432/x".into(), "postgres://ada:[masked]@db:5432/x"),
-            ("Authorization: Bearer abcdefghijklmnop".into(), "Authorization: Bearer [masked]"),
-            (format!("AKIA{} x", "ABCD".repeat(4)), "[masked] x"),
-        ] {
-            assert_eq!(redacted(&text), (expected.to_owned(), 1), "{text}");
-        }
-    }
-
-    #[test]
-    fn words_about_secrets_are_none() {
-        for text in [
-            r#"{"input_tokens":123456,"cache_read_input_tokens":7890123}"#,
-            r#"{"token":1234567,"secret":null,"password":false}"#,
-            "auth_token_ref: env:NOTION_TOKEN",
-            r#"{"progressToken":"toolu_059d3db6ff6e4870b731db19b353bb6a"}"#,
-            "password=${DB_PASSWORD}",
-            "a token is a word; the secret of coffee is freshness",
-            "https://example.com/a/b:c",
-            "task-list and risk-management-of-larger-things",
-        ] {
-            assert_eq!(redacted(text), (text.to_owned(), 0));
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn json_stays_json(
-            name in "password|api_key|note|token",
-            value in "\\PC{0,20}|[a-z\"\\\\\n=:;]{0,30}|sk-[a-zA-Z0-9]{20}",
-            nested in any::<bool>(),
-        ) {
-            let object = json!({ (name): value });
-            let object = if nested { json!({"text": object.to_string()}) } else { object };
-            let (text, _) = redacted(&object.to_string());
-            prop_assert!(serde_json::from_str::<Value>(&text).is_ok(), "{}", text);
-            prop_assert_eq!(redacted(&text).0, text, "twice is once");
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,97 @@
+//! The file that `--out` names: what is written to it is for its owner alone.
+
+use std::{
+    fs::{File, OpenOptions, Permissions},
+    io,
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, absolute},
+};
+
+use nix::fcntl::OFlag;
+
+/// Mode of the file.
+const PRIVATE: u32 = 0o600;
+
+/// Opens `path` for writing, empty and with mode 0600 whatever the umask is. A file that exists is made private before
+/// anything is written to it. Within `project`, a symbolic link in its place is refused: a clone may have brought it
+/// along. A pipe or a device is written to as it is.
+pub(in crate::cli) fn create(path: &Path, project: Option<&Path>) -> io::Result<File> {
+    let flags = if project.is_some_and(|project| is_below(path, project)) { OFlag::O_NOFOLLOW } else { OFlag::empty() };
+    let opened =
+        OpenOptions::new().write(true).create(true).truncate(false).mode(PRIVATE).custom_flags(flags.bits()).open(path);
+    let file = opened.map_err(|error| {
+        let is_link = path.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
+        if is_link && flags.contains(OFlag::O_NOFOLLOW) {
+            io::Error::new(io::ErrorKind::InvalidInput, "it is a symbolic link within the project")
+        } else {
+            error
+        }
+    })?;
+    if file.metadata()?.is_file() {
+        file.set_permissions(Permissions::from_mode(PRIVATE))?;
+        file.set_len(0)?;
+    }
+    Ok(file)
+}
+
+/// True if `path` names something in `project`, or in a directory that is really there.
+fn is_below(path: &Path, project: &Path) -> bool {
+    let named = absolute(path).is_ok_and(|path| path.starts_with(project));
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let real = match (parent.canonicalize(), project.canonicalize()) {
+        (Ok(parent), Ok(project)) => parent.starts_with(project),
+        _ => false,
+    };
+    named || real
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, io::Write as _, os::unix::fs::symlink};
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn created_file_is_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out");
+        create(&path, None).unwrap().write_all(b"long text").unwrap();
+        assert_eq!((mode(&path), fs::read(&path).unwrap()), (0o600, b"long text".to_vec()));
+        fs::set_permissions(&path, Permissions::from_mode(0o664)).unwrap();
+        create(&path, Some(dir.path())).unwrap().write_all(b"new").unwrap();
+        assert_eq!(
+            (mode(&path), fs::read(&path).unwrap()),
+            (0o600, b"new".to_vec()),
+            "an existing file is made private"
+        );
+    }
+
+    #[test]
+    fn link_is_followed_outside_the_project_only() {
+        let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let target = outside.path().join("target");
+        fs::write(&target, "kept").unwrap();
+        let link = dir.path().join("link");
+        symlink(&target, &link).unwrap();
+        let error = create(&link, Some(dir.path())).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(fs::read(&target).unwrap(), b"kept");
+        // The link to the project's directory leads to the same file.
+        let way = outside.path().join("way");
+        symlink(dir.path(), &way).unwrap();
+        assert!(create(&way.join("link"), Some(dir.path())).is_err());
+        create(&link, Some(outside.path())).unwrap();
+        assert_eq!((mode(&target), fs::read(&target).unwrap()), (0o600, Vec::new()));
+    }
+
+    #[test]
+    fn device_is_written_to_as_it_is() {
+        let before = mode(Path::new("/dev/null"));
+        create(Path::new("/dev/null"), None).unwrap().write_all(b"x").unwrap();
+        assert_eq!(mode(Path::new("/dev/null")), before);
+    }
+}

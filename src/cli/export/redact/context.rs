@@ -1,0 +1,403 @@
+//! Secrets that their surroundings give away: a name before them, an address around them, a header, a command. Pure.
+//!
+//! Works on text of any kind, also on code, logs and broken JSON. What counts as a name, and which values are none, is
+//! in [`names`](super::names).
+
+use std::{ops::Range, sync::LazyLock};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD as BASE64};
+use regex::bytes::{Captures, Regex, RegexBuilder};
+
+use super::names::{NameKind, Value, header_secret, is_placeholder, is_secret, kind_of};
+
+/// The last word of a name that may say that a secret follows.
+const NAME: &str = "pass(?:word|wd|wort|phrase|code)?|pwd|secrets?|token|credentials?|creds|authorization|cookie\
+    |(?:api|access|secret|private|auth|encryption|decryption|signing|signature|master|shared|account|ssh|deploy|hmac\
+    |webhook|subscription)[ _.-]?key(?:_id)?";
+
+/// What stands between a name and its value: quotes that end, a sign, and blanks; or another key for the value.
+const SEPARATOR: &str = r#"^(?:["'`*\\\])?]{0,6}[ \t]{0,40}(?::=|=>|->|={1,3}|:|%3[DdAa])[ \t]{0,40}\**[ \t]*|["'\\]{0,4}[ \t]*,?\s{0,80}["'\\]{0,4}(?i:value)["'\\]{0,4}[ \t]*[:=][ \t]*)"#;
+
+/// What stands between an option of a command and its value.
+const AFTER_OPTION: &str = r#"^(?:["'\\]{1,4},[ \t]*|[ \t]+)"#;
+
+/// Everything else. A group of each is the secret.
+const PHRASES: &[&str] = &[
+    // A header without its name.
+    r"(?:^|[^a-z0-9])bearer[ \t]+([a-z0-9._~+/=-]{8,})",
+    // Options that commands have for passwords.
+    r#"(?:mysql[a-z]*|mariadb[a-z-]*|mycli)[ \t][^\n|;&]*?[ \t]?-p["']?([^\s"']{3,})"#,
+    r#"(?:sshpass|mongo[a-z]*|docker[ \t]+login|podman[ \t]+login|snowsql)[ \t][^\n|;&]*?[ \t]?-p[ \t=]*["']?([^\s"']{4,})"#,
+    r#"redis-cli[ \t][^\n|;&]*?[ \t]?(?:-a|--pass)[ \t=]+["']?([^\s"']{4,})"#,
+    r#"(?:curl|wget)[ \t][^\n|;]*?[ \t]?(?:-u|--user)[ \t=]*["']?[^\s:"']+:([^\s"']{3,})"#,
+    // SQL.
+    r"(?:identified[ \t]+by|password|secret)[ \t]+'([^'\n]{4,})'",
+    // `.netrc`, and addresses without a scheme.
+    r"login[ \t]+[^\s]+\s+password[ \t]+([^\s]+)",
+    r#"[a-z0-9_.-]+:([^\s:@/"']{3,})@(?:tcp|unix|udp)\("#,
+    r"jdbc:oracle:thin:[^/\s@]+/([^@\s]+)@",
+];
+
+/// A header without its name whose value is base64 of a name and a password.
+const BASIC: &str = r"basic[ \t]+([a-z0-9+/]{8,}={0,2})";
+
+fn regex(pattern: &str) -> Option<Regex> {
+    RegexBuilder::new(pattern).unicode(false).case_insensitive(true).dfa_size_limit(8 << 20).build().ok()
+}
+
+static NAMES: LazyLock<Option<Regex>> = LazyLock::new(|| regex(NAME));
+static SEPARATORS: LazyLock<Option<Regex>> = LazyLock::new(|| regex(SEPARATOR));
+static AFTER_OPTIONS: LazyLock<Option<Regex>> = LazyLock::new(|| regex(AFTER_OPTION));
+static ALL_PHRASES: LazyLock<Option<Regex>> = LazyLock::new(|| regex(&format!("{}|{BASIC}", PHRASES.join("|"))));
+
+/// Adds where such secrets are in `text`.
+pub(super) fn find(text: &str, spans: &mut Vec<Range<usize>>) {
+    named(text, spans);
+    if let Some(phrases) = &*ALL_PHRASES {
+        spans.extend(phrases.captures_iter(text.as_bytes()).filter_map(|found| phrase(text, &found)));
+    }
+    addresses(text, spans);
+}
+
+fn phrase(text: &str, found: &Captures<'_>) -> Option<Range<usize>> {
+    let (group, secret) = found.iter().enumerate().skip(1).find_map(|(group, part)| Some((group, part?.range())))?;
+    let value = text.get(secret.clone())?;
+    let has_digit = value.bytes().any(|byte| byte.is_ascii_digit());
+    let is_meant = match group {
+        1 => has_digit || value.len() >= 24,
+        group if group == PHRASES.len() + 1 => {
+            let decoded = BASE64.decode(value.trim_end_matches('=')).unwrap_or_default();
+            decoded.contains(&b':') && decoded.iter().all(|byte| (0x20..0x7f).contains(byte))
+        }
+        _ => true,
+    };
+    (is_meant && !is_placeholder(value)).then_some(secret)
+}
+
+/// Values of names.
+fn named(text: &str, spans: &mut Vec<Range<usize>>) {
+    let Some(names) = &*NAMES else { return };
+    for found in names.find_iter(text.as_bytes()) {
+        let name = whole_name(text, found.range());
+        let Some(kind) = kind_of(&text[name.clone()]) else { continue };
+        let Some((from, is_tight)) = after_name(text, &name) else { continue };
+        // A value that is known to be one already is not the name of another.
+        if spans.last().is_some_and(|last| last.contains(&name.start)) {
+            continue;
+        }
+        let opener = text[..name.start].trim_end_matches('\\').chars().next_back();
+        if let Some(span) = value(text, from, kind, &text[name], opener, is_tight) {
+            spans.push(span);
+        }
+    }
+}
+
+/// The name around its last word.
+fn whole_name(text: &str, word: Range<usize>) -> Range<usize> {
+    /// More than this is no name.
+    const LONGEST: usize = 100;
+    let bytes = text.as_bytes();
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_' || *byte == b'-';
+    let before =
+        bytes[..word.start].iter().rev().take(LONGEST).take_while(|byte| is_part(byte) || **byte == b'.').count();
+    let after = bytes[word.end..].iter().take(LONGEST).take_while(|byte| is_part(byte)).count();
+    let start = word.start - before;
+    // The letter of an escape is not a part of it.
+    let is_escape = text[..start].ends_with('\\') && text[start..].starts_with(['n', 'r', 't', 'b', 'f']);
+    start + usize::from(is_escape && before > 0)..word.end + after
+}
+
+/// Where the value begins that belongs to a name, and whether it follows an `=` without blanks.
+fn after_name(text: &str, name: &Range<usize>) -> Option<(usize, bool)> {
+    let rest = text.as_bytes().get(name.end..)?;
+    if let Some(found) = SEPARATORS.as_ref()?.find(rest) {
+        let is_tight = found.as_bytes().ends_with(b"=") || found.as_bytes().to_ascii_lowercase().ends_with(b"%3d");
+        return Some((name.end + found.end(), is_tight));
+    }
+    if text[name.clone()].starts_with('-')
+        && let Some(found) = AFTER_OPTIONS.as_ref()?.find(rest)
+    {
+        return Some((name.end + found.end(), false)).filter(|(from, _)| !text[*from..].starts_with('-'));
+    }
+    let is_tag = rest.starts_with(b">") && text[..name.start].ends_with('<');
+    let is_call = rest.starts_with(b"(\"") || rest.starts_with(b"('") || rest.starts_with(b"(\\\"");
+    (is_tag || is_call).then_some((name.end + 1, is_tag))
+}
+
+/// The secret among what begins at `from` and belongs to `name`.
+fn value(
+    text: &str,
+    from: usize,
+    kind: NameKind,
+    name: &str,
+    opener: Option<char>,
+    is_tight: bool,
+) -> Option<Range<usize>> {
+    let quoted = in_quotes(text, from);
+    if kind == NameKind::Header {
+        let range = quoted.unwrap_or_else(|| {
+            let is_end =
+                |char: char| char == '\n' || char == '\r' || Some(char) == opener.filter(|char| "\"'`".contains(*char));
+            let end = text[from..].find(is_end).map_or(text.len(), |end| from + end);
+            from..from + text[from..end].trim_end_matches('\\').len()
+        });
+        let secret = header_secret(&text[range.clone()])?;
+        return Some(range.start + secret.start..range.start + secret.end);
+    }
+    let (range, is_quoted) = match quoted {
+        Some(range) => (range, true),
+        None => (bare_value(text, block_scalar(text, from)), false),
+    };
+    let line_end = text[range.end..].find('\n').map_or(text.len(), |end| range.end + end);
+    let rest =
+        text[range.end..line_end].trim_start_matches([' ', '\t', '\r', ',', ';', '"', '\'', '`', ')', '}', ']', '*']);
+    let alone = is_tight || rest.is_empty() || rest.starts_with(['#', '<', '\\', '&']) || rest.starts_with("//");
+    is_secret(kind, name, Value { text: &text[range.clone()], quoted: is_quoted, alone }).then_some(range)
+}
+
+/// What is between the quotes that open at `from`, also if these are escaped or have a prefix as in Python.
+fn in_quotes(text: &str, from: usize) -> Option<Range<usize>> {
+    /// A value that is longer has no closing quote.
+    const LONGEST: usize = 16 << 10;
+    let rest = &text[from..];
+    let prefix = rest.len() - rest.trim_start_matches(['r', 'b', 'f', 'u', 'R', 'B', 'F', 'U', '@']).len();
+    let prefix = if prefix <= 2 { prefix } else { 0 };
+    let slashes = rest[prefix..].len() - rest[prefix..].trim_start_matches('\\').len();
+    let quote = *rest.as_bytes().get(prefix + slashes).filter(|byte| b"\"'`".contains(byte))?;
+    let start = from + prefix + slashes + 1;
+    let bytes = text.as_bytes();
+    let line = &bytes[start..bytes.len().min(start + LONGEST)];
+    let line = &line[..memchr::memchr(b'\n', line).unwrap_or(line.len())];
+    let slashes_before = |end: usize| line[..end].iter().rev().take_while(|byte| **byte == b'\\').count();
+    let is_closing =
+        |end: &usize| if slashes == 0 { slashes_before(*end) % 2 == 0 } else { slashes_before(*end) == slashes };
+    let end = memchr::memchr_iter(quote, line).find(is_closing)?;
+    Some(start..start + end - slashes)
+}
+
+/// Past the sign of YAML that the value is on the next line, if it stands at `from`.
+fn block_scalar(text: &str, from: usize) -> usize {
+    let Some((line, next)) = text[from..].split_once('\n') else { return from };
+    if !["|", ">", "|-", ">-", "|+", ">+"].contains(&line.trim_end()) {
+        return from;
+    }
+    text.len() - next.trim_start().len()
+}
+
+/// A value without quotes: up to a blank, or to what can only be the next part of what it stands in.
+fn bare_value(text: &str, from: usize) -> Range<usize> {
+    // A quote without its partner.
+    let rest = text[from..].trim_start_matches(['\\', '"', '\'', '`']);
+    let from = text.len() - rest.len();
+    let end = rest.find(|char: char| char.is_whitespace() || char.is_control()).unwrap_or(rest.len());
+    let word = &rest[..end];
+    let is_assignment = |rest: &str| {
+        let rest = rest.trim_start();
+        let name =
+            rest.find(|char: char| !(char.is_ascii_alphanumeric() || "_-. []".contains(char))).unwrap_or(rest.len());
+        name > 0 && (rest[name..].starts_with('=') || rest[name..].starts_with("%3D"))
+    };
+    let closes = |rest: &str| rest.chars().all(|char| ",;:.)]}>\"'`\\*".contains(char));
+    let mut open = [0_i32; 3];
+    let cut = word.char_indices().find(|(at, char)| {
+        let after = &word[at + char.len_utf8()..];
+        match char {
+            '"' | '\'' | '`' => after.is_empty() || after.starts_with([',', ';', ':', ')', ']', '}', '>', '\\']),
+            '\\' => after.starts_with(['"', '\'', 'n', 'r', 't']),
+            ';' => after.is_empty() || after.starts_with(['"', '\'', '\\']) || is_assignment(after),
+            '&' => after.starts_with("amp;") || is_assignment(after),
+            '%' => after.starts_with("26") && is_assignment(&after[2..]),
+            ',' => after.is_empty() || after.starts_with(['"', '\'', '\\']) || is_assignment(after),
+            '<' => after.starts_with('/'),
+            '(' | '[' | '{' => {
+                open["([{".find(*char).unwrap_or(0)] += 1;
+                false
+            }
+            ')' | ']' | '}' => {
+                let balance = &mut open[")]}".find(*char).unwrap_or(0)];
+                *balance -= 1;
+                *balance < 0 && closes(after)
+            }
+            _ => false,
+        }
+    });
+    from..from + cut.map_or(word.len(), |(at, _)| at)
+}
+
+/// Passwords, and tokens in the place of a user, in addresses.
+fn addresses(text: &str, spans: &mut Vec<Range<usize>>) {
+    let mut ends: Vec<usize> = memchr::memmem::find_iter(text.as_bytes(), "://").map(|at| at + 3).collect();
+    ends.extend(memchr::memmem::find_iter(text.as_bytes(), ":\\/\\/").map(|at| at + 5));
+    for start in ends {
+        let rest = &text[start..];
+        let end = rest.find(|char: char| char.is_whitespace() || char.is_control() || "\"'`<>".contains(char));
+        let scheme = text[..start].trim_end_matches([':', '/', '\\']);
+        let is_web = ["http", "https", "ws", "wss"].iter().any(|web| scheme.to_ascii_lowercase().ends_with(web));
+        // Templates hold blanks and brackets.
+        let end = if rest.starts_with("{{") || rest.starts_with("${") { None } else { end };
+        user_info(&rest[..end.unwrap_or(rest.len())], is_web, &mut |range| {
+            spans.push(start + range.start..start + range.end)
+        });
+    }
+}
+
+/// What is secret between the scheme and the host of an address, whose scheme is gone.
+fn user_info(address: &str, is_web: bool, found: &mut dyn FnMut(Range<usize>)) {
+    let path = address.find(['/', '?', '#']).unwrap_or(address.len());
+    let in_authority = address[..path].rfind('@');
+    let at = match address.find(':').filter(|colon| *colon < path) {
+        Some(colon) => {
+            let port = &address[colon + 1..path];
+            let is_port = port.bytes().all(|byte| byte.is_ascii_digit());
+            // A slash or another `@` may be part of the password.
+            let query = address[colon..].find(['?']).map_or(address.len(), |query| colon + query);
+            let last = address[..query].rfind('@').filter(|at| *at > colon && !address[..*at].ends_with('/'));
+            match in_authority {
+                Some(at) if is_web => Some(at),
+                Some(at) => last.or(Some(at)),
+                None if is_port && (is_web || port.is_empty()) => None,
+                None => last,
+            }
+        }
+        None => in_authority,
+    };
+    let Some(at) = at else { return };
+    let (user, password) = address[..at].split_once(':').unwrap_or((&address[..at], ""));
+    let is_example = ["password", "pass", "passwd", "pwd", "PASSWORD", "PASS", "..."].contains(&password);
+    let is_constant = ["x-oauth-basic", "x", "api", ""].contains(&password);
+    if !is_constant && !is_example && !is_placeholder(password) {
+        found(user.len() + 1..at);
+    }
+    let has_digit = user.bytes().any(|byte| byte.is_ascii_digit());
+    if is_web && is_constant && !is_placeholder(user) && (user.len() >= 16 || (user.len() >= 8 && has_digit)) {
+        found(0..user.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn masked(text: &str) -> String {
+        let mut spans = Vec::new();
+        find(text, &mut spans);
+        spans.sort_by_key(|span| (span.start, std::cmp::Reverse(span.end)));
+        let (mut out, mut done) = (String::new(), 0);
+        for span in spans {
+            if span.start >= done {
+                out.push_str(&text[done..span.start]);
+                out.push('#');
+                done = span.end;
+            }
+        }
+        out + &text[done..]
+    }
+
+    #[test]
+    fn values_of_names_are_found() {
+        for (text, expected) in [
+            ("password: hunter22", "password: #"),
+            ("password: 8812345678", "password: #"),
+            ("password: $ecretPassw0rd", "password: #"),
+            ("password: p&9(x)Zq!longer", "password: #"),
+            ("pass: hunter22", "pass: #"),
+            ("SMTP_PASS=hunter22", "SMTP_PASS=#"),
+            ("DB_PASSWORD=hunter22 next", "DB_PASSWORD=# next"),
+            ("Server=db;Uid=svc;Pwd=hunter22;Database=x", "Server=db;Uid=svc;Pwd=#;Database=x"),
+            ("?user=a&password=a&b!c9&next=1", "?user=a&password=#&next=1"),
+            (r#"{\"api_key\": \"abcdef123\", \"x\": 1}"#, r##"{\"api_key\": \"#\", \"x\": 1}"##),
+            (r#"{"accessToken":"abcdef123"}"#, r##"{"accessToken":"#"}"##),
+            ("connect(password='four 9 \" words long', x=1)", "connect(password='#', x=1)"),
+            (r#"{"broken": "\npassword = \"hunter22\""#, r##"{"broken": "\npassword = \"#\""##),
+            ("password: |\n  hunter22\nhost: x", "password: |\n  #\nhost: x"),
+            ("**Password:** hunter22", "**Password:** #"),
+            ("API key: abc123def", "API key: #"),
+            ("- name: DB_PASSWORD\n  value: hunter22", "- name: DB_PASSWORD\n  value: #"),
+            ("<password>hunter22</password>", "<password>#</password>"),
+            ("<add key=\"Password\" value=\"hunter22\" />", "<add key=\"Password\" value=\"#\" />"),
+            ("db.setPassword(\"hunter22\");", "db.setPassword(\"#\");"),
+            ("dbtool --password hunter22 --host x", "dbtool --password # --host x"),
+            ("a%26password%3Dhunter22%26b%3D1", "a%26password%3D#%26b%3D1"),
+            ("password = correcthorse\n", "password = #\n"),
+        ] {
+            assert_eq!(masked(text), expected);
+        }
+    }
+
+    #[test]
+    fn headers_commands_and_sql_are_found() {
+        for (text, expected) in [
+            ("Authorization: Bearer abcdefghijklmnop", "Authorization: Bearer #"),
+            ("Authorization: token abc123def", "Authorization: token #"),
+            ("curl -H 'Authorization: ApiKey abc123def' x", "curl -H 'Authorization: ApiKey #' x"),
+            ("a Bearer abc123def456", "a Bearer #"),
+            ("Basic c3ZjOmh1bnRlcjIy", "Basic #"),
+            ("Cookie: session=abc; theme=dark\nHost: x", "Cookie: #\nHost: x"),
+            ("Set-Cookie: sid=1a2b3c; Path=/", "Set-Cookie: #"),
+            ("mysql -uroot -pS3cret db", "mysql -uroot -p# db"),
+            ("curl -u svc:hunter22 https://x", "curl -u svc:# https://x"),
+            ("CREATE USER a IDENTIFIED BY 'hunter22'", "CREATE USER a IDENTIFIED BY '#'"),
+            ("machine h login l password p9x", "machine h login l password #"),
+            ("svc:hunter22@tcp(db:3306)/x", "svc:#@tcp(db:3306)/x"),
+        ] {
+            assert_eq!(masked(text), expected);
+        }
+    }
+
+    #[test]
+    fn secrets_in_addresses_are_found() {
+        for (text, expected) in [
+            ("postgres://ada:s3cret@db:5432/x", "postgres://ada:#@db:5432/x"),
+            ("postgres://svc:hun/ter2@db", "postgres://svc:#@db"),
+            ("postgres://svc:h@n/t@r@db/x?a=b@c", "postgres://svc:#@db/x?a=b@c"),
+            ("https://abcdef0123456789abcdef@github.com/x", "https://#@github.com/x"),
+            ("https://abcdef0123456789:x-oauth-basic@github.com/x", "https://#:x-oauth-basic@github.com/x"),
+            ("redis://:hunter22@cache:6379/0", "redis://:#@cache:6379/0"),
+            ("https:\\/\\/a:hunter22@b", "https:\\/\\/a:#@b"),
+        ] {
+            assert_eq!(masked(text), expected);
+        }
+    }
+
+    #[test]
+    fn ordinary_text_holds_no_secret() {
+        for text in [
+            "password: <your password>",
+            "password: ${VAR}",
+            "password: \"{{ env_var('X') }}\"",
+            "password: {{ env_var('X') }}",
+            "auth_token_ref: env:NOTION_TOKEN",
+            "password=$PGPASSWORD psql",
+            "the password is hashed",
+            "Password: required, at least 8 characters",
+            "a token is a word; the secret of coffee is freshness",
+            "the secret: freshness",
+            "token count: 1234",
+            "\"max_tokens\": 4096, \"cache_read_input_tokens\": 123",
+            "{\"input_tokens\":123456,\"token\":1234567}",
+            "tests pass: 1234, fail: 2",
+            "password VARCHAR(255) NOT NULL, token UUID",
+            "SELECT password, token FROM users WHERE token = t.token AND password = $1",
+            "fn login(password: &str, token: Option<String>) -> bool",
+            "connect(user=user, password=password, token=access_token)",
+            "password = os.environ[\"DB_PASSWORD\"]",
+            "password: z.string().min(8),",
+            "const token = await getToken();",
+            "if password == None:",
+            "https://example.com/a/b:c",
+            "https://registry.npmjs.org/@babel/core and http://localhost:3000/@vite/client",
+            "https://ada@dev.azure.com/x and ssh://git@github.com/a/b",
+            "postgres://user:${PASSWORD}@host/db",
+            "mail ada@example.com: see https://example.com:443/?to=a@b.example",
+            "Authorization: required",
+            "bearer authentication and basic understanding of things",
+            "Cookie: a small cake",
+            "credentials: service-account.json",
+            "- name: password\n  description: Hash of the password of 2024.",
+            "dimension: password { type: string sql: ${TABLE}.password ;; }",
+            "mysql -p$MYSQL_PASSWORD -h db",
+        ] {
+            assert_eq!(masked(text), text);
+        }
+    }
+}

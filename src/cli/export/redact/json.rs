@@ -1,0 +1,234 @@
+//! The strings of a JSON text, where they are and what they are called. Everything else of the text is left alone, to
+//! the byte. Pure; it must not know what a secret is.
+
+use std::{borrow::Cow, ops::Range};
+
+use serde::de::IgnoredAny;
+
+/// A part of a text, and what replaces it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Edit {
+    pub(super) range: Range<usize>,
+    pub(super) with: Cow<'static, str>,
+}
+
+/// `text` with `edits`, which are in order and apart from each other.
+pub(super) fn apply(text: &str, edits: &[Edit]) -> String {
+    let (mut out, mut done) = (String::with_capacity(text.len()), 0);
+    for Edit { range, with } in edits {
+        out.push_str(&text[done..range.start]);
+        out.push_str(with);
+        done = range.end;
+    }
+    out.push_str(&text[done..]);
+    out
+}
+
+/// An array or object that is open at some place of a text.
+#[derive(Debug)]
+pub(super) struct Frame<'a> {
+    pub(super) is_array: bool,
+    /// Of an object: the key of the value at that place.
+    pub(super) key: Cow<'a, str>,
+    /// Of an object: the value of its `name` or `key`, as far as it was read. Of an array: the string before.
+    pub(super) label: Cow<'a, str>,
+}
+
+/// Decides what becomes of the parts of a JSON text.
+pub(super) trait Visitor {
+    /// What replaces a key.
+    fn key(&mut self, key: &str) -> Option<String>;
+    /// What replaces a string that is a value; the innermost frame comes last.
+    fn string(&mut self, path: &[Frame<'_>], text: &str) -> Option<String>;
+    /// What string replaces a number.
+    fn number(&mut self, path: &[Frame<'_>], digits: &str) -> Option<String>;
+}
+
+/// True if `text` is JSON. Halves of surrogate pairs are none of its business.
+pub(super) fn is_json(text: &str) -> bool {
+    serde_json::from_str::<IgnoredAny>(text).is_ok()
+}
+
+/// True if `text` is JSON that holds strings under names.
+pub(super) fn is_document(text: &str) -> bool {
+    text.trim_start().starts_with(['{', '[', '"']) && is_json(text)
+}
+
+/// What `visitor` makes of `json`, which [is JSON](is_json).
+pub(super) fn edits(json: &str, visitor: &mut dyn Visitor) -> Vec<Edit> {
+    let bytes = json.as_bytes();
+    let (mut edits, mut stack, mut is_key, mut at) = (Vec::new(), Vec::<Frame<'_>>::new(), false, 0);
+    while let Some(byte) = bytes.get(at) {
+        let start = at;
+        at += 1;
+        match byte {
+            b'"' => {
+                at = string_end(bytes, at);
+                let text = decoded(&json[start + 1..at - 1]);
+                let new = match stack.last_mut() {
+                    Some(frame) if is_key => {
+                        let new = visitor.key(&text);
+                        frame.key = text;
+                        is_key = false;
+                        new
+                    }
+                    _ => {
+                        let new = visitor.string(&stack, &text);
+                        if let Some(frame) = stack.last_mut().filter(|frame| is_labelling(frame)) {
+                            frame.label = text;
+                        }
+                        new
+                    }
+                };
+                edits.extend(new.map(|new| Edit { range: start..at, with: Cow::Owned(quoted(&new)) }));
+            }
+            b'{' | b'[' => {
+                is_key = *byte == b'{';
+                stack.push(Frame { is_array: !is_key, key: Cow::Borrowed(""), label: Cow::Borrowed("") });
+            }
+            b'}' | b']' => {
+                is_key = false;
+                stack.pop();
+            }
+            b',' => is_key = stack.last().is_some_and(|frame| !frame.is_array),
+            b'-' | b'0'..=b'9' => {
+                let is_part = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
+                at += bytes[at..].iter().take_while(|byte| is_part(byte)).count();
+                let new = visitor.number(&stack, &json[start..at]);
+                edits.extend(new.map(|new| Edit { range: start..at, with: Cow::Owned(quoted(&new)) }));
+            }
+            _ => {}
+        }
+    }
+    edits
+}
+
+fn is_labelling(frame: &Frame<'_>) -> bool {
+    frame.is_array || ["name", "key", "Name", "Key", "variable"].contains(&&*frame.key)
+}
+
+/// Where the string ends whose first character is at `from`, its quote included.
+fn string_end(bytes: &[u8], mut from: usize) -> usize {
+    while let Some(found) = memchr::memchr2(b'"', b'\\', bytes.get(from..).unwrap_or_default()) {
+        if bytes[from + found] == b'"' {
+            return from + found + 1;
+        }
+        from += found + 2;
+    }
+    bytes.len()
+}
+
+/// `text` as a JSON string, with its quotes.
+pub(super) fn quoted(text: &str) -> String {
+    // A string always serialises.
+    serde_json::to_string(text).unwrap_or_default()
+}
+
+/// What a JSON string without its quotes stands for. Half a surrogate pair is the replacement character.
+fn decoded(raw: &str) -> Cow<'_, str> {
+    let Some(first) = memchr::memchr(b'\\', raw.as_bytes()) else { return Cow::Borrowed(raw) };
+    let mut text = String::with_capacity(raw.len());
+    let (mut rest, mut next) = (raw, Some(first));
+    while let Some(at) = next {
+        text.push_str(&rest[..at]);
+        let escape = rest.as_bytes().get(at + 1).copied().unwrap_or_default();
+        let mut length = 2;
+        match escape {
+            b'u' => {
+                length = 6;
+                let (unit, after) = (code_unit(rest, at), code_unit(rest, at + 6));
+                let units = [unit.unwrap_or(0xD800), after.unwrap_or(0)];
+                let pair = (0xD800..0xDC00).contains(&units[0]) && (0xDC00..0xE000).contains(&units[1]);
+                length += if pair { 6 } else { 0 };
+                let units = if pair { &units[..] } else { &units[..1] };
+                text.extend(char::decode_utf16(units.iter().copied()).map(|char| char.unwrap_or('\u{fffd}')));
+            }
+            b'n' => text.push('\n'),
+            b't' => text.push('\t'),
+            b'r' => text.push('\r'),
+            b'b' => text.push('\u{8}'),
+            b'f' => text.push('\u{c}'),
+            other => text.push(char::from(other)),
+        }
+        rest = rest.get(at + length..).unwrap_or_default();
+        next = memchr::memchr(b'\\', rest.as_bytes());
+    }
+    text.push_str(rest);
+    Cow::Owned(text)
+}
+
+/// The code unit of the `\uXXXX` that begins at `at`.
+pub(super) fn code_unit(text: &str, at: usize) -> Option<u16> {
+    let digits = text.get(at..)?.strip_prefix("\\u")?.get(..4)?;
+    u16::from_str_radix(digits, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+
+    /// Replaces every string that holds an `x`, and every `7`.
+    #[derive(Debug, Default)]
+    struct Crosses(Vec<String>);
+
+    impl Visitor for Crosses {
+        fn key(&mut self, key: &str) -> Option<String> {
+            key.contains('x').then(|| "X".to_owned())
+        }
+
+        fn string(&mut self, path: &[Frame<'_>], text: &str) -> Option<String> {
+            self.0.extend(path.last().map(|frame| format!("{}={}:{text}", frame.key, frame.label)));
+            text.contains('x').then(|| "X".to_owned())
+        }
+
+        fn number(&mut self, _: &[Frame<'_>], digits: &str) -> Option<String> {
+            (digits == "7").then(|| "N".to_owned())
+        }
+    }
+
+    #[test]
+    fn edits_of_strings_leave_the_rest_as_it_is() {
+        let json =
+            r#" {"a" : ["x", 1.0e5,7 ,true],"x":{"name":"n","value":"\u0078\ud83d\ude00"} , "b":"\ud800\"\\" } "#;
+        let mut crosses = Crosses::default();
+        let edits = edits(json, &mut crosses);
+        assert_eq!(
+            apply(json, &edits),
+            r#" {"a" : ["X", 1.0e5,"N" ,true],"X":{"name":"n","value":"X"} , "b":"\ud800\"\\" } "#
+        );
+        assert_eq!(crosses.0, ["=:x", "name=:n", "value=n:x😀", "b=:\u{fffd}\"\\"]);
+    }
+
+    #[test]
+    fn json_is_recognised_by_its_syntax() {
+        for (text, expected) in
+            [("{}", true), (" [1]", true), (r#""a\ud800""#, true), ("{", false), ("1", false), ("{}{}", false)]
+        {
+            assert_eq!(is_document(text), expected, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_agrees_with_serde(text in "\\PC{0,20}|[a-z\"\\\\\u{1}-\u{1f}]{0,20}") {
+            let json = quoted(&text);
+            prop_assert_eq!(decoded(&json[1..json.len() - 1]), text);
+        }
+
+        #[test]
+        fn edited_json_stays_json(
+            keys in prop::collection::vec("[xyz\"\\\\]{1,3}", 1..5),
+            value in "[xyz\"\\\\\n]{0,5}",
+            number in any::<f64>(),
+        ) {
+            let object: serde_json::Map<String, Value> =
+                keys.into_iter().map(|key| (key, serde_json::json!([value, {"k": value}, number]))).collect();
+            let json = Value::Object(object).to_string();
+            let edits = edits(&json, &mut Crosses::default());
+            prop_assert!(is_json(&apply(&json, &edits)));
+        }
+    }
+}

@@ -1,0 +1,472 @@
+//! What is masked, wherever it stands and in whatever pieces it comes; and what is not.
+
+use std::{collections::HashSet, fmt::Write as _};
+
+use proptest::{prelude::*, strategy::ValueTree as _, string::string_regex, test_runner::TestRunner};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::tape::{Body, Millis, Seq};
+
+/// Pieces of a secret from this length on must not be left.
+const TELLING: usize = 12;
+
+fn redacted(text: &str) -> (String, usize) {
+    let mut redactor = Redactor::default();
+    let text = redactor.text(text).into_owned();
+    (text, redactor.masked)
+}
+
+/// The lines of a tape after both passes.
+fn exported(lines: &[Vec<u8>]) -> (Vec<Vec<u8>>, usize) {
+    let mut redactor = Redactor::default();
+    for (number, line) in (0..).zip(lines) {
+        redactor.survey(number, line);
+    }
+    redactor.surveyed();
+    let out = (0..).zip(lines).map(|(number, line)| redactor.tape_line(number, line).into_owned()).collect();
+    (out, redactor.masked)
+}
+
+fn entry(body: Body<'_>) -> Vec<u8> {
+    let mut line = Vec::new();
+    Entry { seq: Seq(7), at: Millis(8), lane: Some(("unit".into(), 1)), body }.write(&mut line);
+    line.pop();
+    line
+}
+
+fn out(value: &Value) -> Vec<u8> {
+    entry(Body::Out(value.to_string().as_bytes()))
+}
+
+fn delta(index: u64, kind: &str, field: &str, piece: &str) -> Vec<u8> {
+    out(&json!({
+        "type": "stream_event",
+        "event": {"type": "content_block_delta", "index": index, "delta": {"type": kind, (field): piece}},
+        "session_id": "s",
+        "parent_tool_use_id": null,
+    }))
+}
+
+/// `text` in pieces of so many characters, as deltas of a block.
+fn streamed(index: u64, kind: &str, field: &str, text: &str, sizes: &[usize]) -> Vec<Vec<u8>> {
+    let (mut rest, mut lines) = (text, Vec::new());
+    let mut sizes = sizes.iter().cycle();
+    while !rest.is_empty() {
+        let size = sizes.next().copied().unwrap_or(1).max(1);
+        let end = rest.char_indices().nth(size).map_or(rest.len(), |(at, _)| at);
+        lines.push(delta(index, kind, field, &rest[..end]));
+        rest = &rest[end..];
+    }
+    let stop = json!({"type": "stream_event", "event": {"type": "content_block_stop", "index": index},
+        "session_id": "s", "parent_tool_use_id": null});
+    lines.push(out(&stop));
+    lines
+}
+
+/// Everything that a reader can make of exported lines: strings at every depth, JSON and base64 in them, and deltas put
+/// together.
+fn everything(lines: &[Vec<u8>]) -> String {
+    fn collect(value: &Value, all: &mut String) {
+        match value {
+            Value::String(text) => {
+                let _ = writeln!(all, "{text}");
+                if let Ok(inner) = serde_json::from_str::<Value>(text) {
+                    collect(&inner, all);
+                }
+                if let Ok(bytes) = BASE64.decode(text) {
+                    let text: String = String::from_utf8_lossy(&bytes).into_owned();
+                    let _ = writeln!(all, "{text}\n{}", text.replace('\0', ""));
+                }
+            }
+            Value::Number(number) => _ = writeln!(all, "{number}"),
+            Value::Array(values) => values.iter().for_each(|value| collect(value, all)),
+            Value::Object(object) => object.iter().for_each(|(key, value)| {
+                let _ = writeln!(all, "{key}");
+                collect(value, all);
+            }),
+            Value::Bool(_) | Value::Null => {}
+        }
+    }
+    let (mut all, mut deltas) = (String::new(), String::new());
+    for line in lines {
+        all.push_str(&String::from_utf8_lossy(line));
+        all.push('\n');
+        let Ok(value) = serde_json::from_slice::<Value>(line) else { continue };
+        collect(&value, &mut all);
+        let delta = &value["out"]["event"]["delta"];
+        deltas.extend(delta["text"].as_str().or(delta["partial_json"].as_str()).or(delta["thinking"].as_str()));
+    }
+    all + &deltas
+}
+
+/// Every piece of that length that a text has.
+struct Pieces<'a>(HashSet<&'a [u8]>);
+
+impl<'a> Pieces<'a> {
+    fn of(text: &'a str) -> Self {
+        Self(text.as_bytes().windows(TELLING).collect())
+    }
+
+    /// True if a piece of `secret` is among them.
+    fn hold(&self, secret: &str) -> bool {
+        assert!(secret.len() >= TELLING, "{secret} is too short to look for");
+        secret.as_bytes().windows(TELLING).any(|piece| self.0.contains(piece))
+    }
+}
+
+fn survives(secret: &str, text: &str) -> bool {
+    Pieces::of(text).hold(secret)
+}
+
+/// Numbers without order, the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % below as u64).unwrap()
+    }
+
+    fn word(&mut self, of: &str, length: usize) -> String {
+        (0..length).map(|_| char::from(of.as_bytes()[self.roll(of.len())])).collect()
+    }
+}
+
+const ALNUM: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+const UPPER: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+const HEX: &str = "0123456789abcdef";
+
+/// A secret as its service makes them, and a text that holds it.
+fn planted(kind: usize, dice: &mut Dice) -> (String, String) {
+    let dice = std::cell::RefCell::new(dice);
+    let token = |start: &str, of: &str, length: usize| format!("{start}{}", dice.borrow_mut().word(of, length));
+    let alone = |secret: String| (secret.clone(), secret);
+    let within = |text: &str, secret: String| (secret.clone(), text.replace('#', &secret));
+    let odd = || format!("{}&9({})!", token("p", ALNUM, 4), token("x", ALNUM, 4));
+    match kind % KINDS {
+        0 => alone(token("AKIA", UPPER, 16)),
+        1 => alone(token("ghp_", ALNUM, 36)),
+        2 => alone(token("github_pat_", ALNUM, 82)),
+        3 => alone(token("glpat-", ALNUM, 20)),
+        4 => alone(format!("xoxb-{}-{}-{}", token("", HEX, 11), token("", HEX, 12), token("", ALNUM, 24))),
+        5 => alone(token("sk-ant-api03-", ALNUM, 93)),
+        6 => alone(token("sk-proj-", ALNUM, 60)),
+        7 => alone(token("hf_", ALNUM, 34)),
+        8 => alone(token("npm_", ALNUM, 36)),
+        9 => alone(token("pypi-AgEIcHlwaS5vcmc", ALNUM, 80)),
+        10 => alone(token("dapi", HEX, 32)),
+        11 => alone(format!("SG.{}.{}", token("", ALNUM, 22), token("", ALNUM, 43))),
+        12 => alone(token("dbtu_", ALNUM, 40)),
+        13 => alone(token("secret_9", ALNUM, 42)),
+        14 => alone(token("ntn_", ALNUM, 46)),
+        15 => alone(token("sk_live_", ALNUM, 24)),
+        16 => alone(token("AIza", ALNUM, 35)),
+        17 => alone(format!("eyJ{}.eyJ{}.{}", token("", ALNUM, 20), token("", ALNUM, 40), token("", ALNUM, 43))),
+        18 => alone(token("dop_v1_", HEX, 64)),
+        19 => alone(token("lin_api_", ALNUM, 40)),
+        20 => alone(token("shpat_", HEX, 32)),
+        21 => alone(token("hvs.", ALNUM, 90)),
+        22 => alone(token("AGE-SECRET-KEY-1", UPPER, 58)),
+        23 => alone(token("glsa_", ALNUM, 41)),
+        24 => alone(token("dp.pt.", ALNUM, 43)),
+        25 => alone(token("PMAK-", HEX, 24) + &token("-", HEX, 34)),
+        26 => alone(token("ATATT3", ALNUM, 186)),
+        27 => alone(token("NRAK-", UPPER, 27)),
+        28 => alone(token("SK", HEX, 32)),
+        29 => alone(token("https://hooks.slack.com/services/T", ALNUM, 43)),
+        30 => within("password: #", odd()),
+        31 => within("SMTP_PASS=#", token("$", ALNUM, 10) + "1aB"),
+        32 => within("password: #", token("88", "0123456789", 10)),
+        33 => within("postgres://svc:#@db:5432/x", format!("{}/{}", token("h", ALNUM, 8), token("t", ALNUM, 8))),
+        34 => within("https://#@github.com/a/b", token("t0", HEX, 38)),
+        35 => within("Authorization: token #", token("x1", ALNUM, 30)),
+        36 => within("Cookie: session=#", token("s1", ALNUM, 30)),
+        37 => within("Server=h;Pwd=#;Database=x", token("1a", ALNUM, 12)),
+        38 => within("DefaultEndpointsProtocol=https;AccountKey=#==;x", token("", ALNUM, 86)),
+        39 => within("mysql -uroot -p# db", token("S3", ALNUM, 12)),
+        40 => within("api_key = \"#\"", token("k3", ALNUM, 20)),
+        41 => within("client_secret: #", token("c5", ALNUM, 20)),
+        _ => {
+            let body: Vec<String> = (0..4).map(|_| token("", ALNUM, 64)).collect();
+            let kind = ["RSA PRIVATE KEY", "OPENSSH PRIVATE KEY", "PGP PRIVATE KEY BLOCK"][kind % 3];
+            let lines = body.join("\n");
+            (body[2].clone(), format!("-----BEGIN {kind}-----\n{lines}\n-----END {kind}-----"))
+        }
+    }
+}
+
+const KINDS: usize = 43;
+const PLACES: usize = 13;
+
+/// Lines of a tape that hold `text` at a place.
+fn put(place: usize, text: &str, dice: &mut Dice) -> Vec<Vec<u8>> {
+    let message = |content: Value| json!({"type": "user", "message": {"role": "user", "content": [content]}});
+    let result = |text: &str| message(json!({"type": "tool_result", "tool_use_id": "toolu_1", "content": text}));
+    let sizes: Vec<usize> = (0..5).map(|_| 1 + dice.roll(9)).collect();
+    match place % PLACES {
+        0 => vec![out(&result(&format!("creds:\n{text}\nend")))],
+        1 => vec![out(&result(&format!("a\t{text}\tb")))],
+        2 => vec![out(&result(&format!("it is {text} here")))],
+        3 => streamed(0, "text_delta", "text", &format!("the value {text} is"), &sizes),
+        4 => text.lines().map(|line| entry(Body::Err(line.into()))).collect(),
+        5 => vec![out(&json!({"type": "assistant", "message": {"content":
+            [{"type": "tool_use", "id": "toolu_2", "name": "x", "input": {"deep": [{"note": format!("see {text}")}]}}]}}))],
+        6 => {
+            let inner = json!({"rows": [{"note": format!("x\n{text}")}]}).to_string();
+            vec![out(&result(&json!({"inner": inner}).to_string()))]
+        }
+        7 => vec![entry(Body::Raw([b"\xff ", text.as_bytes()].concat().into()))],
+        8 => vec![entry(Body::Note(json!({"kind": "remark", "text": format!("so: {text}")}).to_string().as_bytes()))],
+        9 => {
+            let input = json!({"content": format!("a\n{text}\nb")}).to_string();
+            streamed(1, "input_json_delta", "partial_json", &input, &sizes)
+        }
+        10 => vec![entry(Body::Raw(format!("{{\"broken\": {}", json!(format!("\n{text}"))).into_bytes().into()))],
+        11 => vec![out(&json!({"type": "system", (format!("of {text}")): 1}))],
+        _ => streamed(2, "thinking_delta", "thinking", &format!("hm\n{text}"), &sizes),
+    }
+}
+
+#[test]
+fn planted_secrets_do_not_survive() {
+    let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
+    let (mut secrets, mut lines) = (Vec::new(), Vec::new());
+    for round in 0..KINDS * PLACES {
+        let (kind, place) = (round % KINDS, round / KINDS + round % KINDS);
+        let (secret, text) = planted(kind, &mut dice);
+        lines.extend(put(place, &text, &mut dice));
+        secrets.push((kind, place % PLACES, secret));
+    }
+    assert!(secrets.len() >= 300);
+    let all = everything(&lines);
+    let pieces = Pieces::of(&all);
+    assert!(secrets.iter().all(|(.., secret)| pieces.hold(secret)), "all are there before");
+    let (exported, masked) = exported(&lines);
+    let all = everything(&exported);
+    let pieces = Pieces::of(&all);
+    let survivors: Vec<_> = secrets.iter().filter(|(.., secret)| pieces.hold(secret)).collect();
+    assert!(survivors.is_empty(), "{} of {}: {survivors:#?}", survivors.len(), secrets.len());
+    assert!(masked >= secrets.len());
+    for (before, after) in lines.iter().zip(&exported) {
+        let (before, after) = (Entry::parse(before).unwrap(), Entry::parse(after).unwrap());
+        assert_eq!((before.seq, before.at, before.lane), (after.seq, after.at, after.lane));
+    }
+}
+
+/// Lines that hold nothing secret.
+fn ordinary() -> Vec<Vec<u8>> {
+    let captures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures");
+    let mut lines = Vec::new();
+    for file in std::fs::read_dir(captures).unwrap().map(|file| file.unwrap().path()).filter(|file| file.is_file()) {
+        for line in std::fs::read(file).unwrap().split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok();
+            lines.push(entry(crate::tape::entry::stdout_body(line, is_json)));
+        }
+    }
+    let mut dice = Dice(0x2545_F491_4F6C_DD1D);
+    let texts = [
+        "The password of a user is hashed with a salt; the token count is # and the secret of it is patience.",
+        "| password | the password of the user | varchar(#) |\n| token | see the docs | uuid |",
+        "SELECT id, password, api_key FROM users WHERE token = t.token AND created_at > '2024-01-#' -- pass: 12",
+        "columns:\n  - name: password\n    description: Hash of the password, # characters.\n  - name: access_token\n",
+        "password: \"{{ env_var('DB_PASSWORD') }}\"\nuser: svc#\nhost: ${HOST}\ntoken: env:TOKEN_#\n",
+        "def login(password: str, token: Optional[str] = None) -> None:\n    connect(password=password, timeout=#)\n",
+        "let token = self.next_token()?; let key = map.get(\"primary_key_#\"); // secret: no",
+        "commit 2fd4e1c67a2d28fced849ee1bb76e7391b93eb12 (#)\nsha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        "toolu_01A09q90qw90lq917835lq9 msg_01XFDUDYJgAACzvnptvVoYEL req_011CSHoEeqs5C35K2UUqR7Fy session 0199f7a4-6f00-7e64-9bd3-#",
+        "see https://example.com:8443/a/@b?x=# and git@github.com:a/b.git, mail ada@example.com",
+        "export PGPASSWORD=$DB_PASSWORD && psql -h db -p 5432 -U svc -c 'select #'",
+        "{\"usage\":{\"input_tokens\":#,\"cache_read_input_tokens\":123456789},\"max_tokens\":4096,\"progressToken\":\"toolu_9\"}",
+        "dimension: account_key { type: number sql: ${TABLE}.account_key ;; primary_key: yes } # task-list-#",
+        "basic authentication, bearer bonds #, cookie: chocolate; credentials: service-account.json, key-value pairs",
+        "-----BEGIN CERTIFICATE-----\nMIIB#\n-----END CERTIFICATE-----",
+    ];
+    for round in 0..texts.len() * 40 {
+        let text = texts[round % texts.len()].replace('#', &dice.roll(9_999).to_string());
+        lines.push(match round % 4 {
+            0 => entry(Body::Err(text.into())),
+            1 => entry(Body::Raw(text.into_bytes().into())),
+            2 => out(&json!({"type": "user", "message": {"content": [{"type": "tool_result", "content": text}]}})),
+            _ => out(&json!({"text": json!({"page": text}).to_string()})),
+        });
+        if round % 8 == 0 {
+            lines.extend(streamed(0, "text_delta", "text", texts[round % texts.len()], &[7, 3, 12]));
+        }
+    }
+    lines
+}
+
+#[test]
+fn ordinary_lines_stay_as_they_are() {
+    let lines = ordinary();
+    assert!(lines.len() >= 1_000, "{}", lines.len());
+    let (exported, masked) = exported(&lines);
+    let changed: Vec<_> = lines.iter().zip(&exported).filter(|(before, after)| before != after).collect();
+    let show = |(before, after): &(&Vec<u8>, &Vec<u8>)| {
+        format!("{}\n{}", String::from_utf8_lossy(before), String::from_utf8_lossy(after))
+    };
+    assert!(changed.is_empty(), "{}", changed.iter().map(show).collect::<Vec<_>>().join("\n"));
+    assert_eq!(masked, 0);
+}
+
+#[test]
+fn values_under_names_are_masked_in_json() {
+    for (json, expected) in [
+        (r#"{"password": 8812345678, "port": 5432}"#, r#"{"password": "[masked]", "port": 5432}"#),
+        (
+            r#"{"input_tokens":123456,"token":1234567,"password":false}"#,
+            r#"{"input_tokens":123456,"token":1234567,"password":false}"#,
+        ),
+        (r#"{"headers":{"Authorization":"Bearer abc123def"}}"#, r#"{"headers":{"Authorization":"Bearer [masked]"}}"#),
+        (
+            r#"{"env":[{"name":"DB_PASSWORD","value":"hunter22"}]}"#,
+            r#"{"env":[{"name":"DB_PASSWORD","value":"[masked]"}]}"#,
+        ),
+        (r#"["--password","hunter22","--host","hunter22"]"#, r#"["--password","[masked]","--host","hunter22"]"#),
+        (r#"{"a":"\u0041KIAIOSFODNN7ABCDEFG"}"#, r#"{"a":"[masked]"}"#),
+        (
+            r#"{"a":"{\"b\":\"{\\\"secret_key\\\":\\\"abc123\\\"}\"}"}"#,
+            r#"{"a":"{\"b\":\"{\\\"secret_key\\\":\\\"[masked]\\\"}\"}"}"#,
+        ),
+        (
+            r#"{"progressToken":"toolu_059d3db6ff6e4870b731db19b353bb6a"}"#,
+            r#"{"progressToken":"toolu_059d3db6ff6e4870b731db19b353bb6a"}"#,
+        ),
+        (r#"{"odd":"\ud800","password":null}"#, r#"{"odd":"\ud800","password":null}"#),
+    ] {
+        assert_eq!(redacted(json).0, expected);
+    }
+}
+
+#[test]
+fn escapes_and_base64_hide_no_secret() {
+    let key = format!("AKIA{}", "ABCDEFG2".repeat(2));
+    for before in ["", "\n", "\t", "\\n", "\\t", "\\u000a", "%20", "\u{1b}[32m", "é", "\"", "=", "_"] {
+        assert_eq!(redacted(&format!("x{before} {before}{key}")).0, format!("x{before} {before}[masked]"));
+    }
+    assert_eq!(redacted("broken \\u0041KIAABCDEFG2ABCDEFG2").0, "broken [masked]");
+    let code = BASE64.encode(format!("first line\nkey = {key}\n "));
+    assert_eq!(redacted(&code), ("[masked]".to_owned(), 1));
+}
+
+#[test]
+fn key_in_an_array_of_lines_is_masked() {
+    let line = "MIIEpAIBAAKCAQEAx7Jq".repeat(3);
+    let json = json!({"lines": ["a: |", "-----BEGIN RSA PRIVATE KEY-----", line, "c2g=", "-----END RSA PRIVATE KEY-----", "done"]});
+    let (text, masked) = redacted(&json.to_string());
+    let expected = json!({"lines": ["a: |", "[masked]", "[masked]", "[masked]", "[masked]", "done"]});
+    assert_eq!((serde_json::from_str::<Value>(&text).unwrap(), masked), (expected, 4));
+}
+
+#[test]
+fn streamed_pieces_lose_their_part_of_a_secret() {
+    let pieces = ["key sk-ant-", "api03-AbCd", "EfGhIjKlMn", "OpQrSt end"];
+    let lines: Vec<Vec<u8>> = pieces.iter().map(|piece| delta(0, "text_delta", "text", piece)).collect();
+    let (exported, masked) = exported(&lines);
+    let text = |line: &Vec<u8>| {
+        let value: Value = serde_json::from_slice(line).unwrap();
+        value["out"]["event"]["delta"]["text"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(exported.iter().map(text).collect::<Vec<_>>(), ["key [masked]", "", "", " end"]);
+    assert_eq!(masked, 1);
+}
+
+#[test]
+fn streams_of_other_attempts_are_kept_apart() {
+    let of = |unit: &str, text: &str| {
+        let mut line = Vec::new();
+        Entry { seq: Seq(1), at: Millis(1), lane: Some((unit.into(), 1)), body: Body::Err(text.into()) }
+            .write(&mut line);
+        line.pop();
+        line
+    };
+    let line = "MIIEpAIBAAKCAQEAx7Jq".repeat(3);
+    let lines = [
+        of("a", "-----BEGIN PRIVATE KEY-----"),
+        of("b", "word"),
+        of("a", &line),
+        of("a", "-----END PRIVATE KEY-----"),
+        of("a", "word"),
+    ];
+    let (exported, _) = exported(&lines);
+    let changed: Vec<bool> = lines.iter().zip(&exported).map(|(before, after)| before != after).collect();
+    assert_eq!(changed, [true, false, true, true, false]);
+}
+
+/// A token of any kind.
+fn token() -> impl Strategy<Value = (&'static str, String)> {
+    prop::sample::select((0..rules::RULES.len()).collect::<Vec<_>>()).prop_flat_map(|at| {
+        let rule = &rules::RULES[at];
+        // The generator also folds cases beyond ASCII.
+        let has_digit = move |token: &String| token.is_ascii() && token.bytes().any(|byte| byte.is_ascii_digit());
+        let tokens = string_regex(rule.pattern).unwrap().prop_filter("ASCII with a digit", has_digit);
+        tokens.prop_map(move |token| (rule.kind, token))
+    })
+}
+
+/// Text that may stand around anything.
+const AROUND: &str = "(\\PC{0,20}|[a-z ]{0,20}|[\"\\\\{}:,=\n\t]{0,8})";
+
+#[test]
+fn every_kind_is_found() {
+    let mut runner = TestRunner::deterministic();
+    for rule in rules::RULES {
+        let tokens = string_regex(rule.pattern).unwrap();
+        let mut samples = std::iter::repeat_with(|| tokens.new_tree(&mut runner).unwrap().current());
+        let token = samples.find(|token| token.is_ascii() && token.bytes().any(|byte| byte.is_ascii_digit())).unwrap();
+        let (text, masked) = redacted(&format!("is {token}\nnext"));
+        assert!(masked >= 1 && !survives(&token, &text), "{}: {token} {text}", rule.kind);
+    }
+    assert!(rules::RULES.len() >= 100);
+}
+
+proptest! {
+    #[test]
+    fn secret_of_any_kind_does_not_survive(
+        (kind, secret) in token(),
+        before in AROUND,
+        border in prop::sample::select(vec!["", " ", "\n", "\t", "\"", "=", "'", "(", "\\n"]),
+        after in AROUND,
+        sizes in prop::collection::vec(1..12_usize, 1..6),
+        place in 0..PLACES,
+    ) {
+        let border = if border.is_empty() && before.ends_with(|char: char| char.is_ascii_alphanumeric()) { " " } else { border };
+        let text = format!("{before}{border}{secret}{border}{after}");
+        let (masked, _) = redacted(&text);
+        prop_assert!(!survives(&secret, &masked), "{kind}: {masked}");
+        let (lines, _) = exported(&streamed(0, "text_delta", "text", &text, &sizes));
+        prop_assert!(!survives(&secret, &everything(&lines)), "{kind} in pieces");
+        if !text.contains(['\n', '\r']) {
+            let (lines, _) = exported(&put(place, &text, &mut Dice(sizes.len() as u64 + 1)));
+            prop_assert!(!survives(&secret, &everything(&lines)), "{kind} at {place}");
+        }
+    }
+
+    #[test]
+    fn masking_twice_is_masking_once(
+        name in "password|api_key|note|token",
+        value in "\\PC{0,20}|[a-z\"\\\\\n=:;]{0,30}|sk-[a-zA-Z0-9]{20}",
+        nested in any::<bool>(),
+    ) {
+        let object = json!({ (name): value });
+        let object = if nested { json!({"text": object.to_string()}) } else { object };
+        let (text, _) = redacted(&object.to_string());
+        prop_assert!(serde_json::from_str::<Value>(&text).is_ok(), "{}", text);
+        prop_assert_eq!(redacted(&text).0, text, "twice is once");
+    }
+
+    #[test]
+    fn generated_prose_stays(words in prop::collection::vec("[a-z]{1,9}|password|token|secret|[0-9]{1,5}|The|is", 0..30)) {
+        let text = words.join(" ");
+        prop_assert_eq!(redacted(&text), (text, 0));
+    }
+
+    #[test]
+    fn any_bytes_can_be_exported(line in prop::collection::vec(any::<u8>(), 0..200)) {
+        let (exported, _) = exported(&[line]);
+        prop_assert_eq!(exported.len(), 1);
+    }
+}
