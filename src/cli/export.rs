@@ -129,18 +129,18 @@ fn redact_lines<R: io::BufRead>(
     failed: impl Fn(io::Error) -> Failure,
     take: &mut dyn FnMut(&[u8]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    each_line(open()?, &failed, &mut |number, line| {
+    each_line(open()?, &failed, |number, line| {
         redactor.survey(number, line);
         Ok(())
     })?;
     redactor.surveyed();
-    each_line(open()?, &failed, &mut |number, line| take(&redactor.tape_line(number, line)))
+    each_line(open()?, &failed, |number, line| take(&redactor.tape_line(number, line)))
 }
 
 fn each_line(
     mut reader: impl io::BufRead,
     failed: &dyn Fn(io::Error) -> Failure,
-    take: &mut dyn FnMut(u64, &[u8]) -> Result<(), Failure>,
+    mut take: impl FnMut(u64, &[u8]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut line = Vec::new();
     for number in 0.. {

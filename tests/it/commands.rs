@@ -10,6 +10,7 @@ mod agents;
 mod broken;
 mod crowded;
 mod escapes;
+mod exports;
 mod left;
 mod prune;
 mod reconcile;

@@ -130,7 +130,8 @@ impl Redactor {
             if let Some(decoded) = BASE64.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok())
                 && !self.spans(&decoded, &mut None).is_empty()
             {
-                return vec![0..text.len()];
+                found.push(0..text.len());
+                return merged(found);
             }
             if text.len() >= FILE {
                 return merged(found);
@@ -176,7 +177,7 @@ fn merged(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
 fn is_one_word_of_base64(text: &str) -> bool {
     const SHORTEST: usize = 24;
     text.len() >= SHORTEST
-        && text.len() % 4 == 0
+        && text.len().is_multiple_of(4)
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte))
 }
 

@@ -1,0 +1,103 @@
+//! `runs export` and files that `--out` names: what is in them, and who may read them.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::Path,
+    process::Command,
+};
+
+use serde_json::{Value, json};
+
+use super::place::{Place, Ran};
+
+const RUN: &str = "01a201f6-387b-7555-8146-4e95c4811a8c";
+
+/// A project with a run that `lines` were added to.
+fn recorded(lines: &[Value]) -> Place {
+    let place = Place::new();
+    let tape = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tapes/real.jsonl");
+    let mut tape = fs::read_to_string(tape).unwrap();
+    for line in lines {
+        tape.push_str(&format!("{line}\n"));
+    }
+    place.write(&format!(".ktx/ingestdeck/runs/{RUN}/tape.jsonl"), tape);
+    place
+}
+
+/// Runs the program where new files are readable by all.
+fn run_with_open_umask(place: &Place, args: &[&str]) -> Ran {
+    let program = place.command(args);
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", "umask 022; exec \"$0\" \"$@\""]).arg(program.get_program()).args(program.get_args());
+    shell.env_clear().current_dir(program.get_current_dir().unwrap());
+    shell.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    place.ran(shell)
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn files_that_out_names_are_private() {
+    let place = recorded(&[]);
+    for (name, args) in [("tape.jsonl", &["runs", "export", "--out"][..]), ("report.md", &["report", "--out"][..])] {
+        let path = place.path(name);
+        let args = [args, &[path.to_str().unwrap()]].concat();
+        run_with_open_umask(&place, &args).done();
+        assert_eq!(mode(&path), 0o600, "{name}");
+        let first = fs::read(&path).unwrap();
+        fs::write(&path, [&first[..], b"more"].concat()).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        run_with_open_umask(&place, &args).done();
+        assert_eq!((mode(&path), fs::read(&path).unwrap() == first), (0o600, true), "{name} is written anew");
+    }
+}
+
+#[test]
+fn link_within_the_project_is_not_written_through() {
+    let place = recorded(&[]);
+    let target = place.path("../home/profile");
+    fs::write(&target, "kept").unwrap();
+    symlink(&target, place.path("out")).unwrap();
+    for args in [["runs", "export", "--out", "out"].as_slice(), &["report", "--out", "out"]] {
+        let ran = place.run(args);
+        assert!(ran.refused(1).contains("it is a symbolic link within the project"), "{ran:?}");
+    }
+    assert_eq!(fs::read_to_string(&target).unwrap(), "kept");
+}
+
+#[test]
+fn every_format_of_an_export_is_without_secrets() {
+    let key = format!("AKIA{}", "ABCDEFG2".repeat(2));
+    let reason = format!("the service said:\n{key} is wrong, hunter2secret and v4lue-of-env as well");
+    let verdict = json!({"outcome": "failed", "stop": "error", "cause": "tool_failures", "reason": reason});
+    let lane = |seq: u64, key: &str, body: Value| json!({"seq": seq, "at": 900_000 + seq, "unit": "docs-juice", "try": 9, (key): body});
+    let place = recorded(&[
+        lane(90_000, "note", json!({"kind": "attempt_started"})),
+        lane(90_001, "err", json!(format!("{reason} {}", "djRsdWUtb2YtZW52"))),
+        lane(90_002, "note", json!({"kind": "attempt_ended", "verdict": verdict, "work": {}})),
+    ]);
+    place.write("ktx.yaml", "connections:\n  w:\n    driver: postgres\n    url: postgres://a:hunter2secret@db/x\n");
+    for format in ["tape", "trace", "memory-flow"] {
+        let mut command = place.command(&["runs", "export", "--format", format]);
+        command.env("SOME_TOKEN", "v4lue-of-env");
+        let ran = place.ran(command);
+        let masked = ran.done().matches("[masked]").count();
+        assert!(masked >= 3, "{format}: {}", ran.stderr);
+        for secret in [&*key, "hunter2secret", "v4lue-of-env", "djRsdWUtb2YtZW52"] {
+            assert!(!ran.stdout.contains(secret), "{format}: {secret}");
+        }
+        assert!(ran.stderr.contains("values of known kinds were masked"), "{ran:?}");
+    }
+}
+
+#[test]
+fn export_without_secrets_is_the_tape_itself() {
+    let place = recorded(&[]);
+    let tape = fs::read(place.path(&format!(".ktx/ingestdeck/runs/{RUN}/tape.jsonl"))).unwrap();
+    let ran = place.run(&["runs", "export"]);
+    assert!(ran.done().as_bytes() == tape, "the bytes differ");
+    assert!(ran.stderr.contains("0 values of known kinds were masked"), "{}", ran.stderr);
+}
