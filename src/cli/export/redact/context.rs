@@ -26,20 +26,32 @@ const PHRASES: &[&str] = &[
     // A header without its name.
     r"(?:^|[^a-z0-9])bearer[ \t]+([a-z0-9._~+/=-]{8,})",
     // Options that commands have for passwords.
-    r#"(?:mysql[a-z]*|mariadb[a-z-]*|mycli)[ \t][^\n|;&]*?[ \t]?-p["']?([^\s"']{3,})"#,
-    r#"(?:sshpass|mongo[a-z]*|docker[ \t]+login|podman[ \t]+login|snowsql)[ \t][^\n|;&]*?[ \t]?-p[ \t=]*["']?([^\s"']{4,})"#,
-    r#"redis-cli[ \t][^\n|;&]*?[ \t]?(?:-a|--pass)[ \t=]+["']?([^\s"']{4,})"#,
-    r#"(?:curl|wget)[ \t][^\n|;]*?[ \t]?(?:-u|--user)[ \t=]*["']?[^\s:"']+:([^\s"']{3,})"#,
+    r#"(?:mysql[a-z]*|mariadb[a-z-]*|mycli)[ \t][^\n|;&]{0,300}?[ \t]?-p["']?([^\s"']{3,})"#,
+    r#"(?:sshpass|mongo[a-z]*|docker[ \t]+login|podman[ \t]+login|snowsql)[ \t][^\n|;&]{0,300}?[ \t]?-p[ \t=]*["']?([^\s"']{4,})"#,
+    r#"redis-cli[ \t][^\n|;&]{0,300}?[ \t]?(?:-a|--pass)[ \t=]+["']?([^\s"']{4,})"#,
+    r#"(?:curl|wget)[ \t][^\n|;]{0,300}?[ \t]?(?:-u|--user)[ \t=]*["']?[^\s:"']+:([^\s"']{3,})"#,
     // SQL.
     r"(?:identified[ \t]+by|password|secret)[ \t]+'([^'\n]{4,})'",
     // `.netrc`, and addresses without a scheme.
-    r"login[ \t]+[^\s]+\s+password[ \t]+([^\s]+)",
-    r#"[a-z0-9_.-]+:([^\s:@/"']{3,})@(?:tcp|unix|udp)\("#,
+    r"login[ \t]+[^\s]{1,128}\s{1,80}password[ \t]+([^\s]+)",
+    r#"[a-z0-9_.-]{1,64}:([^\s:@/"']{3,128})@(?:tcp|unix|udp)\("#,
     r"jdbc:oracle:thin:[^/\s@]+/([^@\s]+)@",
 ];
 
 /// A header without its name whose value is base64 of a name and a password.
 const BASIC: &str = r"basic[ \t]+([a-z0-9+/]{8,}={0,2})";
+
+/// Bytes of a value that are looked at, so that no text takes time that grows with its square.
+const LONGEST: usize = 16 << 10;
+
+/// Bytes of a value without quotes that are looked at.
+const LONGEST_BARE: usize = 4 << 10;
+
+/// Bytes of an address that are looked at.
+const LONGEST_ADDRESS: usize = 2 << 10;
+
+/// Bytes behind a value that say whether a sentence goes on there.
+const NEAR: usize = 256;
 
 fn regex(pattern: &str) -> Option<Regex> {
     RegexBuilder::new(pattern).unicode(false).case_insensitive(true).dfa_size_limit(8 << 20).build().ok()
@@ -136,10 +148,10 @@ fn value(
     let quoted = in_quotes(text, from);
     if kind == NameKind::Header {
         let range = quoted.unwrap_or_else(|| {
-            let is_end =
-                |char: char| char == '\n' || char == '\r' || Some(char) == opener.filter(|char| "\"'`".contains(*char));
-            let end = text[from..].find(is_end).map_or(text.len(), |end| from + end);
-            from..from + text[from..end].trim_end_matches('\\').len()
+            let line = window(text, from, LONGEST);
+            let quote = opener.filter(|char| "\"'`".contains(*char)).and_then(|char| u8::try_from(char).ok());
+            let end = memchr::memchr3(b'\n', b'\r', quote.unwrap_or(b'\n'), line.as_bytes()).unwrap_or(line.len());
+            from..from + line[..end].trim_end_matches('\\').len()
         });
         let secret = header_secret(&text[range.clone()])?;
         return Some(range.start + secret.start..range.start + secret.end);
@@ -148,25 +160,36 @@ fn value(
         Some(range) => (range, true),
         None => (bare_value(text, block_scalar(text, from)), false),
     };
-    let line_end = text[range.end..].find('\n').map_or(text.len(), |end| range.end + end);
-    let rest =
-        text[range.end..line_end].trim_start_matches([' ', '\t', '\r', ',', ';', '"', '\'', '`', ')', '}', ']', '*']);
+    let rest = window(text, range.end, NEAR).split('\n').next().unwrap_or_default();
+    let rest = rest.trim_start_matches([' ', '\t', '\r', ',', ';', '"', '\'', '`', ')', '}', ']', '*']);
     let alone = is_tight || rest.is_empty() || rest.starts_with(['#', '<', '\\', '&']) || rest.starts_with("//");
-    is_secret(kind, name, Value { text: &text[range.clone()], quoted: is_quoted, alone }).then_some(range)
+    if !is_secret(kind, name, Value { text: &text[range.clone()], quoted: is_quoted, alone }) {
+        return None;
+    }
+    // What is longer than it was looked at is masked to its end.
+    let is_cut = !is_quoted && range.len() + 4 >= LONGEST_BARE;
+    let rest = if is_cut { text[range.end..].find(char::is_whitespace).unwrap_or(text.len() - range.end) } else { 0 };
+    Some(range.start..range.end + rest)
+}
+
+/// The text from `from` on, `length` bytes at most.
+fn window(text: &str, from: usize, length: usize) -> &str {
+    let mut end = text.len().min(from.saturating_add(length));
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[from..end]
 }
 
 /// What is between the quotes that open at `from`, also if these are escaped or have a prefix as in Python.
 fn in_quotes(text: &str, from: usize) -> Option<Range<usize>> {
-    /// A value that is longer has no closing quote.
-    const LONGEST: usize = 16 << 10;
     let rest = &text[from..];
     let prefix = rest.len() - rest.trim_start_matches(['r', 'b', 'f', 'u', 'R', 'B', 'F', 'U', '@']).len();
     let prefix = if prefix <= 2 { prefix } else { 0 };
     let slashes = rest[prefix..].len() - rest[prefix..].trim_start_matches('\\').len();
     let quote = *rest.as_bytes().get(prefix + slashes).filter(|byte| b"\"'`".contains(byte))?;
     let start = from + prefix + slashes + 1;
-    let bytes = text.as_bytes();
-    let line = &bytes[start..bytes.len().min(start + LONGEST)];
+    let line = window(text, start, LONGEST).as_bytes();
     let line = &line[..memchr::memchr(b'\n', line).unwrap_or(line.len())];
     let slashes_before = |end: usize| line[..end].iter().rev().take_while(|byte| **byte == b'\\').count();
     let is_closing =
@@ -177,7 +200,8 @@ fn in_quotes(text: &str, from: usize) -> Option<Range<usize>> {
 
 /// Past the sign of YAML that the value is on the next line, if it stands at `from`.
 fn block_scalar(text: &str, from: usize) -> usize {
-    let Some((line, next)) = text[from..].split_once('\n') else { return from };
+    let Some((line, _)) = window(text, from, 4).split_once('\n') else { return from };
+    let next = &text[from + line.len() + 1..];
     if !["|", ">", "|-", ">-", "|+", ">+"].contains(&line.trim_end()) {
         return from;
     }
@@ -187,8 +211,9 @@ fn block_scalar(text: &str, from: usize) -> usize {
 /// A value without quotes: up to a blank, or to what can only be the next part of what it stands in.
 fn bare_value(text: &str, from: usize) -> Range<usize> {
     // A quote without its partner.
-    let rest = text[from..].trim_start_matches(['\\', '"', '\'', '`']);
-    let from = text.len() - rest.len();
+    let near = window(text, from, LONGEST_BARE);
+    let rest = near.trim_start_matches(['\\', '"', '\'', '`']);
+    let from = from + near.len() - rest.len();
     let end = rest.find(|char: char| char.is_whitespace() || char.is_control()).unwrap_or(rest.len());
     let word = &rest[..end];
     let is_assignment = |rest: &str| {
@@ -229,10 +254,14 @@ fn addresses(text: &str, spans: &mut Vec<Range<usize>>) {
     let mut ends: Vec<usize> = memchr::memmem::find_iter(text.as_bytes(), "://").map(|at| at + 3).collect();
     ends.extend(memchr::memmem::find_iter(text.as_bytes(), ":\\/\\/").map(|at| at + 5));
     for start in ends {
-        let rest = &text[start..];
+        let rest = window(text, start, LONGEST_ADDRESS);
+        if !rest.contains('@') {
+            continue;
+        }
         let end = rest.find(|char: char| char.is_whitespace() || char.is_control() || "\"'`<>".contains(char));
-        let scheme = text[..start].trim_end_matches([':', '/', '\\']);
-        let is_web = ["http", "https", "ws", "wss"].iter().any(|web| scheme.to_ascii_lowercase().ends_with(web));
+        let scheme = text.as_bytes()[..start].iter().rev().take(10).skip_while(|byte| b":/\\".contains(byte));
+        let scheme: Vec<u8> = scheme.map(u8::to_ascii_lowercase).collect();
+        let is_web = ["ptth", "sptth", "sw", "ssw"].iter().any(|web| scheme.starts_with(web.as_bytes()));
         // Templates hold blanks and brackets.
         let end = if rest.starts_with("{{") || rest.starts_with("${") { None } else { end };
         user_info(&rest[..end.unwrap_or(rest.len())], is_web, &mut |range| {
@@ -356,6 +385,28 @@ mod tests {
             ("https:\\/\\/a:hunter22@b", "https:\\/\\/a:#@b"),
         ] {
             assert_eq!(masked(text), expected);
+        }
+    }
+
+    #[test]
+    fn long_value_is_found_as_a_whole() {
+        let token = "aB3+".repeat(20_000);
+        assert_eq!(masked(&format!("token={token} next")), "token=# next");
+    }
+
+    #[test]
+    fn hostile_text_is_searched_in_linear_steps() {
+        for part in [
+            "://",
+            "token=",
+            "password=$a&",
+            "cookie: ",
+            "password: \"",
+            "mysql bearer ab1cd2ef3 ",
+            "(password:",
+            "a:b@",
+        ] {
+            masked(&part.repeat(40_000));
         }
     }
 

@@ -24,6 +24,9 @@ const LONGEST: usize = 64 << 10;
 /// Characters of base64 in a line that holds something else as well, such as the time.
 const LONG_RUN: usize = 40;
 
+/// Characters of base64 in the widest lines that programs break it into, and what may stand before them.
+const WIDEST: usize = 80;
+
 /// How base64 of `-----BEGIN` begins.
 const BASE64_BEGIN: &str = "LS0tLS1CRUdJTi";
 
@@ -63,9 +66,13 @@ pub(super) fn find(text: &str, open: &mut Option<OpenBlock>, spans: &mut Vec<Ran
 fn blocks(text: &str, mut from: usize, open: &mut Option<OpenBlock>, spans: &mut Vec<Range<usize>>) {
     let (Some(begin), Some(end)) = (&*BEGIN, &*END) else { return };
     while let Some(found) = begin.find_at(text.as_bytes(), from) {
-        let near = &text.as_bytes()[..text.len().min(found.end() + LONGEST)];
-        let next = begin.find_at(near, found.end()).map_or(near.len(), |next| next.start());
-        if let Some(end) = end.find_at(&near[..next], found.end()) {
+        let mut near = text.len().min(found.end() + LONGEST);
+        while !text.is_char_boundary(near) {
+            near -= 1;
+        }
+        let near = &text[..near];
+        let next = begin.find_at(near.as_bytes(), found.end()).map_or(near.len(), |next| next.start());
+        if let Some(end) = end.find_at(&near.as_bytes()[..next], found.end()) {
             spans.push(found.start()..end.end());
             from = end.end();
             continue;
@@ -73,7 +80,7 @@ fn blocks(text: &str, mut from: usize, open: &mut Option<OpenBlock>, spans: &mut
         // Without an end, it is as long as its lines look like a key.
         let mut block_end = found.end();
         let mut is_open = true;
-        for (line, range) in lines(text, found.end()) {
+        for (line, range) in lines(near, found.end()) {
             if !line.trim().is_empty() && !is_body(line) {
                 is_open = false;
                 break;
@@ -153,8 +160,12 @@ fn encoded(text: &str, at: usize, open: &mut Option<OpenBlock>, spans: &mut Vec<
         let head = BASE64.decode(head).unwrap_or_default();
         if !["CERTIFICATE", "PUBLIC KEY"].iter().any(|word| memchr::memmem::find(&head, word.as_bytes()).is_some()) {
             spans.push(start..end);
-            let line = bytes[..end].rsplit(|byte| *byte == b'\n').next().unwrap_or_default().len();
-            if text[end..].trim().is_empty() && (60..=80).contains(&line) {
+            let line = bytes[end.saturating_sub(2 * WIDEST)..end]
+                .rsplit(|byte| *byte == b'\n')
+                .next()
+                .unwrap_or_default()
+                .len();
+            if text[end..].trim().is_empty() && (60..=WIDEST).contains(&line) {
                 *open = Some(OpenBlock { lines: LINES, is_base64: true });
             }
         }
