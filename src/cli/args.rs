@@ -93,6 +93,10 @@ pub enum Command {
     /// Replay a run, a capture or a session file
     Replay(ReplayArgs),
     /// Run one plain Claude Code session and record it
+    ///
+    /// Unlike the units of a run, a session is not isolated: settings, hooks and MCP servers of the user and of the directory
+    /// apply, and the tools that `[claude] allowed_tools` names may change files. Start one only in a directory that you trust. The prompt
+    /// is an argument of the `claude` process, so other users of this machine can read it.
     Session(SessionArgs),
     /// Serve the tools of a unit to any MCP client, on stdin and stdout
     Mcp(McpArgs),

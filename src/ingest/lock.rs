@@ -16,7 +16,6 @@ const NAME: &str = "ingest.lock";
 #[derive(Debug)]
 pub struct ProjectLock {
     _file: File,
-    _directory: File,
 }
 
 /// A project cannot be had.
@@ -49,20 +48,15 @@ pub fn take(root: &Path) -> Result<ProjectLock, ProjectLockError> {
     let failed = |cause| ProjectLockError::Io { path: path.clone(), cause };
     let taken = |file: &File| ProjectLockError::Taken { project: root.to_path_buf(), pid: holder(file) };
     let state = scoped_dir::state_dir(root).map_err(failed)?;
-    // A lock file can be deleted under a running ingest (`git clean -fdx`), so the project's directory is locked as
-    // well: that lock goes with the directory only.
-    let directory = File::open(root).map_err(failed)?;
     let mut file = state.open_or_create(NAME).map_err(failed)?;
-    for lock in [&file, &directory] {
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(taken(&file)),
-            Err(TryLockError::Error(cause)) => return Err(failed(cause)),
-        }
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(taken(&file)),
+        Err(TryLockError::Error(cause)) => return Err(failed(cause)),
     }
     // For the message of whoever comes second; the lock holds without it.
     let _ = sign(&mut file);
-    Ok(ProjectLock { _file: file, _directory: directory })
+    Ok(ProjectLock { _file: file })
 }
 
 fn sign(file: &mut File) -> io::Result<()> {
@@ -87,14 +81,6 @@ mod tests {
         let lock = take(dir.path()).unwrap();
         assert_eq!(std::fs::read_to_string(dir.path().join(STATE).join(".gitignore")).unwrap(), "*\n");
         drop(lock);
-    }
-
-    #[test]
-    fn deleted_lock_file_admits_no_second_ingest() {
-        let dir = tempfile::tempdir().unwrap();
-        let _first = take(dir.path()).unwrap();
-        std::fs::remove_dir_all(dir.path().join(STATE)).unwrap();
-        assert!(matches!(take(dir.path()).unwrap_err(), ProjectLockError::Taken { .. }));
     }
 
     #[test]

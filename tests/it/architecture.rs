@@ -397,3 +397,88 @@ fn the_reader_of_this_test_sees_what_it_looks_for() {
     assert_eq!(source.tests, "#[cfg(test)]\nmod tests {\n    use b;\n}\n");
     assert_eq!((source.module(), source.depth()), ("run", 2));
 }
+
+/// Ways of the standard library to reach a file by its path, following links.
+const FILES_BY_PATH: &[&str] = &[
+    "fs::read",
+    "fs::write",
+    "fs::create_dir",
+    "fs::remove",
+    "fs::rename",
+    "fs::copy",
+    "fs::metadata",
+    "fs::symlink_metadata",
+    "fs::canonicalize",
+    "fs::exists",
+    "fs::set_permissions",
+    "fs::hard_link",
+    "File::open",
+    "File::create",
+    "OpenOptions::new",
+    "DirBuilder::new",
+    ".exists()",
+    ".is_file()",
+    ".is_dir()",
+    ".is_symlink()",
+    ".read_dir()",
+    ".symlink_metadata()",
+    ".canonicalize()",
+];
+
+/// Files that may do so, each with its reason.
+const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
+    ("src/claude/auth.rs", "whether the working directory exists"),
+    ("src/claude/lock.rs", "creates the user's own directory of locks"),
+    ("src/claude/private_dir.rs", "directories for temporary files"),
+    ("src/claude/scripted.rs", "the script that the command line names"),
+    ("src/claude/session.rs", "whether the working directory exists"),
+    ("src/claude/unit/start.rs", "writes into a private temporary directory"),
+    ("src/cli/debug.rs", "the log in the current directory, opened without following links"),
+    ("src/cli/demo.rs", "writes the bundled project into a directory of its own"),
+    ("src/cli/descriptors.rs", "counts the process's own descriptors"),
+    ("src/cli/export.rs", "the tape that was named or resolved"),
+    ("src/cli/export/out_file.rs", "the file that --out names, which is checked there"),
+    ("src/cli/export/redact/known_values.rs", "whether a value of the environment is a path"),
+    ("src/cli/init.rs", "ktx.yaml in the named directory, created only if nothing is there"),
+    ("src/cli/launch.rs", "an empty directory of this very run; the program of --claude-bin"),
+    ("src/cli/manual.rs", "the directory that --out names"),
+    ("src/cli/report.rs", "compares the record with the project's runs"),
+    ("src/cli/replay.rs", "whether an argument is a path"),
+    ("src/cli/runs.rs", "whether a directory is a project"),
+    ("src/cli/screenshot.rs", "the file that the command line names"),
+    ("src/cli/settings.rs", "the user's settings and themes"),
+    ("src/cli/trace.rs", "the tape of this very run"),
+    ("src/cli/watch.rs", "the length of a tape that was resolved"),
+    ("src/config/file.rs", "the user's settings"),
+    ("src/ingest/database/worker.rs", "the process's own descriptors"),
+    ("src/ingest/project.rs", "looks for the directory of the project"),
+    ("src/ingest/project/path_policy.rs", "resolves a path to decide whether it may be opened"),
+    ("src/ingest/reach.rs", "resolves the path of a database to decide whether it may be opened"),
+    ("src/ingest/repository.rs", "the directory of the project, and those above it"),
+    ("src/ingest/source.rs", "the directory of a source, after the path policy"),
+    ("src/ingest/workspace/persistent.rs", "the directory that --workspace names"),
+    ("src/ingest/worktree/ledger.rs", "compares places that git names"),
+    ("src/program_path.rs", "programs in the PATH"),
+    ("src/replay/file.rs", "the record that was named or resolved"),
+    ("src/store/runs.rs", "the directory of the project itself"),
+    ("src/store/tape_file.rs", "a tape at a path that the caller names; runs hand over an opened file"),
+    ("src/tui/terminal/child.rs", "the terminal, and private copies for the editor"),
+    ("src/tui/terminal/outlet.rs", "the terminal"),
+];
+
+/// A clone may ship a link, a pipe or a directory wherever the program expects a file of its own, so that whatever lies
+/// below a project is reached through `ScopedDir` alone.
+#[test]
+fn project_files_are_reached_through_scoped_dir_only() {
+    let mut problems = Vec::new();
+    for source in rust_files("src").iter().filter(|source| source.path != "src/scoped_dir.rs") {
+        let found: Vec<&str> = FILES_BY_PATH.iter().copied().filter(|word| source.code.contains(word)).collect();
+        let is_excused = FILES_BY_PATH_FOR_A_REASON.iter().any(|(path, _)| *path == source.path);
+        if !found.is_empty() && !is_excused {
+            problems.push(format!("{} names {}; use ScopedDir, or give a reason", source.path, found.join(", ")));
+        } else if found.is_empty() && is_excused {
+            problems.push(format!("{} needs no exception any more", source.path));
+        }
+    }
+    report("files that are opened by their path", &problems);
+}

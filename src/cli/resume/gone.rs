@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::{
     run::RunState,
+    scoped_dir::ScopedDir,
     tape::{
         UnitKey,
         note::{Integration, work::Change},
@@ -16,7 +17,9 @@ const NAMED: usize = 3;
 /// The files that the attempt `number` of `unit` put into the project below `root` and that nobody finds there now, but
 /// for those that a unit removed since. `runs` are the run that made the attempt, as the last, and those after it.
 pub(super) fn of<'a>(root: &Path, runs: &[&'a RunState], unit: &UnitKey, number: u32) -> Vec<&'a str> {
-    let missing = written(runs, unit, number).iter().filter(|path| root.join(path).symlink_metadata().is_err());
+    let root = ScopedDir::open(root);
+    let is_there = |path: &str| root.as_ref().is_ok_and(|root| root.kind(path).is_ok_and(|kind| kind.is_some()));
+    let missing = written(runs, unit, number).iter().filter(|path| !is_there(path));
     missing.filter(|path| !runs.iter().any(|state| is_removed(state, path))).map(String::as_str).collect()
 }
 

@@ -98,3 +98,28 @@ proptest! {
         }
     }
 }
+
+/// Whatever a model sends: no tool panics, writes outside its two directories, or keeps a page that cannot be read again.
+#[test]
+fn fuzzed_arguments_stay_in_the_workspace() {
+    let corpus = [
+        r##"{"key": "arr", "summary": "Recurring revenue", "content": "# ARR\n\nSee [[churn]].", "tags": ["a"], "refs": ["churn"], "sl_refs": ["orders"]}"##,
+        r#"{"key": "arr", "replacements": [{"oldText": "arr", "newText": "ARR", "replaceAll": true}]}"#,
+        r#"{"path": "a.md", "startLine": 1, "endLine": 2}"#,
+        r#"{"connectionId": "warehouse", "sourceName": "orders", "source": {"name": "orders", "columns": [{"name": "id", "type": "number"}], "grain": ["id"], "table": "orders"}}"#,
+        r#"{"connectionId": "warehouse", "sourceName": "orders", "delete": true, "yaml_edits": [{"oldText": "id", "newText": "key"}]}"#,
+        r#"{"query": "arr", "limit": 3, "name": "dbt_ingest", "target": "orders", "table": "orders"}"#,
+    ];
+    let corpus: Vec<Vec<u8>> = corpus.iter().map(|text| text.as_bytes().to_vec()).collect();
+    let desk = Desk::unlocked();
+    let next = std::cell::Cell::new(0);
+    crate::fuzz::fuzz("tool arguments", &corpus, |bytes| {
+        let Ok(arguments) = serde_json::from_slice::<Value>(bytes) else { return };
+        let tool = &TOOLS[next.get() % TOOLS.len()];
+        next.set(next.get() + 1);
+        let reply = desk.call(tool.name, arguments);
+        assert!(!reply.markdown.is_empty(), "{}", tool.name);
+    });
+    let names: Vec<_> = fs::read_dir(desk.root()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(names.iter().all(|name| [".ktx", "source", "wiki"].iter().any(|known| name == known)), "{names:?}");
+}

@@ -1,0 +1,435 @@
+//! The fault table: what is broken on purpose under a run, how the run must end, and what must survive it.
+//!
+//! Whatever the fault, entries that were on a tape stay there, nothing outside the project changes, the exit code is one of
+//! the documented ones with a sentence beside it, and once the fault is gone the next run finishes the work.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use ingestdeck::{
+    replay::FileSource,
+    run::{
+        Progress, Source as _,
+        source::{Item, Recorder as _},
+    },
+    store::TapeWriter,
+    tape::{Body, Entry, Header, Millis, RunId},
+};
+use nix::{sys::signal::Signal, sys::stat::Mode, unistd::mkfifo};
+
+use crate::commands::place::{Place, Ran};
+
+const STATE: &str = ".ktx/ingestdeck";
+
+/// Each unit writes a page named after it.
+fn script() -> String {
+    let part = |unit: &str| {
+        format!(
+            r#"
+[[part]]
+unit = "docs-{unit}"
+steps = [
+  {{ call = {{ tool = "record_verification_ledger", with = {{ summary = "read", verifiedIdentifiers = [], unverifiedIdentifiers = [] }} }} }},
+  {{ call = {{ tool = "wiki_write", with = {{ key = "{unit}", summary = "s", content = "text" }} }} }},
+  {{ say = "done" }},
+]
+"#
+        )
+    };
+    ["old", "one", "two", "three"].map(part).concat() + "[[part]]\nsteps = [{ say = \"nothing to do\" }]\n"
+}
+
+/// A project with one finished run and three units to go.
+struct Bench {
+    place: Place,
+    claude: String,
+    outside: BTreeMap<PathBuf, Vec<u8>>,
+    tapes: BTreeMap<PathBuf, Vec<u8>>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let place = Place::new();
+        let claude = place.player(&script()).to_str().unwrap().to_owned();
+        fs::rename(place.path("script.toml"), place.path("../bin/script.toml")).unwrap();
+        let stub = fs::read_to_string(&claude).unwrap().replace("work/script.toml", "bin/script.toml");
+        fs::write(&claude, stub).unwrap();
+        place.notes(&["old"]);
+        for args in [
+            &["init", "--quiet", "--initial-branch=main"][..],
+            &["add", "--all"],
+            &["commit", "--quiet", "-m", "first"],
+        ] {
+            git(&place, args);
+        }
+        assert_eq!(place.run(&["run", "--claude-bin", &claude]).code, Some(0));
+        place.notes(&["one", "two", "three"]);
+        fs::create_dir_all(place.path("../outside")).unwrap();
+        fs::write(place.path("../outside/thesis.txt"), "precious").unwrap();
+        let mut bench = Self { place, claude, outside: BTreeMap::new(), tapes: BTreeMap::new() };
+        bench.outside = files(&bench.place.path("../outside"));
+        bench.tapes = bench.tapes_now();
+        assert_eq!(bench.tapes.len(), 1);
+        bench
+    }
+
+    fn state(&self, name: &str) -> PathBuf {
+        self.place.path(&format!("{STATE}/{name}"))
+    }
+
+    fn tapes_now(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let all = files(&self.state("runs"));
+        all.into_iter().filter(|(path, _)| path.ends_with("tape.jsonl")).collect()
+    }
+
+    fn command(&self) -> Command {
+        self.place.command(&["run", "--claude-bin", &self.claude, "--concurrency", "4"])
+    }
+
+    /// The same from a shell, behind `prelude`. `$RUN` is the command line.
+    fn shell(&self, prelude: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{prelude}\nexec sh -c \"$RUN\"")]).env_clear();
+        let (exe, root) = (env!("CARGO_BIN_EXE_ingestdeck"), self.place.path(".."));
+        command.current_dir(self.place.path("")).env("HOME", root.join("home")).env("TMPDIR", root.join("tmp"));
+        command.env("RUN", format!("'{exe}' run --claude-bin '{}' --concurrency 4", self.claude));
+        command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        command
+    }
+
+    /// The `claude` does `line` before it begins to work; `$P` is the project.
+    fn agent_first(&self, line: &str) {
+        let stub = fs::read_to_string(&self.claude).unwrap();
+        let project = self.place.path("");
+        let stub = stub.replace("\nesac\n", &format!("\nesac\nP='{}'; {line}\n", project.display()));
+        fs::write(&self.claude, stub).unwrap();
+    }
+
+    fn agent_as_before(&self) {
+        let stub = fs::read_to_string(&self.claude).unwrap();
+        let lines: Vec<&str> = stub.lines().filter(|line| !line.starts_with("P='")).collect();
+        fs::write(&self.claude, lines.join("\n") + "\n").unwrap();
+    }
+
+    /// What holds after any fault.
+    fn assert_kept(&self, fault: &str, ran: &Ran) {
+        assert!(!ran.stderr.contains("panicked"), "{fault}: {ran:?}");
+        assert_eq!(files(&self.place.path("../outside")), self.outside, "{fault}");
+        let now = self.tapes_now();
+        for (path, before) in &self.tapes {
+            assert!(
+                now.get(path).is_some_and(|after| after.starts_with(before)),
+                "{fault}: {} lost entries",
+                path.display()
+            );
+        }
+        for (path, bytes) in now {
+            let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            let entries = bytes[..whole.saturating_sub(1)]
+                .split(|byte| *byte == b'\n')
+                .skip(1)
+                .map(|line| Entry::parse(line).unwrap());
+            for (seq, entry) in entries.enumerate() {
+                assert_eq!(entry.seq.0, seq as u64, "{fault}: {} has a gap", path.display());
+            }
+        }
+    }
+
+    /// Once the fault is gone, the work gets done, and the records can be listed and indexed.
+    fn assert_recovers(&self, fault: &str) {
+        self.agent_as_before();
+        let mut ran = self.place.ran(self.command());
+        if ran.code != Some(0) || !self.is_done() {
+            ran = self.place.run(&["run", "--resume-run", "--claude-bin", &self.claude]);
+        }
+        assert!(self.is_done(), "{fault}: the next run did not finish: {ran:?}");
+        assert_eq!(git(&self.place, &["status", "--porcelain", "--", "wiki"]), "", "{fault}");
+        assert_eq!(git(&self.place, &["worktree", "list"]).lines().count(), 1, "{fault}");
+        assert_eq!(self.place.run(&["runs", "list"]).code, Some(0), "{fault}");
+        assert_eq!(self.place.run(&["runs", "reindex"]).code, Some(0), "{fault}");
+    }
+
+    fn is_done(&self) -> bool {
+        let listed = git(&self.place, &["ls-tree", "-r", "--name-only", "HEAD", "wiki"]);
+        ["one", "two", "three"].iter().all(|unit| listed.contains(&format!("wiki/global/{unit}.md")))
+    }
+}
+
+fn git(place: &Place, args: &[&str]) -> String {
+    let output = Command::new("git")
+        .args(["-c", "user.name=me", "-c", "user.email=me@example.com"])
+        .args(args)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("HOME", "/nonexistent")
+        .current_dir(place.path(""))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn files(below: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let (mut open, mut found) = (vec![below.to_path_buf()], BTreeMap::new());
+    while let Some(dir) = open.pop() {
+        for entry in fs::read_dir(&dir).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.is_file() {
+                found.insert(path.clone(), fs::read(&path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+/// Injects `fault`, runs, expects one of `codes`, and `words` in what a failed run says; then `mend`s and runs again.
+fn inject(
+    fault: &str,
+    arrange: impl FnOnce(&Bench),
+    command: impl FnOnce(&Bench) -> Command,
+    codes: &[i32],
+    words: &str,
+    mend: impl FnOnce(&Bench),
+) {
+    let bench = Bench::new();
+    arrange(&bench);
+    let ran = bench.place.ran(command(&bench));
+    let code = ran.code.unwrap_or_else(|| panic!("{fault}: killed by a signal: {ran:?}"));
+    assert!(codes.contains(&code), "{fault}: exit {code}: {ran:?}");
+    let said = format!("{}{}", ran.stdout, ran.stderr);
+    assert!(said.contains(words), "{fault}: does not say {words:?}: {ran:?}");
+    mend(&bench);
+    bench.assert_kept(fault, &ran);
+    bench.assert_recovers(fault);
+}
+
+fn nothing(_: &Bench) {}
+
+fn remove(name: &'static str) -> impl FnOnce(&Bench) {
+    move |bench| {
+        let path = bench.state(name);
+        if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
+    }
+}
+
+/// Replaces the index by `bytes`.
+fn index_of(bytes: impl FnOnce(Vec<u8>) -> Vec<u8>) -> impl FnOnce(&Bench) {
+    |bench| {
+        let path = bench.state("db.sqlite");
+        let now = fs::read(&path).unwrap();
+        for suffix in ["-wal", "-shm"] {
+            let _ = fs::remove_file(bench.state(&format!("db.sqlite{suffix}")));
+        }
+        fs::write(path, bytes(now)).unwrap();
+    }
+}
+
+#[test]
+fn damaged_index_is_built_again() {
+    let flip = |mut bytes: Vec<u8>| {
+        bytes.iter_mut().skip(100).step_by(97).for_each(|byte| *byte ^= 0x55);
+        bytes
+    };
+    inject("garbage", index_of(|_| b"no database ".repeat(900)), Bench::command, &[0], "", nothing);
+    inject("cut", index_of(|bytes| bytes[..bytes.len() / 2].to_vec()), Bench::command, &[0], "", nothing);
+    inject("bits flipped", index_of(flip), Bench::command, &[0], "", nothing);
+    inject("empty", index_of(|_| Vec::new()), Bench::command, &[0], "", nothing);
+    let delete = |bench: &Bench| bench.agent_first(&format!("rm -f \"$P/{STATE}/db.sqlite\"*"));
+    inject("deleted while running", delete, Bench::command, &[0], "", nothing);
+}
+
+#[test]
+fn index_that_is_no_database_file_is_refused() {
+    let directory = |bench: &Bench| {
+        fs::remove_file(bench.state("db.sqlite")).unwrap();
+        fs::create_dir(bench.state("db.sqlite")).unwrap();
+    };
+    inject("directory", directory, Bench::command, &[1], "db.sqlite", remove("db.sqlite"));
+    let pipe = |bench: &Bench| {
+        fs::remove_file(bench.state("db.sqlite")).unwrap();
+        mkfifo(&bench.state("db.sqlite"), Mode::S_IRWXU).unwrap();
+    };
+    inject("named pipe", pipe, Bench::command, &[1], "db.sqlite", remove("db.sqlite"));
+    let foreign = |bench: &Bench| {
+        fs::remove_file(bench.state("db.sqlite")).unwrap();
+        let connection = rusqlite::Connection::open(bench.state("db.sqlite")).unwrap();
+        connection.execute_batch("CREATE TABLE photos (x)").unwrap();
+    };
+    inject("foreign", foreign, Bench::command, &[1], "photos", remove("db.sqlite"));
+}
+
+#[test]
+fn locked_index_is_named() {
+    let bench = Bench::new();
+    let holder = rusqlite::Connection::open(bench.state("db.sqlite")).unwrap();
+    holder.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE").unwrap();
+    let ran = bench.place.ran(bench.command());
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stderr.contains("busy") && ran.stderr.contains("try again"), "{ran:?}");
+    drop(holder);
+    bench.assert_kept("locked", &ran);
+    bench.assert_recovers("locked");
+}
+
+#[test]
+fn pipes_and_files_in_the_state_directory_are_named() {
+    let locks = |bench: &Bench| {
+        let runs = fs::read_dir(bench.state("runs")).unwrap();
+        for run in runs {
+            mkfifo(&bench.state("locks").join(run.unwrap().file_name()), Mode::S_IRWXU).unwrap();
+        }
+    };
+    let clear = |bench: &Bench| fs::remove_dir_all(bench.state("locks")).unwrap();
+    inject("lock is a pipe", locks, Bench::command, &[0, 1], "", clear);
+    let project_lock = |bench: &Bench| {
+        fs::remove_file(bench.state("ingest.lock")).unwrap();
+        mkfifo(&bench.state("ingest.lock"), Mode::S_IRWXU).unwrap();
+    };
+    inject("project lock is a pipe", project_lock, Bench::command, &[1], "ingest.lock", remove("ingest.lock"));
+    let file = |bench: &Bench| {
+        fs::remove_dir_all(bench.place.path(".ktx/worktrees")).unwrap();
+        fs::write(bench.place.path(".ktx/worktrees"), "x").unwrap();
+    };
+    let clear = |bench: &Bench| fs::remove_file(bench.place.path(".ktx/worktrees")).unwrap();
+    inject("worktrees is a file", file, Bench::command, &[1, 100], "worktrees", clear);
+}
+
+#[test]
+fn missing_descriptors_lose_no_work() {
+    for limit in [8, 16, 24, 40] {
+        let command = |bench: &Bench| bench.shell(&format!("ulimit -n {limit}"));
+        inject(&format!("{limit} descriptors"), nothing, command, &[0, 1, 2, 96, 100], "", nothing);
+    }
+}
+
+#[test]
+fn file_size_limit_ends_the_run_with_a_sentence() {
+    let command = |bench: &Bench| bench.shell("ulimit -f 8");
+    inject("files of 4 KiB", nothing, command, &[1, 100], "", nothing);
+}
+
+#[test]
+fn files_deleted_under_a_run_are_named() {
+    let tape = |bench: &Bench| {
+        let keep =
+            bench.tapes.keys().next().unwrap().parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
+        bench.agent_first(&format!("find \"$P/{STATE}/runs\" -name tape.jsonl -not -path '*{keep}*' -delete"));
+    };
+    inject("tape deleted", tape, Bench::command, &[1], "", nothing);
+    let trees = |bench: &Bench| bench.agent_first("rm -rf \"$P/.ktx/worktrees\"/session-*");
+    inject("worktrees deleted", trees, Bench::command, &[1, 100], "", nothing);
+    let patches = |bench: &Bench| bench.agent_first("rm -rf \"$P/.ktx/ingest-patches\"/*");
+    inject("patches deleted", patches, Bench::command, &[0, 1, 100], "", nothing);
+}
+
+#[test]
+fn killed_run_is_finished_by_the_next_one() {
+    let bench = Bench::new();
+    bench.agent_first("exec sleep 600");
+    let mut running = bench.place.start(bench.command());
+    running.wait_for("stdout", "running");
+    running.signal(Signal::SIGKILL);
+    let ran = running.end();
+    bench.assert_kept("killed", &ran);
+    bench.assert_recovers("killed");
+}
+
+#[test]
+fn killed_agent_costs_its_attempt_only() {
+    let kill = |bench: &Bench| bench.agent_first("kill -9 $$");
+    inject("agent killed", kill, Bench::command, &[100], "", nothing);
+}
+
+#[test]
+fn held_index_of_git_is_waited_for_and_named() {
+    let hold = |bench: &Bench| bench.agent_first("touch \"$P/.git/index.lock\"");
+    let clear = |bench: &Bench| fs::remove_file(bench.place.path(".git/index.lock")).unwrap();
+    inject("index.lock", hold, Bench::command, &[100], "index.lock", clear);
+}
+
+/// True where this process may mount a file system of its own.
+fn can_mount() -> bool {
+    let tried = Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]).output();
+    tried.is_ok_and(|output| output.status.success())
+}
+
+#[test]
+fn full_disk_and_read_only_project_lose_nothing() {
+    if !can_mount() {
+        eprintln!("not tested: this needs the right to mount a file system");
+        return;
+    }
+    // The state directory moves to a small file system for the time of the run, and back.
+    let on_small = |bench: &Bench, size: &str| {
+        let inner = "cp -a ../kept/. .ktx/ && { sh -c \"$RUN\"; code=$?; rm -rf .ktx/fill ../kept; cp -a .ktx ../kept; exit $code; }";
+        let mount = format!("mount -t tmpfs -o size={size} tmpfs .ktx");
+        bench.shell(&format!("cp -a .ktx ../kept && exec unshare -m sh -c '{mount} && {inner}'"))
+    };
+    let back = |bench: &Bench| {
+        fs::remove_dir_all(bench.place.path(".ktx")).unwrap();
+        fs::rename(bench.place.path("../kept"), bench.place.path(".ktx")).unwrap();
+    };
+    inject("disk full at start", nothing, |bench| on_small(bench, "320k"), &[1, 100], "", back);
+    let fill = |bench: &Bench| bench.agent_first("head -c 100000000 /dev/zero > \"$P/.ktx/fill\" 2>/dev/null");
+    inject("disk full while running", fill, |bench| on_small(bench, "4m"), &[1, 100], "", back);
+    let read_only = |bench: &Bench| {
+        let mount = "mount --bind . . && mount -o remount,ro,bind \"$PWD\" && cd \"$PWD\"";
+        bench.shell(&format!("exec unshare -m sh -c '{mount} && exec sh -c \"$RUN\"'"))
+    };
+    inject("read-only project", nothing, read_only, &[1], "", nothing);
+}
+
+fn header() -> Header {
+    Header::parse(include_str!("../fixtures/tapes/demo.jsonl").lines().next().unwrap().as_bytes()).unwrap()
+}
+
+#[test]
+fn tape_torn_at_any_byte_keeps_its_whole_lines() {
+    let tape = include_bytes!("../fixtures/tapes/demo.jsonl");
+    let lines: Vec<usize> =
+        tape.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1).take(40).collect();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tape.jsonl");
+    for cut in lines[0]..=*lines.last().unwrap() {
+        fs::write(&path, &tape[..cut]).unwrap();
+        let mut source = FileSource::open(&path).unwrap();
+        let (mut entries, mut raw) = (0, 0);
+        while source
+            .poll(1 << 20, &mut |entry| if matches!(entry.body, Body::Raw(_)) { raw += 1 } else { entries += 1 })
+            .unwrap()
+            != Progress::End
+        {}
+        let whole = lines.iter().filter(|end| **end <= cut).count() - 1;
+        assert!(entries >= whole && entries + raw <= whole + 1, "cut at {cut}: {entries} and {raw} of {whole}");
+    }
+}
+
+#[test]
+fn clock_that_jumps_does_not_disorder_a_tape() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tape.jsonl");
+    let jumps = [5_000, 7_200_000, 0, 3, 1 << 40, 12, 7_200_001];
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let clock = move || Millis(jumps[next.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % jumps.len()]);
+    let writer =
+        TapeWriter::create_with_clock(&path, &Header { run: RunId(uuid::Uuid::now_v7()), ..header() }, clock).unwrap();
+    for _ in 0..20 {
+        writer.record(&[Item { lane: None, body: Body::Raw(b"{}".as_slice().into()) }]).unwrap();
+    }
+    drop(writer);
+    let text = fs::read(&path).unwrap();
+    let times: Vec<u64> = text
+        .trim_ascii_end()
+        .split(|byte| *byte == b'\n')
+        .skip(1)
+        .map(|line| Entry::parse(line).unwrap().at.0)
+        .collect();
+    assert_eq!(times.len(), 20);
+    assert!(times.is_sorted(), "{times:?}");
+}

@@ -1,0 +1,583 @@
+//! Cloned repositories that ship what an attacker would: whatever they hold, commands change nothing outside the clone,
+//! end, print no escape sequence, and every refusal names the thing and the remedy.
+//!
+//! Each case is planted in an origin repository and reaches the clone through git where git can carry it; what only an
+//! archive carries (named pipes, `.git` itself) is planted in the clone.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{FileTypeExt as _, symlink},
+    },
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use nix::sys::stat::Mode;
+
+use crate::commands::place::{Place, Ran};
+
+/// Reads its file, writes a page and succeeds.
+const SCRIPT: &str = r#"
+[[part]]
+steps = [
+  { call = { tool = "record_verification_ledger", with = { summary = "read", verifiedIdentifiers = [], unverifiedIdentifiers = [] } } },
+  { call = { tool = "wiki_write", with = { key = "page", summary = "s", content = "text" } } },
+  { say = "done" },
+]
+"#;
+
+/// A run id that clones ship records of.
+const RUN: &str = "01900000-0000-7000-8000-000000000001";
+
+/// OSC 52 sets the clipboard, CSI clears the screen, the others reorder or hide text.
+const ESCAPES: &str = "\u{1b}]52;c;UFdO\u{7}\u{1b}[2J\u{9b}1m\u{202e}\u{2066}";
+
+/// What every case starts from: an origin, a clone of it, and files of the user beside both.
+struct Scene {
+    place: Place,
+    claude: String,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let place = Place::new();
+        let claude = place.player(SCRIPT).to_str().unwrap().to_owned();
+        let scene = Self { place, claude };
+        scene.origin("sources/docs/a.md", "# a\n");
+        scene.origin("wiki/global/tracked.md", "x");
+        scene.origin("ktx.yaml", "connections:\n  notes:\n    driver: docs\n    source_dir: sources/docs\n");
+        scene.git("origin", &["init", "--quiet", "--initial-branch=main"]);
+        for file in [".profile", ".bashrc", "b.key", "thesis.txt", ".ssh/id_rsa", "wiki/global/a.md", "tape.jsonl"] {
+            scene.write(&format!("victim/{file}"), "precious\n");
+        }
+        fs::create_dir_all(scene.path("../home/.local/state/ingestdeck")).unwrap();
+        let cookies = rusqlite::Connection::open(scene.path("victim/cookies.db")).unwrap();
+        cookies.execute_batch("CREATE TABLE cookies (value); INSERT INTO cookies VALUES ('precious')").unwrap();
+        scene
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.place.path(name)
+    }
+
+    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        self.place.write(name, bytes);
+    }
+
+    fn origin(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        self.write(&format!("origin/{name}"), bytes);
+    }
+
+    /// A link in the origin. Relative targets lead out of the clone, too: both lie in the same directory.
+    fn link(&self, target: &str, name: &str) {
+        let path = self.path(&format!("origin/{name}"));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let _ = fs::remove_dir_all(&path);
+        symlink(target, path).unwrap();
+    }
+
+    fn pipe(&self, name: &str) {
+        let path = self.path(&format!("clone/{name}"));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let _ = fs::remove_file(&path);
+        nix::unistd::mkfifo(&path, Mode::S_IRWXU).unwrap();
+    }
+
+    fn git(&self, dir: &str, args: &[&str]) {
+        let output = Command::new("git")
+            .args(["-c", "user.name=me", "-c", "user.email=me@example.com", "-c", "protocol.file.allow=always"])
+            .args(args)
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("HOME", "/nonexistent")
+            .current_dir(self.path(dir))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn clone_origin(&self) {
+        self.git("origin", &["add", "--all", "--force"]);
+        self.git("origin", &["commit", "--quiet", "-m", "all"]);
+        self.git("", &["clone", "--quiet", "--recurse-submodules", "origin", "clone"]);
+    }
+
+    /// A program that leaves a trace outside the clone.
+    fn trap(&self) -> String {
+        format!("touch {}; cat", self.path("PWNED").display())
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        let mut command = self.place.command(args);
+        command.current_dir(self.path("clone")).stdin(Stdio::null());
+        self.place.ran(command)
+    }
+}
+
+/// Every file beside the clone, with its content. The user's own state directory may grow.
+fn outside(scene: &Scene) -> BTreeMap<PathBuf, Vec<u8>> {
+    let root = scene.path("");
+    let (mut open, mut found) = (vec![root.clone(), root.parent().unwrap().join("home")], BTreeMap::new());
+    while let Some(dir) = open.pop() {
+        for entry in fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            let kind = path.symlink_metadata().unwrap().file_type();
+            if path == scene.path("clone") || path.ends_with("home/.local/state/ingestdeck") {
+                continue;
+            } else if kind.is_dir() {
+                open.push(path.clone());
+            }
+            let content = if kind.is_file() {
+                fs::read(&path).unwrap()
+            } else if kind.is_symlink() {
+                fs::read_link(&path).unwrap().as_os_str().as_bytes().to_vec()
+            } else {
+                format!("dir {} pipe {}", kind.is_dir(), kind.is_fifo()).into_bytes()
+            };
+            found.insert(path, content);
+        }
+    }
+    found
+}
+
+/// Nothing that a terminal obeys, and nothing that hides or reorders text.
+fn assert_inert(case: &str, args: &[&str], ran: &Ran) {
+    for (stream, text) in [("stdout", &ran.stdout), ("stderr", &ran.stderr)] {
+        let bad = text.chars().find(|c| {
+            (c.is_control() && !"\n\t".contains(*c))
+                || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        });
+        assert_eq!(bad, None, "{case}: {args:?} printed it to {stream}: {ran:?}");
+    }
+}
+
+/// Plants `plant` in the origin and `unpack` in the clone, and runs the commands there. `refusal` must be in what `run`
+/// prints, when it is given: the thing that is refused and what to do about it.
+fn attack(case: &str, plant: impl FnOnce(&Scene), unpack: impl FnOnce(&Scene), refusal: &[&str]) {
+    let scene = Scene::new();
+    plant(&scene);
+    scene.clone_origin();
+    unpack(&scene);
+    let before = outside(&scene);
+    let claude = scene.claude.clone();
+    let runs: [&[&str]; 7] = [
+        &["plan"],
+        &["doctor", "--claude-bin", &claude],
+        &["runs", "list"],
+        &["run", "--claude-bin", &claude],
+        &["session", "--claude-bin", &claude, "--", "hello"],
+        &["report", "latest"],
+        &["runs", "prune", "--keep", "0"],
+    ];
+    for args in runs {
+        let ran = scene.run(args);
+        assert_inert(case, args, &ran);
+        assert!(ran.code.is_some(), "{case}: {args:?} was killed: {ran:?}");
+        assert!(!ran.stderr.contains("panicked"), "{case}: {args:?}: {ran:?}");
+        if ran.code != Some(0) {
+            let said = format!("{}{}", ran.stdout, ran.stderr);
+            assert!(!said.trim().is_empty(), "{case}: {args:?} failed without a word: {ran:?}");
+        }
+        if args[0] == "run" {
+            let said = format!("{}{}", ran.stdout, ran.stderr);
+            for part in refusal {
+                assert!(said.contains(part), "{case}: `run` does not say {part:?}: {ran:?}");
+            }
+        }
+        let after = outside(&scene);
+        let changed: Vec<_> = before.iter().filter(|(path, content)| after.get(*path) != Some(content)).collect();
+        let new: Vec<_> = after.keys().filter(|path| !before.contains_key(*path)).collect();
+        assert!(changed.is_empty() && new.is_empty(), "{case}: {args:?} changed {changed:?}, made {new:?}: {ran:?}");
+    }
+}
+
+/// Nothing to add to the clone.
+fn nothing(_: &Scene) {}
+
+/// A case that git carries.
+fn clone_case(case: &str, plant: impl FnOnce(&Scene), refusal: &[&str]) {
+    attack(case, plant, nothing, refusal);
+}
+
+/// A case that only an archive carries.
+fn archive_case(case: &str, unpack: impl FnOnce(&Scene), refusal: &[&str]) {
+    attack(case, |_| (), unpack, refusal);
+}
+
+#[test]
+fn shipped_branch_update_journal_writes_nothing() {
+    let journals = [
+        r#"{"version":1,"old":"--output=../victim/.profile","new":"HEAD"}"#,
+        r#"{"version":1,"old":"HEAD~1","new":"HEAD"}"#,
+        r#"{"version":99,"old":"x"}"#,
+        "not json",
+    ];
+    for journal in journals {
+        clone_case(journal, |scene| scene.origin(".ktx/ingestdeck/landing.json", journal), &["landing.json"]);
+    }
+}
+
+#[test]
+fn shipped_publication_journal_writes_nothing() {
+    for path in [".git/HEAD", "../victim/thesis.txt", "/etc/hostname", "ktx.yaml"] {
+        let journal = format!(r#"{{"version":1,"files":[{{"path":"{path}","base":"-","now":"-"}}]}}"#);
+        let place = ".ktx/ingestdeck/publish/current/journal.json";
+        clone_case(&journal, |scene| scene.origin(place, &journal), &["journal"]);
+    }
+}
+
+#[test]
+fn links_in_our_directories_are_not_followed() {
+    let places = [
+        ".ktx",
+        ".ktx/ingestdeck",
+        ".ktx/ingestdeck/runs",
+        ".ktx/ingestdeck/locks",
+        ".ktx/ingestdeck/worktrees",
+        ".ktx/ingestdeck/publish",
+        ".ktx/ingestdeck/publish/current",
+        ".ktx/ingestdeck/prints",
+        ".ktx/worktrees",
+        ".ktx/cache",
+        ".ktx/cache/local-ingest",
+        ".ktx/ingest-transcripts",
+        ".ktx/ingest-traces",
+        ".ktx/ingest-patches",
+        ".ktx/prompts",
+        ".ktx/skills",
+        "wiki",
+        "wiki/global",
+        "semantic-layer",
+        "raw-sources",
+    ];
+    for place in places {
+        let up = "../".repeat(place.matches('/').count() + 1);
+        clone_case(place, |scene| scene.link(&format!("{up}victim"), place), &[]);
+    }
+}
+
+#[test]
+fn links_in_the_place_of_our_files_are_not_followed() {
+    let places = [
+        "db.sqlite",
+        "db.sqlite-wal",
+        "ingest.lock",
+        "landing.json",
+        ".gitignore",
+        "publish/lock",
+        &format!("runs/{RUN}"),
+        &format!("locks/{RUN}"),
+        &format!("runs/{RUN}/tape.jsonl"),
+    ];
+    for (place, target) in places.into_iter().flat_map(|place| [(place, "cookies.db"), (place, "nothing")]) {
+        let up = "../".repeat(place.matches('/').count() + 3);
+        let plant = |scene: &Scene| scene.link(&format!("{up}victim/{target}"), &format!(".ktx/ingestdeck/{place}"));
+        clone_case(&format!("{place} -> {target}"), plant, &[]);
+    }
+}
+
+#[test]
+fn shipped_ledger_of_worktrees_removes_nothing() {
+    let plant = |scene: &Scene| {
+        scene.link("../../victim", ".ktx/worktrees");
+        scene.origin(".ktx/ingestdeck/worktrees/mine", "");
+        scene.origin(".ktx/ingestdeck/worktrees/.draft", "");
+    };
+    let branch = |scene: &Scene| {
+        scene.git("clone", &["branch", "session/mine"]);
+    };
+    attack("linked worktrees", plant, branch, &[]);
+    let scene = Scene::new();
+    scene.origin(".ktx/ingestdeck/worktrees/mine", "");
+    scene.origin(".ktx/worktrees/session-mine/work.md", "work of the user");
+    scene.clone_origin();
+    scene.git("clone", &["branch", "session/mine"]);
+    let ran = scene.run(&["run", "--claude-bin", &scene.claude]);
+    scene.git("clone", &["rev-parse", "--verify", "--quiet", "session/mine"]);
+    assert!(scene.path("clone/.ktx/worktrees/session-mine/work.md").is_file(), "{ran:?}");
+}
+
+#[test]
+fn named_pipes_hang_no_command() {
+    let places = [
+        ".ktx/ingestdeck/db.sqlite".to_owned(),
+        ".ktx/ingestdeck/ingest.lock".to_owned(),
+        ".ktx/ingestdeck/landing.json".to_owned(),
+        ".ktx/ingestdeck/publish/current/journal.json".to_owned(),
+        ".ktx/ingestdeck/publish/lock".to_owned(),
+        format!(".ktx/ingestdeck/locks/{RUN}"),
+        format!(".ktx/ingestdeck/runs/{RUN}/tape.jsonl"),
+        ".ktx/prompts/skills.md".to_owned(),
+        "sources/docs/b.md".to_owned(),
+        "wiki/global/b.md".to_owned(),
+        "ktx.yaml".to_owned(),
+        ".git/config.worktree".to_owned(),
+    ];
+    for place in places {
+        archive_case(&place, |scene| scene.pipe(&place), &[]);
+    }
+}
+
+#[test]
+fn foreign_databases_are_left_unchanged() {
+    let place = ".ktx/ingestdeck/db.sqlite";
+    let scene = Scene::new();
+    scene.origin(".ktx/ingestdeck/.keep", "");
+    let path = scene.path(&format!("origin/{place}"));
+    rusqlite::Connection::open(&path)
+        .unwrap()
+        .execute_batch("CREATE TABLE photos (x); PRAGMA user_version = 7")
+        .unwrap();
+    let tape = include_str!("../fixtures/tapes/demo.jsonl");
+    scene.origin(&format!(".ktx/ingestdeck/runs/{RUN}/tape.jsonl"), tape);
+    scene.clone_origin();
+    let before = fs::read(scene.path(&format!("clone/{place}"))).unwrap();
+    for args in [&["plan"][..], &["runs", "list"], &["doctor"], &["run", "--claude-bin", &scene.claude]] {
+        let ran = scene.run(args);
+        assert_inert("foreign database", args, &ran);
+        assert_eq!(fs::read(scene.path(&format!("clone/{place}"))).unwrap(), before, "{args:?}: {ran:?}");
+    }
+}
+
+#[test]
+fn escape_sequences_of_a_project_are_not_printed() {
+    let yaml = |connection: &str| {
+        let text: String = ESCAPES.chars().map(|c| format!("\\U{:08x}", u32::from(c))).collect();
+        format!(
+            "connections:\n  notes:\n    driver: docs\n    source_dir: sources/docs\n  bad:\n{}",
+            connection.replace("ESC", &text)
+        )
+    };
+    let configs = [
+        "    driver: docs\n    source_dir: \"ESC\"\n",
+        "    driver: sqlite\n    path: \"ESC\"\n",
+        "    driver: \"ESC\"\n",
+        "    driver: manifest\n    path: \"ESC\"\n    source_dir: sources/docs\n",
+        "    driver: dbt\n    repoUrl: \"ESC\"\n",
+        "    driver: notion\n    page: \"ESC\"\n    \"ESC\": 1\n",
+        "    driver: docs\n    source_dir: sources/docs\n  \"ESC\":\n    driver: docs\n    source_dir: none\n",
+    ];
+    for config in configs {
+        clone_case(config, |scene| scene.origin("ktx.yaml", yaml(config)), &[]);
+    }
+    let names = |scene: &Scene| {
+        scene.origin(&format!("sources/docs/{ESCAPES}.md"), "# x\n");
+        scene.origin(&format!(".ktx/prompts/{ESCAPES}.md"), "x");
+        scene.origin(&format!(".ktx/skills/{ESCAPES}/SKILL.md"), "x");
+        scene.origin(&format!("wiki/global/{ESCAPES}.md"), format!("---\nsummary: {ESCAPES}\n---\n# {ESCAPES}\n"));
+        scene.origin("sources/docs/b.md", format!("# {ESCAPES}\n"));
+    };
+    clone_case("file names and texts", names, &[]);
+    let units =
+        format!(r#"[{{"unitKey":"x{}","rawFiles":["a.md"],"notes":"{}"}}]"#, "\\u001b]0;t\\u0007", "\\u001b[2J");
+    let manifest = |scene: &Scene| {
+        scene.origin("units.json", &units);
+        let yaml = "connections:\n  notes:\n    driver: manifest\n    path: units.json\n    source_dir: sources/docs\n";
+        scene.origin("ktx.yaml", yaml);
+    };
+    clone_case("unit keys", manifest, &[]);
+}
+
+#[test]
+fn shipped_records_reach_nothing_outside() {
+    let hostile = include_str!("../fixtures/tapes/demo.jsonl")
+        .replace(".ktx/ingest-patches/", "../../victim/")
+        .replace("\"docs-", "\"\\u001b]52;c;UFdO\\u0007docs-");
+    let plant = |scene: &Scene| scene.origin(&format!(".ktx/ingestdeck/runs/{RUN}/tape.jsonl"), &hostile);
+    clone_case("a record", plant, &[]);
+    let torn = |scene: &Scene| {
+        scene.origin(&format!(".ktx/ingestdeck/runs/{RUN}/tape.jsonl"), &hostile.as_bytes()[..hostile.len() / 2]);
+        scene.origin(".ktx/ingestdeck/runs/.leaving-x/a", "");
+    };
+    clone_case("a torn record", torn, &[]);
+}
+
+#[test]
+fn programs_of_a_repository_do_not_run() {
+    let config = |scene: &Scene, text: &[u8]| {
+        let path = scene.path("clone/.git/config");
+        let mut bytes = fs::read(&path).unwrap();
+        bytes.extend(text);
+        fs::write(path, bytes).unwrap();
+        // Written again as it was: git looks into it, through the filters.
+        scene.write("clone/wiki/global/tracked.md", "x");
+    };
+    for name in ["plain", "with.dots", "with\\\"quotes"] {
+        archive_case(
+            name,
+            |scene| {
+                let trap = scene.trap();
+                let text = format!(
+                    "[filter \"{name}\"]\n\tclean = \"{trap}\"\n\tsmudge = \"{trap}\"\n[diff \"{name}\"]\n\tcommand = \"{trap}\"\n\ttextconv = \"{trap}\"\n[merge \"{name}\"]\n\tdriver = \"{trap}\"\n"
+                );
+                config(scene, text.as_bytes());
+                scene.write("clone/.git/info/attributes", format!("*.md filter={name} diff={name} merge={name}\n"));
+            },
+            &[],
+        );
+    }
+    archive_case(
+        "not UTF-8",
+        |scene| {
+            let trap = scene.trap();
+            config(scene, &[b"[filter \"e\xff\"]\n\tclean = \"", trap.as_bytes(), b"\"\n"].concat());
+            scene.write("clone/.git/info/attributes", b"*.md filter=e\xff\n");
+        },
+        &[],
+    );
+    archive_case(
+        "other programs",
+        |scene| {
+            let trap = scene.trap().replace("; cat", "");
+            let keys = [
+                "core.fsmonitor",
+                "core.sshCommand",
+                "core.editor",
+                "core.pager",
+                "diff.external",
+                "gpg.program",
+                "credential.helper",
+                "core.askPass",
+                "core.alternateRefsCommand",
+                "core.gitProxy",
+                "sequence.editor",
+                "interactive.diffFilter",
+                "trailer.x.command",
+                "hook.x.command",
+            ];
+            for key in keys {
+                let (section, name) = key.rsplit_once('.').unwrap();
+                let section = section.split_once('.').map_or(section.to_owned(), |(a, b)| format!("{a} \"{b}\""));
+                config(scene, format!("[{section}]\n\t{name} = \"{trap}\"\n").as_bytes());
+            }
+            config(scene, b"[hook \"x\"]\n\tevent = post-index-change\n\tevent = reference-transaction\n[commit]\n\tgpgSign = true\n");
+            use std::os::unix::fs::PermissionsExt as _;
+            for hook in [
+                "post-checkout",
+                "pre-commit",
+                "commit-msg",
+                "post-commit",
+                "post-index-change",
+                "reference-transaction",
+                "prepare-commit-msg",
+            ] {
+                let name = format!("clone/.git/hooks/{hook}");
+                scene.write(&name, format!("#!/bin/sh\n{trap}\n"));
+                fs::set_permissions(scene.path(&name), fs::Permissions::from_mode(0o755)).unwrap();
+            }
+        },
+        &[],
+    );
+}
+
+#[test]
+fn programs_of_a_submodule_do_not_run() {
+    let plant = |scene: &Scene| {
+        scene.write("sub/f.md", "f\n");
+        scene.git("sub", &["init", "--quiet"]);
+        scene.git("sub", &["add", "--all"]);
+        scene.git("sub", &["commit", "--quiet", "-m", "sub"]);
+        scene.git("origin", &["submodule", "--quiet", "add", "../sub", "wiki/sub"]);
+        scene.git("origin", &["config", "-f", ".gitmodules", "submodule.wiki/sub.ignore", "none"]);
+    };
+    let unpack = |scene: &Scene| {
+        let path = scene.path("clone/.git/modules/wiki/sub/config");
+        let text = fs::read_to_string(&path).unwrap() + &format!("[filter \"evil\"]\n\tclean = \"{}\"\n", scene.trap());
+        fs::write(path, text).unwrap();
+        scene.write("clone/.git/modules/wiki/sub/info/attributes", "* filter=evil\n");
+        scene.write("clone/wiki/sub/f.md", "f\n");
+    };
+    attack("submodule", plant, unpack, &[]);
+}
+
+#[test]
+fn files_outside_the_project_are_not_read_silently() {
+    let cases = [
+        ("    driver: docs\n    source_dir: ../victim\n", "victim"),
+        ("    driver: manifest\n    path: units.json\n    source_dir: ../victim\n", "victim"),
+        ("    driver: docs\n    source_dir: linked\n", "victim"),
+    ];
+    for (connection, named) in cases {
+        let scene = Scene::new();
+        scene.origin("units.json", r#"[{"unitKey":"handbook","rawFiles":[".ssh/id_rsa"]}]"#);
+        scene.link("../victim", "linked");
+        scene.origin("ktx.yaml", format!("connections:\n  notes:\n{connection}"));
+        scene.clone_origin();
+        for args in [&["plan"][..], &["doctor"], &["run", "--claude-bin", &scene.claude]] {
+            let ran = scene.run(args);
+            let said = format!("{}{}", ran.stdout, ran.stderr);
+            assert!(said.contains(named) && said.contains("notes"), "{connection}: {args:?}: {ran:?}");
+        }
+        let grep =
+            Command::new("grep").args(["-rl", "precious", "."]).current_dir(scene.path("clone")).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&grep.stdout), "", "{connection}: the user's files are copied");
+    }
+}
+
+#[test]
+fn database_outside_the_project_is_refused() {
+    let plant = |scene: &Scene| {
+        let yaml = "connections:\n  notes:\n    driver: docs\n    source_dir: sources/docs\n  wh:\n    driver: sqlite\n    path: ../victim/cookies.db\n";
+        scene.origin("ktx.yaml", yaml);
+    };
+    clone_case("sqlite outside", plant, &["cookies.db", "wh"]);
+}
+
+#[test]
+fn debug_log_follows_no_link() {
+    let scene = Scene::new();
+    scene.link("../victim/.profile", "ingestdeck-debug.log");
+    scene.clone_origin();
+    let ran = scene.run(&["plan", "--debug"]);
+    assert_eq!(fs::read_to_string(scene.path("victim/.profile")).unwrap(), "precious\n", "{ran:?}");
+    assert!(ran.stderr.contains("ingestdeck-debug.log"), "{ran:?}");
+}
+
+#[test]
+fn shipped_gitignore_does_not_publish_tapes() {
+    let scene = Scene::new();
+    scene.origin(".ktx/ingestdeck/.gitignore", "!*\n");
+    scene.clone_origin();
+    let ran = scene.run(&["run", "--claude-bin", &scene.claude]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    scene.git("clone", &["add", "--all"]);
+    let staged = Command::new("git").args(["ls-files"]).current_dir(scene.path("clone")).output().unwrap();
+    let staged = String::from_utf8(staged.stdout).unwrap();
+    assert!(!staged.contains("tape.jsonl") && !staged.contains("db.sqlite"), "{staged}");
+}
+
+#[test]
+fn programs_in_the_current_directory_are_not_started() {
+    let scene = Scene::new();
+    for name in ["git", "claude", "ssh"] {
+        scene.origin(name, format!("#!/bin/sh\n{}\n", scene.trap()));
+        use std::os::unix::fs::PermissionsExt as _;
+        fs::set_permissions(scene.path(&format!("origin/{name}")), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    scene.clone_origin();
+    for path in [":/usr/bin:/bin", ".:/usr/bin:/bin", "/usr/bin::/bin", "./:/usr/bin:/bin"] {
+        for args in [&["plan"][..], &["doctor"], &["run"], &["session", "--", "hello"]] {
+            let mut command = scene.place.command(args);
+            command.current_dir(scene.path("clone")).env("PATH", path);
+            let ran = scene.place.ran(command);
+            assert!(!scene.path("PWNED").exists(), "{path:?} {args:?}: {ran:?}");
+        }
+    }
+}
+
+/// The directory of a project is named by whoever packed it.
+#[test]
+fn directory_name_with_escapes_is_not_printed() {
+    let scene = Scene::new();
+    scene.clone_origin();
+    let odd = scene.path(&format!("x{ESCAPES}"));
+    fs::rename(scene.path("clone"), &odd).unwrap();
+    for args in [&["plan"][..], &["doctor"], &["runs", "list"], &["run", "--claude-bin", &scene.claude], &["report"]] {
+        let mut command = scene.place.command(args);
+        command.current_dir(&odd);
+        assert_inert("directory name", args, &scene.place.ran(command));
+    }
+}
