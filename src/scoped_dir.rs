@@ -407,6 +407,16 @@ pub(crate) fn state_dir(root: &Path) -> io::Result<ScopedDir> {
     Ok(dir)
 }
 
+/// What helps against `error`, which writing a file ended with, after a semicolon; empty where that is not known.
+pub(crate) fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => "; make the directory writable",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some disk space",
+        _ if is_out_of_files(error) => "; raise `ulimit -n`",
+        _ => "",
+    }
+}
+
 /// True if the process or the system has no file descriptors left, whatever the error says it was for.
 pub(crate) fn is_out_of_files(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);

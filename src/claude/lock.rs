@@ -13,7 +13,7 @@ use std::{
 
 use sha2::{Digest as _, Sha256};
 
-use crate::scoped_dir::{PRIVATE, STATE, ScopedDir};
+use crate::scoped_dir::{self, PRIVATE, STATE, ScopedDir};
 
 /// How often a session that is in use is tried again.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -56,7 +56,7 @@ impl Drop for SessionLock {
 
 /// Why a session cannot be locked.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot lock a session: {}: {cause}; make the directory writable", path.display())]
+#[error("cannot lock a session: {}: {cause}{}", path.display(), scoped_dir::remedy(cause))]
 pub struct LockError {
     path: PathBuf,
     #[source]

@@ -33,7 +33,7 @@ pub enum ProjectLockError {
         pid: Option<u32>,
     },
     /// The system refuses.
-    #[error("cannot lock the project: {}: {cause}; make the directory writable", path.display())]
+    #[error("cannot lock the project: {}: {cause}{}", path.display(), scoped_dir::remedy(cause))]
     Io {
         /// Which file.
         path: PathBuf,
