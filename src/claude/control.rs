@@ -562,4 +562,30 @@ mod tests {
         assert_eq!(control.frame("keep_alive", "", Value::Null), []);
         assert_eq!(control.frame("control_response", "", json!("odd")), []);
     }
+
+    #[test]
+    fn fuzzed_frames_are_answered() {
+        let bodies = [
+            pre_tool_use("mcp__ktx__wiki_write", &json!({"key": "a", "content": "b"})),
+            mcp_message(
+                &json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "x", "arguments": {}}}),
+            ),
+            mcp_message(&json!({"method": "notifications/initialized"})),
+            json!({"subtype": "can_use_tool", "tool_name": "Bash", "input": {}}),
+            json!({"subtype": "hook_callback", "callback_id": POST_TOOL_USE_FAILURE, "input": {"tool_name": "t", "error": "e"}}),
+            json!({"subtype": "success", "request_id": "deck-1", "response": {}}),
+        ];
+        let corpus: Vec<Vec<u8>> = bodies.iter().map(|body| body.to_string().into_bytes()).collect();
+        crate::fuzz::fuzz("control frames", &corpus, |bytes| {
+            let Ok(body) = serde_json::from_slice::<Value>(bytes) else { return };
+            let mut control = Control::default();
+            control.ask(Ask::Initialize { tools: true });
+            let effects = request(&mut control, "r1", body.clone());
+            assert!(!effects.is_empty(), "an agent would wait for ever for an answer to {body}");
+            for kind in ["control_response", "control_cancel_request", "unknown"] {
+                let _ = control.frame(kind, "r1", body.clone());
+            }
+            control.server_ended();
+        });
+    }
 }

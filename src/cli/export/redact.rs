@@ -102,7 +102,7 @@ impl Redactor {
         if text.len() < SHORTEST && open.is_none() {
             return Vec::new();
         }
-        if depth < DEEPEST && open.is_none() && json::is_document(text) {
+        if depth < DEEPEST && json::is_document(text) {
             return json::edits(text, &mut Document::new(self, depth + 1));
         }
         let before = *open;

@@ -50,7 +50,9 @@ static BODY: LazyLock<Option<Regex>> = LazyLock::new(|| {
 pub(super) fn find(text: &str, open: &mut Option<OpenBlock>, spans: &mut Vec<Range<usize>>) {
     let mut from = 0;
     if open.is_some() {
-        from = continued(text, open, spans);
+        // A block that begins in this text ends the one before it, whose end never came.
+        let next = BEGIN.as_ref().and_then(|begin| begin.find(text.as_bytes())).map_or(text.len(), |next| next.start());
+        from = continued(&text[..next], open, spans);
     }
     if memchr::memmem::find(text.as_bytes(), b"BEGIN ").is_some()
         || memchr::memmem::find(text.as_bytes(), b"PuTTY-User").is_some()

@@ -470,3 +470,25 @@ proptest! {
         prop_assert_eq!(exported.len(), 1);
     }
 }
+
+#[test]
+fn fuzzed_lines_stay_json_and_are_masked_once() {
+    let tapes = [
+        include_str!("../../../../tests/fixtures/tapes/demo.jsonl"),
+        include_str!("../../../../tests/fixtures/captures/partial_messages.jsonl"),
+    ];
+    let secrets =
+        "password: hunter2-is-long\nAKIAIOSFODNN7EXAMPL2 postgres://svc:hun/ter2@db -----BEGIN PRIVATE KEY-----\nMIIE";
+    let mut corpus: Vec<Vec<u8>> =
+        tapes.iter().flat_map(|text| text.lines()).map(|line| line.as_bytes().to_vec()).collect();
+    corpus.extend([
+        out(&json!({"text": secrets, "raw": json!({"inner": secrets}).to_string()})),
+        delta(0, "text_delta", "text", secrets),
+    ]);
+    crate::fuzz::fuzz("redaction", &corpus, |line| {
+        let (once, _) = exported(&[line.to_vec()]);
+        let is_json = |line: &[u8]| serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok();
+        assert!(!is_json(line) || is_json(&once[0]), "{}", once[0].escape_ascii());
+        assert_eq!(exported(&once).0, once, "masking again changes it");
+    });
+}
