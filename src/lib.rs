@@ -16,8 +16,7 @@
 //! | 0 | [`tape`], [`config`] | nothing |
 //! | 1 | [`decode`]; [`actions`]; [`units`] | `decode` → nothing; `actions` → `decode`; `units` → `tape` |
 //! | 2 | [`run`] | `tape`, `decode`, `actions`, `units` |
-//! | 2 | [`scoped_dir`] | nothing; files and directories, the only way into a project |
-//! | 2 | [`program_path`] | nothing; where other programs are looked up |
+//! | 3 | [`scoped_dir`], [`program_path`] | nothing; the files and programs that the others of this layer use |
 //! | 3 | [`claude`], [`ingest`], [`store`], [`replay`], [`tui`] | layers below, never each other |
 //! | 4 | [`cli`] | everything |
 //!

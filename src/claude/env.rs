@@ -75,7 +75,7 @@ const INHERITED: [&str; 28] = [
 ];
 
 /// Withheld variables that are reported: they would choose the account, the service, the model or the code that runs.
-const NOTABLE: [&str; 16] = [
+const NOTABLE: [&str; 22] = [
     "ANTHROPIC_*",
     "AWS_*",
     "AZURE_*",
@@ -92,6 +92,13 @@ const NOTABLE: [&str; 16] = [
     "DYLD_*",
     "LD_LIBRARY_PATH",
     "LD_PRELOAD",
+    // Where version managers and Nix keep programs and libraries: a `claude` of theirs may not start without.
+    "ASDF_*",
+    "FNM_*",
+    "MISE_*",
+    "NIX_LD*",
+    "NVM_*",
+    "VOLTA_HOME",
 ];
 
 /// The environment of a child, and what was done to the parent's. Names are sorted.

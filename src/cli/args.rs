@@ -415,7 +415,7 @@ pub enum RunsCommand {
         #[arg(default_value = "latest")]
         run: String,
     },
-    /// Write one for others to look at, its secrets masked
+    /// Write a run to share, with secrets of known kinds masked
     Export(ExportArgs),
     /// Remove old records, but none on which rests what is known of the sources
     Prune(PruneArgs),

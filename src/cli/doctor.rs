@@ -101,7 +101,7 @@ pub fn doctor(global: &Global, args: &DoctorArgs) -> Result<Exit, Failure> {
     let config = settings::load(global)?;
     let mut findings = vec![git()];
     let model = project::examine(global, &mut findings);
-    let pass = settings::passed_env(&config);
+    let pass = config.claude.pass_env.value.clone();
     let environment = environment(&pass);
     findings.extend(of_environment(&environment));
     match launch::find_claude(global) {
@@ -166,7 +166,7 @@ fn of_environment(environment: &Environment) -> Vec<Finding> {
         |names: &[String]| names.iter().map(|name| name.escape_debug().to_string()).collect::<Vec<_>>().join(", ");
     let passed = match &environment.passed[..] {
         [] => String::new(),
-        passed => format!("; by claude.pass_env or claude.use_api_billing {}", list(passed)),
+        passed => format!("; by claude.pass_env {}", list(passed)),
     };
     let inherited = environment.inherited();
     let gets = format!(

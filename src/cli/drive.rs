@@ -407,7 +407,7 @@ mod tests {
         let (blown, is_blown) = watch::channel(None);
         let (_person, inputs) = mpsc::channel(1);
         let run = tokio::spawn(drive.run(inputs, true, is_blown));
-        let error = RecordError { path: "tape.jsonl".into(), cause: "no space left on device".into() };
+        let error = RecordError::new("tape.jsonl", &std::io::ErrorKind::StorageFull.into());
         blown.send_replace(Some(error.clone()));
         assert_eq!(run.await.unwrap(), Err(error.into()));
         assert!(notes.0.lock().unwrap().is_empty(), "nobody tries to write about it");

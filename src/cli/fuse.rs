@@ -1,9 +1,8 @@
 //! A recorder that says when it can write no more. A run whose tape cannot be written must end at once, whatever its
 //! agents are about: nothing that they still do would be kept.
 
-use std::sync::Arc;
+use std::{io::ErrorKind, sync::Arc};
 
-use nix::errno::Errno;
 use tokio::sync::watch;
 
 use crate::run::{Item, Recorder, source::RecordError};
@@ -43,12 +42,12 @@ impl Recorder for Fuse {
 
 /// What happened and what to do, the cause first: paths are long.
 pub fn remedy(error: &RecordError) -> String {
-    let RecordError { path, cause } = error;
-    let is_file_limit = cause.contains(&format!("os error {}", Errno::EFBIG as i32));
-    let remedy = if is_file_limit {
-        "Raise the limit on the size of files (`ulimit -f`)"
-    } else {
-        "Free some space or mend the permissions"
+    let RecordError { path, cause, kind } = error;
+    let remedy = match kind {
+        ErrorKind::FileTooLarge => "Raise the limit on the size of files (`ulimit -f`)",
+        ErrorKind::NotFound => "Keep other programs from deleting it",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "Free some space",
+        _ => "Free some space or correct the permissions",
     };
     format!("{cause}: cannot write {path}; what ran was ended. {remedy}, then run what is left again")
 }

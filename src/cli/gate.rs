@@ -298,7 +298,7 @@ mod tests {
     impl Recorder for Tape {
         fn record(&self, items: &[Item<'_>]) -> Result<(), RecordError> {
             if *self.1.lock().unwrap() {
-                return Err(RecordError { path: "tape.jsonl".into(), cause: "no space left on device".into() });
+                return Err(RecordError::new("tape.jsonl", &std::io::ErrorKind::StorageFull.into()));
             }
             for item in items {
                 let (Some((unit, attempt)), Body::Note(json)) = (item.lane, &item.body) else { panic!("a note") };

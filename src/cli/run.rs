@@ -64,7 +64,7 @@ pub fn start(
         max_budget_usd: budget("--max-budget-usd", args.max_budget_usd)?,
         run_budget_usd: budget("--max-run-budget-usd", args.max_run_budget_usd)?,
         partial_messages: *config.ingest.partial_messages,
-        pass_env: settings::passed_env(&config),
+        pass_env: config.claude.pass_env.value.clone(),
         rule: match *config.ingest.tool_failures {
             ToolFailures::Strict => FailureRule::Strict,
             ToolFailures::Recoverable => FailureRule::Recoverable,

@@ -56,12 +56,6 @@ fn layers(global: &Global) -> Result<Layers, Failure> {
     Ok(layers)
 }
 
-/// Variables that the agents of units get beside those that they always get.
-pub fn passed_env(config: &Config) -> Vec<String> {
-    let billed = config.claude.use_api_billing.then(|| "ANTHROPIC_API_KEY".to_owned());
-    config.claude.pass_env.iter().cloned().chain(billed).collect()
-}
-
 /// How the screen looks.
 ///
 /// # Errors

@@ -84,7 +84,11 @@ async fn follow(
         tokio::select! {
             _ = &mut is_complete => last = true,
             changed = changed.changed() => match changed {
-                Ok(()) => tokio::time::sleep(TOGETHER).await,
+                // Entries are taken together, but the end of the run does not wait for more of them.
+                Ok(()) => tokio::select! {
+                    () = tokio::time::sleep(TOGETHER) => {}
+                    _ = &mut is_complete => last = true,
+                },
                 // Its writer is gone, so this was all.
                 Err(_) => last = true,
             },

@@ -18,9 +18,9 @@ use super::{
     yaml::{self, Value},
 };
 
-/// ScopedDir of the prompts of a project.
+/// Directory of the prompts of a project.
 pub const PROMPTS: &str = ".ktx/prompts";
-/// ScopedDir of its skills, one folder each.
+/// Directory of its skills, one directory each.
 pub const SKILLS: &str = ".ktx/skills";
 /// Its canonical pins: a map from contested keys to the artifacts that stand for them.
 pub const PINS: &str = ".ktx/canonical-pins.yaml";

@@ -15,7 +15,7 @@ use super::{
     instructions::{BadInstruction, Instructions},
     yaml,
 };
-use crate::scoped_dir::ScopedDir;
+use crate::scoped_dir::{FileKind, ScopedDir};
 
 mod keys;
 mod path_policy;
@@ -139,6 +139,7 @@ impl Project {
             problem: fault.problem,
         })?;
         let root = root.canonicalize().map_err(|cause| unreadable(root, &cause))?;
+        refuse_links(&root)?;
         let (instructions, idle) = Instructions::of(&root)?;
         let warnings = warnings.into_iter().map(|warning| format!("{FILE} {warning}")).chain(idle).collect();
         let policy = PathPolicy::of_project(&settings.hidden_paths);
@@ -197,6 +198,19 @@ fn read(root: &Path, path: &Path) -> Result<String, ProjectError> {
             problem: "the file is not UTF-8 text; save it as UTF-8".into(),
         }
     })
+}
+
+/// Units would find out one by one that they cannot write where a link stands.
+fn refuse_links(root: &Path) -> Result<(), ProjectError> {
+    let dir = ScopedDir::open(root).map_err(|cause| unreadable(root, &cause))?;
+    let is_link = |name: &&&str| dir.kind(name).is_ok_and(|kind| kind == Some(FileKind::Link));
+    match ["wiki", "semantic-layer"].iter().find(is_link) {
+        None => Ok(()),
+        Some(name) => {
+            let why = io::Error::other("it is a symbolic link; replace it with a real directory");
+            Err(unreadable(&root.join(name), &why))
+        }
+    }
 }
 
 fn unreadable(path: &Path, cause: &io::Error) -> ProjectError {

@@ -300,10 +300,12 @@ fn or_empty(text: &str) -> String {
     if text.is_empty() { "(empty)".into() } else { text.into() }
 }
 
+/// What ends a line, for some reader.
+const BREAKS: [char; 7] = ['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'];
+
 /// Foreign text must not be able to open a section of its own. Space inside file names counts, so only breaks go.
 pub(super) fn one_line(text: &str) -> String {
-    let breaks = ['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'];
-    escaped(&text.split(breaks).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" "))
+    escaped(&text.split(BREAKS).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" "))
 }
 
 /// The first [`SUMMARY`] characters.

@@ -95,10 +95,16 @@ pub enum RepositoryError {
         what: &'static str,
     },
     /// The places that units write to hold changes that no commit has.
-    #[error("{} not committed; commit or stash {}, then try again", named(paths), if paths.len() == 1 { "it" } else { "them" })]
+    #[error(
+        "{} not committed; commit or stash {}, then try again{}",
+        named(paths), if paths.len() == 1 { "it" } else { "them" }, through(filter.as_deref())
+    )]
     Dirty {
         /// Project-relative paths.
         paths: Vec<String>,
+        /// The git filter that the first of them goes through. A run does not start it, and so sees changes where
+        /// `git status` sees none.
+        filter: Option<String>,
     },
     /// git itself.
     #[error(transparent)]
@@ -121,6 +127,16 @@ fn named(paths: &[String]) -> String {
     };
     let verb = if paths.len() == 1 { "is" } else { "are" };
     format!("{}{more} {verb}", shown.join(", "))
+}
+
+fn through(filter: Option<&str>) -> String {
+    let filter = filter.map(str::escape_debug);
+    filter.map_or_else(String::new, |filter| {
+        format!(
+            ". If `git status` shows no change: it goes through the git filter `{filter}`, which a run does not start; \
+             exempt wiki/ and semantic-layer/ from it in .gitattributes"
+        )
+    })
 }
 
 /// Where a branch stands.
@@ -236,7 +252,18 @@ impl Repository {
         ])?;
         let (head, paths) = read_status(&String::from_utf8_lossy(&status));
         let head = head.ok_or_else(|| RepositoryError::Unborn { project: self.root.clone() })?;
-        if paths.is_empty() { Ok(head) } else { Err(RepositoryError::Dirty { paths }) }
+        match paths.first() {
+            None => Ok(head),
+            Some(first) => Err(RepositoryError::Dirty { filter: self.filter_of(first)?, paths }),
+        }
+    }
+
+    /// The filter that `.gitattributes` names for `path`.
+    fn filter_of(&self, path: &str) -> Result<Option<String>, GitError> {
+        let attributes = self.git.run(&["check-attr", "-z", "filter", "--", path])?;
+        let attributes = String::from_utf8_lossy(&attributes);
+        let filter = attributes.split('\0').nth(2).filter(|value| !matches!(*value, "unspecified" | "unset" | "set"));
+        Ok(filter.map(str::to_owned))
     }
 
     /// The commit that the project stands at.

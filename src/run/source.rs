@@ -1,6 +1,6 @@
 //! Where entries come from, and where they go first. The two traits at the edge of the pure part.
 
-use std::fmt;
+use std::{fmt, io};
 
 use jiff::Timestamp;
 
@@ -144,4 +144,13 @@ pub struct RecordError {
     pub path: String,
     /// The system's words.
     pub cause: String,
+    /// What kind of error it is, for the remedy.
+    pub kind: io::ErrorKind,
+}
+
+impl RecordError {
+    /// `error`, which writing `path` ended with.
+    pub fn new(path: impl ToString, error: &io::Error) -> Self {
+        Self { path: path.to_string(), cause: error.to_string(), kind: error.kind() }
+    }
 }

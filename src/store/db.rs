@@ -246,6 +246,9 @@ impl From<rusqlite::Error> for Fault {
         match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy,
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Self::Damaged(error.to_string()),
+            Some(ErrorCode::SystemIoFailure | ErrorCode::DiskFull) => {
+                Self::Other(format!("{error}; check the free space and the limit on the size of files (`ulimit -f`)"))
+            }
             Some(_) | None => Self::Other(error.to_string()),
         }
     }
@@ -253,6 +256,8 @@ impl From<rusqlite::Error> for Fault {
 
 /// Everything in the file must be of the index: its tables, and the indexes that SQLite makes for their keys.
 fn refuse_foreign(connection: &Connection) -> Result<(), Fault> {
+    // One snapshot for both, since another process may be creating the index at this moment.
+    let connection = &connection.unchecked_transaction()?;
     let version = version(connection)?;
     if version > MIGRATIONS.len() {
         return Err(Fault::Newer(version));

@@ -73,7 +73,7 @@ impl TapeWriter {
         header: &Header,
         clock: impl Fn() -> Millis + Send + Sync + 'static,
     ) -> Result<Self, RecordError> {
-        let failed = |error: io::Error| RecordError { path: path.display().to_string(), cause: error.to_string() };
+        let failed = |error: io::Error| RecordError::new(path.display(), &error);
         let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
         // Without this a power cut may forget the name of a file whose content is safe.
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
@@ -95,7 +95,7 @@ impl TapeWriter {
         header: &Header,
         clock: impl Fn() -> Millis + Send + Sync + 'static,
     ) -> Result<Self, RecordError> {
-        let failed = |error: io::Error| RecordError { path: path.display().to_string(), cause: error.to_string() };
+        let failed = |error: io::Error| RecordError::new(path.display(), &error);
         let line = header.to_line();
         file.write_all(&line).and_then(|()| file.sync_all()).map_err(failed)?;
         let sync_file = file.try_clone().map_err(failed)?;
@@ -181,8 +181,8 @@ impl Shared {
         self.tape.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn error(&self, cause: impl ToString) -> RecordError {
-        RecordError { path: self.path.display().to_string(), cause: cause.to_string() }
+    fn error(&self, cause: &io::Error) -> RecordError {
+        RecordError::new(self.path.display(), cause)
     }
 
     /// Stamps and writes `items`; the length of the tape afterwards.
@@ -192,7 +192,7 @@ impl Shared {
             return Err(error.clone());
         }
         if tape.closing {
-            return Err(self.error("the tape is closed"));
+            return Err(self.error(&io::Error::other("the tape is closed")));
         }
         if items.is_empty() {
             return Ok(tape.bytes);
@@ -204,7 +204,7 @@ impl Shared {
             Entry { seq, at, lane, body: item.body.clone() }.write(&mut buffer);
         }
         if let Err(error) = tape.file.write_all(&buffer) {
-            let error = self.error(error);
+            let error = self.error(&error);
             tape.failed = Some(error.clone());
             return Err(error);
         }
@@ -240,7 +240,7 @@ impl Shared {
             tape.dirty = false;
             drop(tape);
             if let Err(error) = durable(file) {
-                self.lock().failed.get_or_insert_with(|| self.error(error));
+                self.lock().failed.get_or_insert_with(|| self.error(&error));
             }
             if closing {
                 return;
@@ -253,7 +253,7 @@ impl Shared {
 fn durable(file: &File) -> io::Result<()> {
     file.sync_data()?;
     if file.metadata()?.nlink() == 0 {
-        return Err(io::Error::other("the file was deleted while the run was recorded"));
+        return Err(io::Error::new(io::ErrorKind::NotFound, "the file was deleted while the run was recorded"));
     }
     Ok(())
 }

@@ -48,6 +48,7 @@ use super::{
     outside::{Gauge, News},
     world::{Input, Moment, World},
 };
+use crate::program_path;
 
 /// Number of the signal that Ctrl-C stands for.
 pub const INTERRUPT: i32 = Unix::SIGINT as i32;
@@ -525,6 +526,7 @@ fn tell(words: &[String], news: &News) -> Result<(), String> {
     let Some((program, arguments)) = words.split_first() else { return Ok(()) };
     let started = tokio::process::Command::new(program)
         .args(arguments)
+        .env("PATH", program_path::search_path())
         .args([&news.title, &news.text])
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -21,7 +21,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("ingest", &["tape", "units", "run", "config", "scoped_dir", "program_path"]),
     ("store", &["tape", "run", "config", "scoped_dir"]),
     ("replay", &["tape", "decode", "run", "scoped_dir"]),
-    ("tui", &["tape", "decode", "actions", "units", "run", "config"]),
+    ("tui", &["tape", "decode", "actions", "units", "run", "config", "program_path"]),
     ("cli", EVERYTHING),
     ("main", &["cli"]),
 ];

@@ -339,3 +339,21 @@ fn a_run_whose_lock_was_removed_still_keeps_others_out() {
     running.signal(nix::sys::signal::Signal::SIGTERM);
     running.end();
 }
+
+#[test]
+fn page_behind_a_filter_names_the_filter() {
+    let clone = Clone::of(|_| {});
+    let root = clone.root();
+    fs::write(root.join(".gitattributes"), "wiki/** filter=lfs\n").unwrap();
+    fs::create_dir_all(root.join("wiki/global")).unwrap();
+    fs::write(root.join("wiki/global/page.md"), "page\n").unwrap();
+    clone.configure(b"[filter \"lfs\"]\n\tclean = tr a-z A-Z\n\tsmudge = tr A-Z a-z\n");
+    git(&root, &["add", "--all"]);
+    git(&root, &["commit", "--quiet", "-m", "through a filter"]);
+    fs::write(root.join("wiki/global/page.md"), "page\n").unwrap();
+    assert_eq!(git(&root, &["status", "--porcelain", "--", "wiki"]), "");
+    let ran = clone.run();
+    let sentence = ran.refused(2);
+    assert!(sentence.contains("wiki/global/page.md"), "{sentence}");
+    assert!(sentence.contains("git filter `lfs`") && sentence.contains(".gitattributes"), "{sentence}");
+}

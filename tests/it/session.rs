@@ -52,7 +52,7 @@ impl Recorder for Memory {
         let mut entries = self.entries.lock().unwrap();
         for item in items {
             if self.full_after.is_some_and(|count| entries.len() >= count) {
-                return Err(RecordError { path: "tape.jsonl".into(), cause: "no space left on device".into() });
+                return Err(RecordError::new("tape.jsonl", &std::io::ErrorKind::StorageFull.into()));
             }
             let owned = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             entries.push(match &item.body {

@@ -53,7 +53,7 @@ impl Recorder for Memory {
         for item in items {
             assert_eq!(item.lane, Some((&UnitKey::from("docs-a"), 1)));
             if self.full_after.is_some_and(|count| entries.len() >= count) {
-                return Err(RecordError { path: "tape.jsonl".into(), cause: "no space left on device".into() });
+                return Err(RecordError::new("tape.jsonl", &std::io::ErrorKind::StorageFull.into()));
             }
             entries.push(match &item.body {
                 Body::Out(bytes) => ('o', bytes.to_vec()),

@@ -19,7 +19,7 @@ use super::{
     Adapter, Chunk, Chunks, Origin, PEERS, SourceError, Tree, display,
     print::Stamp,
     source_root,
-    tree::{RawFile, one_line, presentable, shown},
+    tree::{RawFile, presentable, shown, without_headings},
     written_by_runs,
 };
 use crate::ingest::{project::nearest, reconcile::RECONCILE};
@@ -128,8 +128,7 @@ impl From<Unit> for Chunk {
             raw_files: unit.raw_files,
             dependency_paths: unit.dependency_paths,
             peer_file_index: unit.peer_file_index.into_iter().take(PEERS).map(Arc::from).collect(),
-            // A heading would open a section of its own.
-            notes: unit.notes.map(|notes| one_line(&notes).trim_start_matches(['#', ' ']).to_owned()),
+            notes: unit.notes.map(|notes| without_headings(&notes)),
             sl_disallowed: unit.sl_disallowed.then_some(reason),
             behind: Vec::new(),
         }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::scoped_dir::{PRIVATE, ScopedDir};
 
-/// ScopedDir of this program, relative to the project.
+/// Directory of this program, relative to the project.
 const DECK: &str = ".ktx/ingestdeck";
 /// Largest memory that is read, in bytes.
 const LARGEST: u64 = 64 * 1024 * 1024;

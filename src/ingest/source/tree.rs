@@ -192,6 +192,20 @@ pub(in crate::ingest) fn shown(path: &str) -> String {
     if path.is_empty() { "the source".into() } else { escaped(path) }
 }
 
+/// Untrusted text of several lines, none of which opens a section: a `#` at the beginning of a line is escaped.
+pub(super) fn without_headings(text: &str) -> String {
+    let line = |line: &str| match escaped(line.trim_end()) {
+        line if line.trim_start().starts_with('#') => format!("\\{}", line.trim_start()),
+        line => line,
+    };
+    text.split(['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'])
+        .map(line)
+        .collect::<Vec<_>>()
+        .join("\n")
+        .trim()
+        .to_owned()
+}
+
 /// Text of a file as a part of a prompt: one line that cannot pose as a section.
 pub(super) fn one_line(text: &str) -> String {
     escaped(&text.split_whitespace().collect::<Vec<_>>().join(" "))
@@ -206,6 +220,12 @@ mod tests {
     };
 
     use super::*;
+
+    #[test]
+    fn untrusted_lines_open_no_section() {
+        let text = "# one\n  ## two\n- item # kept\u{2028}### three\n```sql\n-- note\n```\n";
+        assert_eq!(without_headings(text), "\\# one\n\\## two\n- item # kept\n\\### three\n```sql\n-- note\n```");
+    }
 
     #[test]
     fn only_honest_files_are_listed_and_the_rest_is_named() {

@@ -21,9 +21,12 @@ use nix::{
 use tempfile::NamedTempFile;
 
 use super::Signals;
-use crate::tui::{
-    handout::{Handout, Tool},
-    world::Input,
+use crate::{
+    program_path,
+    tui::{
+        handout::{Handout, Tool},
+        world::Input,
+    },
 };
 
 /// Time that the program gets to leave when we are told to.
@@ -82,7 +85,7 @@ pub(super) fn command(programs: &Programs, handout: &Handout, file: &NamedTempFi
     let words = programs.words(handout.tool)?;
     let (program, arguments) = words.split_first().ok_or("no program")?;
     let mut command = Command::new(program);
-    command.args(arguments);
+    command.args(arguments).env("PATH", program_path::search_path());
     if let Some(line) = handout.line.filter(|line| *line > 1 && takes_line(program)) {
         command.arg(format!("+{line}"));
     }
