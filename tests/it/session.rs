@@ -386,7 +386,7 @@ async fn a_crash_and_a_full_disk_have_their_own_verdicts() {
     let mut full = Desk::scripted("[[part]]\nsteps = [\"hang\"]\n", "hi");
     full.launch.recorder = Arc::new(Memory { full_after: Some(1), ..Memory::default() });
     let end = full.run().await;
-    assert!(end.facts.record_error.is_some_and(|why| why.contains("no space left")), "it does not go on untaped");
+    assert!(end.facts.record_error.is_some_and(|why| why.contains("no storage space")), "it does not go on untaped");
 }
 
 #[tokio::test]

@@ -629,7 +629,7 @@ async fn a_tape_that_cannot_be_written_ends_the_attempt() {
         let scene = Scene { tape, ..quick() };
         let script = "while :; do echo '{\"type\":\"hello\"}'; sleep 0.01; done";
         let (facts, _) = scene.run(shell(&scene, script), None).await;
-        assert_eq!(facts.record_error.as_deref(), Some("cannot write tape.jsonl: no space left on device"));
+        assert_eq!(facts.record_error.as_deref(), Some("cannot write tape.jsonl: no storage space"));
         assert_eq!(scene.tape.entries.lock().unwrap().len(), full_after);
     }
 }
