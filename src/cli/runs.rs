@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     claude::lock::Locks,
-    config::{Vars, paths::UserDirs},
+    config::paths::UserDirs,
     replay::FileSource,
     run::{Progress, Source, Timeline},
     store::{Db, Found, Refreshed, Runs, Standing, refresh::RefreshError, runs::RunsError},
@@ -55,7 +55,7 @@ pub fn place(global: &Global) -> Result<Runs, Failure> {
     if global.project_dir.is_some() || directory.join("ktx.yaml").is_file() || here.root().is_dir() {
         return Ok(here);
     }
-    user_dirs()
+    UserDirs::from_environment()
         .state
         .map(|state| Runs::of_project(&state))
         .ok_or_else(|| Failure::usage("there is no place for records; set HOME, or go to a project"))
@@ -64,15 +64,10 @@ pub fn place(global: &Global) -> Result<Runs, Failure> {
 /// Where sessions are locked: they belong to the user, in whatever project they go on. Those of a script are nobody's but
 /// the project's.
 pub fn locks(runs: &Runs, scripted: bool) -> Locks {
-    let of_user = user_dirs().locks().filter(|_| !scripted);
+    let of_user = UserDirs::from_environment().locks().filter(|_| !scripted);
     // The runs of a project are in `.ktx/ingestdeck` below it.
     let project = || Locks::in_project(runs.root().ancestors().nth(2).unwrap_or(runs.root()));
     of_user.map_or_else(project, Locks::new)
-}
-
-fn user_dirs() -> UserDirs {
-    let vars: Vars = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value))).collect();
-    UserDirs::from_vars(&vars)
 }
 
 /// The tape of the run that `what` means.

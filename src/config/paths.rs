@@ -1,4 +1,4 @@
-//! Where files live: the user's directories, and the folder of a project that is ours. Creates and reads nothing.
+//! Where files live: the user's directories, and the folder of a project that is ours. Creates and reads no files.
 
 use std::path::{Path, PathBuf};
 
@@ -32,6 +32,12 @@ impl UserDirs {
             state: dir("XDG_STATE_HOME", ".local/state"),
             cache: dir("XDG_CACHE_HOME", ".cache"),
         }
+    }
+
+    /// As this process's environment has it.
+    pub fn from_environment() -> Self {
+        let vars = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+        Self::from_vars(&vars.collect())
     }
 
     /// Locks over sessions, which belong to the user and not to a project.

@@ -1,20 +1,34 @@
 //! Records that make a run change or remove things: journals of unfinished work, and the ledger of worktrees.
 //!
 //! Such a file is only followed where it was written. A clone, an archive or a copy can bring along a file in the same
-//! place, so every record is bound to the machine and to the very directory of the project. The number of the device is
-//! not part of that: it may differ after a restart, which is when records are needed. This module must not know what the
-//! records say.
+//! place, so every record is bound to the user's installation and to the very directory of the project. The installation
+//! has a random id in the user's state directory: unlike the names of machines and containers it lasts. The number of the
+//! device is not part of that: it may differ after a restart, which is when records are needed. This module must not know
+//! what the records say.
 
-use std::{io, path::Path};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
 
 use super::workspace::Hex;
-use crate::scoped_dir::ScopedDir;
+use crate::{
+    config::paths::UserDirs,
+    scoped_dir::{PRIVATE, ScopedDir},
+};
 
 /// Version of what is written. Version 1 was not bound to anything.
 const VERSION: u32 = 2;
+
+/// The id of the installation, in the user's state directory.
+const INSTALLATION_ID: &str = "installation-id";
+/// Held while it is created.
+const INSTALLATION_LOCK: &str = "installation-id.lock";
 
 /// A record as it is stored.
 #[derive(Debug, Serialize, Deserialize)]
@@ -33,7 +47,7 @@ pub enum ForeignRecord {
     #[error("this version did not write it; an earlier one did, or it came with the project")]
     Unknown,
     /// It belongs elsewhere.
-    #[error("it was written on another machine or in another copy of the project")]
+    #[error("it was written by another user, on another machine or in another copy of the project")]
     Elsewhere,
     /// It is part of the repository.
     #[error("git tracks it, so it came with the project")]
@@ -80,9 +94,62 @@ pub(super) fn decode<T: DeserializeOwned>(project: &ScopedDir, bytes: &[u8]) -> 
 fn identity(project: &ScopedDir) -> io::Result<String> {
     let mut hash = Sha256::new();
     hash.update(b"ingestdeck project\0");
-    hash.update(machine());
+    hash.update(installation());
     hash.update(project.inode()?.to_be_bytes());
     Ok(Hex(Some(hash.finalize().into())).to_string())
+}
+
+/// The id of the user's installation, found once; where there cannot be one, that of the machine.
+fn installation() -> &'static [u8] {
+    static ID: OnceLock<Vec<u8>> = OnceLock::new();
+    // Unit tests leave the home of whoever runs them as it is.
+    let state = || if cfg!(test) { None } else { UserDirs::from_environment().state };
+    ID.get_or_init(|| installation_in(state()))
+}
+
+fn installation_in(state: Option<PathBuf>) -> Vec<u8> {
+    let id = state.ok_or_else(|| io::ErrorKind::NotFound.into()).and_then(|state| installation_id(&state));
+    id.map_or_else(
+        |error| {
+            tracing::debug!(%error, "no installation id; records are bound to the machine instead");
+            machine()
+        },
+        |id| id.into_bytes().to_vec(),
+    )
+}
+
+/// The id that is stored in `state`; a new one where there is none that can be read as such.
+fn installation_id(state: &Path) -> io::Result<Uuid> {
+    let dir = make(state)?;
+    if let Some(id) = stored_id(&dir)? {
+        return Ok(id);
+    }
+    let _lock = dir.lock(INSTALLATION_LOCK)?;
+    // Another process may have been first.
+    if let Some(id) = stored_id(&dir)? {
+        return Ok(id);
+    }
+    let id = Uuid::new_v4();
+    dir.write(INSTALLATION_ID, format!("{id}\n").as_bytes(), PRIVATE, 0o600)?;
+    Ok(id)
+}
+
+fn stored_id(dir: &ScopedDir) -> io::Result<Option<Uuid>> {
+    match dir.read_if_there(INSTALLATION_ID, 4096) {
+        Ok(bytes) => Ok(bytes.and_then(|bytes| Uuid::try_parse_ascii(bytes.trim_ascii()).ok())),
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Opens the directory `path`, and makes what is missing of it for the user alone.
+fn make(path: &Path) -> io::Result<ScopedDir> {
+    match (ScopedDir::open(path), path.parent(), path.file_name().and_then(|name| name.to_str())) {
+        (Err(error), Some(parent), Some(name)) if error.kind() == io::ErrorKind::NotFound => {
+            make(parent)?.dir(name, Some(PRIVATE))
+        }
+        (opened, ..) => opened,
+    }
 }
 
 /// The machine's id where it has one (Linux), else its name.
@@ -97,6 +164,8 @@ fn machine() -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+
     use super::*;
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -120,6 +189,41 @@ mod tests {
         let (_dir, project) = project();
         let bytes = encode(&project, content()).unwrap();
         assert_eq!(decode::<Content>(&project, &bytes).unwrap(), content());
+    }
+
+    #[test]
+    fn installation_id_is_created_once_for_the_user_alone() {
+        let home = tempfile::tempdir().unwrap();
+        let state = home.path().join(".local/state/ingestdeck");
+        let id = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| installation_id(&state).unwrap())).collect();
+            let ids: std::collections::BTreeSet<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+            assert_eq!(ids.len(), 1);
+            ids.into_iter().next().unwrap()
+        });
+        assert_eq!(installation_in(Some(state.clone())), id.as_bytes());
+        let mode = fs::metadata(state.join(INSTALLATION_ID)).unwrap().permissions().mode();
+        assert_eq!((mode & 0o777, id.get_version_num()), (0o600, 4));
+    }
+
+    #[test]
+    fn installation_id_that_is_garbage_is_replaced() {
+        for garbage in [&b""[..], b"x", b"\xff\xfe", &[b'a'; 5000]] {
+            let state = tempfile::tempdir().unwrap();
+            fs::write(state.path().join(INSTALLATION_ID), garbage).unwrap();
+            let id = installation_id(state.path()).unwrap();
+            assert_eq!(installation_id(state.path()).unwrap(), id);
+        }
+    }
+
+    #[test]
+    fn installation_without_state_directory_is_the_machine() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), "").unwrap();
+        assert_eq!(installation_in(None), machine());
+        assert_eq!(installation_in(Some(dir.path().join("file/ingestdeck"))), machine());
+        fs::create_dir(dir.path().join(INSTALLATION_ID)).unwrap();
+        assert_eq!(installation_in(Some(dir.path().into())), machine());
     }
 
     #[test]

@@ -84,7 +84,24 @@ pub enum LeftAlone {
 impl fmt::Display for LeftAlone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Entry { path, why } => write!(f, "`{}` removes nothing: {why}; delete it", path.escape_debug()),
+            Self::Entry { path, why } => {
+                write!(f, "`{}` removes nothing: {why}; ", path.escape_debug())?;
+                // Names that no run gives are not repeated in commands.
+                match path
+                    .strip_prefix(LEDGER)
+                    .and_then(|name| name.strip_prefix('/'))
+                    .filter(|name| is_made_here(name))
+                {
+                    Some(name) => write!(
+                        f,
+                        "if you do not need what it names, run `git worktree remove --force {}` and `git branch -D {}`, \
+                         then delete it",
+                        directory(name),
+                        branch(name)
+                    ),
+                    None => f.write_str("delete it"),
+                }
+            }
             Self::FormerLedger => write!(
                 f,
                 "`{FORMER_LEDGER}` removes nothing: an earlier version wrote it, or it came with the project; remove \

@@ -104,6 +104,11 @@ fn entries_that_no_run_of_this_repository_wrote_remove_nothing() {
     let swept = scene.sweep();
     assert_eq!((swept.removed, swept.left_alone.len()), (0, 6), "{swept:?}");
     assert!(swept.left_alone.iter().all(|left| matches!(left, LeftAlone::Entry { .. })), "{swept:?}");
+    let messages: Vec<String> = swept.left_alone.iter().map(LeftAlone::to_string).collect();
+    let commands = "run `git worktree remove --force .ktx/worktrees/session-local-y` and `git branch -D \
+                    session/local-y`, then delete it";
+    assert!(messages.iter().any(|message| message.ends_with(commands)), "{messages:?}");
+    assert_eq!(messages.iter().filter(|message| message.contains("git branch")).count(), 3, "{messages:?}");
     assert_eq!(scene.branches(), "main\nsession/local-x\n");
     assert!(scene.root.join(".ktx/worktrees/session-local-x/mine.md").exists());
 }
