@@ -23,7 +23,7 @@ use crate::{
         unit::Program,
         version,
     },
-    ingest::git,
+    ingest::git::{self, GitError},
 };
 
 /// What was looked at.
@@ -222,7 +222,10 @@ fn unclear(asked: &Asked, said: &str) -> String {
 
 fn git() -> Finding {
     match git::version() {
-        Some(version) => Finding::ok(Check::Git, version),
-        None => Finding::note(Check::Git, "git is not on the PATH; only projects that are git repositories need it"),
+        Ok(version) => Finding::ok(Check::Git, version),
+        Err(GitError::Missing) => {
+            Finding::note(Check::Git, "git is not on the PATH; only projects that are git repositories need it")
+        }
+        Err(error) => Finding::fail(Check::Git, error.to_string()),
     }
 }

@@ -22,6 +22,9 @@ pub use self::{
 };
 use crate::program_path;
 
+/// The first release that knows `rev-parse --end-of-options`.
+const OLDEST: (u32, u32) = (2, 30);
+
 /// Longest time that one call may take.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -77,6 +80,12 @@ pub enum GitError {
     /// There is none.
     #[error("git is not on the PATH, and this project is a git repository; install git")]
     Missing,
+    /// It does not know what it is asked.
+    #[error("git {}.{} or newer is needed, this is {found}; update git", OLDEST.0, OLDEST.1)]
+    TooOld {
+        /// Its version, escaped.
+        found: String,
+    },
     /// It does not start, or breaks off.
     #[error("git {what} cannot run: {cause}")]
     Io {
@@ -159,10 +168,32 @@ fn program() -> Result<&'static Path, GitError> {
     PROGRAM.get_or_init(|| program_path::find("git")).as_deref().ok_or(GitError::Missing)
 }
 
-/// What the installed git says of its version; `None` where there is none.
-pub fn version() -> Option<String> {
-    let git = Git::unconfigured(Path::new("/"), LIMIT).ok()?;
-    git.line(&["--version"]).ok()
+/// What the installed git says of its version, which must be one that can be used. Asked once.
+///
+/// # Errors
+/// When there is none, and when it is too old.
+pub fn version() -> Result<&'static str, GitError> {
+    static SAID: OnceLock<String> = OnceLock::new();
+    let said = match SAID.get() {
+        Some(said) => said,
+        None => {
+            let said = Git::unconfigured(Path::new("/"), LIMIT)?.line(&["--version"])?;
+            SAID.get_or_init(|| said)
+        }
+    };
+    check_version(said).map(|()| said.as_str())
+}
+
+/// Accepts what does not look like a version: whoever builds git may name it.
+fn check_version(said: &str) -> Result<(), GitError> {
+    let found = said.strip_prefix("git version ").and_then(|rest| rest.split_whitespace().next()).unwrap_or_default();
+    let mut numbers = found.split('.').map(|number| number.parse::<u32>().ok());
+    match (numbers.next().flatten(), numbers.next().flatten()) {
+        (Some(major), Some(minor)) if (major, minor) < OLDEST => {
+            Err(GitError::TooOld { found: found.escape_debug().to_string() })
+        }
+        _ => Ok(()),
+    }
 }
 
 impl Git {
@@ -173,6 +204,7 @@ impl Git {
     }
 
     fn open_within(dir: &Path, limit: Duration) -> Result<Self, GitError> {
+        version()?;
         let git = Self::unconfigured(dir, limit)?;
         let listed = git.run(programs::LIST).map_err(|error| match error {
             GitError::TimedOut { limit, .. } => GitError::ConfigTimedOut { limit },

@@ -205,6 +205,24 @@ fn hooks_of_a_configuration_are_disabled_in_every_call() {
 }
 
 #[test]
+fn releases_that_are_too_old_are_refused() {
+    for (said, is_refused) in [
+        ("git version 2.25.1", true),
+        ("git version 1.99.0", true),
+        ("git version 2.29.99.windows.1", true),
+        ("git version 2.30.0", false),
+        ("git version 2.39.5 (Apple Git-154)", false),
+        ("git version 3.0.0-rc1", false),
+        ("git version of my own", false),
+        ("", false),
+    ] {
+        assert_eq!(check_version(said).is_err(), is_refused, "{said}");
+    }
+    let error = check_version("git version 2.25.1").unwrap_err();
+    assert_eq!(error.to_string(), "git 2.30 or newer is needed, this is 2.25.1; update git");
+}
+
+#[test]
 fn a_configuration_with_too_many_programs_is_refused() {
     let (_dir, root) = project(&[]);
     let sections: String = (0..5_000).map(|n| format!("[filter \"{n}\"]\nclean = cat\n")).collect();

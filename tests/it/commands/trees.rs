@@ -226,3 +226,27 @@ fn who_is_killed_leaves_the_branch_and_the_next_run_clears_away_the_rest() {
     assert!(ran.done().contains("saved as commit"), "{ran:?}");
     assert_tidy(&place);
 }
+
+/// A `PATH` with a git that does `body`.
+fn path_with_git(place: &Place, body: &str) -> String {
+    format!("{}:/usr/bin:/bin", place.script("git", body).parent().unwrap().display())
+}
+
+#[test]
+fn git_that_is_too_old_is_named_with_the_remedy() {
+    let (place, claude) = repository("");
+    let path = path_with_git(&place, "echo git version 2.25.1");
+    let ran = |args: &[&str]| {
+        let mut command = place.command(args);
+        command.env("PATH", &path);
+        place.ran(command)
+    };
+    let sentence = "git 2.30 or newer is needed, this is 2.25.1; update git";
+    let run = ran(&["run", "--claude-bin", &claude]);
+    assert!(run.refused(2).contains(sentence), "{run:?}");
+    let plan = ran(&["plan"]);
+    assert!(plan.stderr.contains(sentence), "{plan:?}");
+    let doctor = ran(&["doctor", "--claude-bin", &claude]);
+    let is_fault = |line: &str| line.contains("FAIL") && line.contains("git") && line.contains(sentence);
+    assert!(doctor.code != Some(0) && doctor.stdout.lines().any(is_fault), "{doctor:?}");
+}
