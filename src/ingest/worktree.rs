@@ -97,35 +97,56 @@ impl Worktrees {
     pub(super) fn open(self: &Arc<Self>, unit: Option<&str>, commit: &CommitId) -> Result<Worktree, WorktreeError> {
         let root = self.repository.root();
         let unit = unit.map(|unit| format!("-{}", safe_name(unit))).unwrap_or_default();
-        let mut name = format!("{}{unit}", self.job);
-        let failed = |cause| WorktreeError::Io { path: root.join(ledger::directory(&name)), cause };
+        let first = format!("{}{unit}", self.job);
+        let failed = |cause| WorktreeError::Io { path: root.join(ledger::directory(&first)), cause };
         let project = ScopedDir::open(root).map_err(failed)?;
         project.dir(WORKTREES, Some(PRIVATE)).map_err(failed)?;
         let turn = self.turn();
-        if self.is_taken(&project, &name)? {
+        let name = if self.add(&project, &first, commit)? {
+            first
+        } else {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            name = format!("{name}-{}", now.as_millis());
-        }
+            let next = format!("{first}-{}", now.as_millis());
+            if !self.add(&project, &next, commit)? {
+                return Err(failed(io::ErrorKind::AlreadyExists.into()));
+            }
+            next
+        };
         let dir = root.join(ledger::directory(&name));
-        let failed = |cause| WorktreeError::Io { path: dir.clone(), cause };
-        ledger::record(&project, &name, commit).map_err(failed)?;
         let git = self.repository.git.clone();
-        let (trees, base, gone) = (Arc::clone(self), commit.clone(), AtomicBool::new(false));
-        let mut worktree = Worktree { trees, name, base, dir, git, gone };
+        let (trees, gone) = (Arc::clone(self), AtomicBool::new(false));
+        let mut worktree = Worktree { trees, name, dir, git, gone };
         let filled = worktree.fill(&project);
         // One that could not be filled is removed right here, which needs a turn of its own.
         drop(turn);
         filled.map(|()| worktree)
     }
 
-    fn is_taken(&self, project: &ScopedDir, name: &str) -> Result<bool, WorktreeError> {
-        let directory = ledger::directory(name);
+    /// Enters the worktree `name` and adds it, without files. False if its directory or its branch is somebody else's.
+    fn add(&self, project: &ScopedDir, name: &str, commit: &CommitId) -> Result<bool, WorktreeError> {
+        // Relative to the project: a path that is not UTF-8 would become another one.
+        let (directory, branch) = (ledger::directory(name), ledger::branch(name));
         let failed = |cause| WorktreeError::Io { path: self.repository.root().join(&directory), cause };
         if project.kind(&directory).map_err(failed)?.is_some() {
-            return Ok(true);
+            return Ok(false);
         }
-        let reference = format!("refs/heads/{}", ledger::branch(name));
-        Ok(self.repository.git.ask(&["show-ref", "--verify", "--quiet", "--end-of-options", &reference])?.ok)
+        ledger::record(project, name, commit).map_err(failed)?;
+        let add = ["worktree", "add", "--quiet", "--no-checkout", "-b", &branch, "--", &directory, commit.as_str()];
+        let answer = self.repository.git.ask(&add);
+        match answer {
+            Ok(answer) if answer.ok => return Ok(true),
+            // Older releases begin it with a capital letter.
+            Ok(answer) if answer.stderr.contains(&format!("branch named '{branch}' already exists")) => {
+                ledger::forget(project, name).map_err(failed)?;
+                return Ok(false);
+            }
+            _ => {}
+        }
+        // Whether it made the branch is not known, so this looks at its commits. What stays is in the ledger.
+        if let Err(error) = ledger::clear_leftover(&self.repository, name, commit) {
+            tracing::warn!(%error, "cannot remove a worktree that was not finished");
+        }
+        Err(GitError::Failed { what: "worktree add".into(), stderr: answer?.stderr }.into())
     }
 }
 
@@ -134,8 +155,6 @@ impl Worktrees {
 pub(crate) struct Worktree {
     trees: Arc<Worktrees>,
     name: String,
-    /// Since this commit its branch has commits of the run alone.
-    base: CommitId,
     dir: PathBuf,
     pub(super) git: Git,
     gone: AtomicBool,
@@ -143,10 +162,6 @@ pub(crate) struct Worktree {
 
 impl Worktree {
     fn fill(&mut self, project: &ScopedDir) -> Result<(), WorktreeError> {
-        // Relative to the project: a path that is not UTF-8 would become another one.
-        let (directory, branch) = (ledger::directory(&self.name), ledger::branch(&self.name));
-        let add = ["worktree", "add", "--quiet", "--no-checkout", "-b", &branch, "--", &directory, self.base.as_str()];
-        self.trees.repository.git.run(&add)?;
         // A configuration may hold for this directory or this branch alone. Nothing is checked out yet.
         self.git = Git::within(&self.dir)?;
         self.choose_files(project).map_err(|cause| WorktreeError::Io { path: self.dir.clone(), cause })?;
@@ -177,7 +192,6 @@ impl Worktree {
         let failed = |cause| WorktreeError::Io { path: self.dir.clone(), cause };
         let project = ScopedDir::open(self.trees.repository.root()).map_err(failed)?;
         ledger::record(&project, &self.name, commit).map_err(failed)?;
-        self.base.clone_from(commit);
         // Releases before 2.43 know no `--end-of-options` here.
         self.git.run(&["reset", "--quiet", "--hard", commit.as_str(), "--"])?;
         Ok(())
@@ -231,7 +245,7 @@ impl Worktree {
             return;
         }
         let _turn = self.trees.turn();
-        match ledger::clear(&self.trees.repository, &self.name, &self.base) {
+        match ledger::clear_own(&self.trees.repository, &self.name) {
             Ok(None) => {}
             Ok(Some(left)) => tracing::warn!("{left}"),
             Err(error) => tracing::warn!(dir = %self.dir.display(), %error, "cannot remove the worktree of an attempt"),

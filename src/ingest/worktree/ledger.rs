@@ -189,7 +189,7 @@ pub fn sweep(repository: &Repository) -> Result<Swept, WorktreeError> {
             Err(ForeignRecord::Unknown)
         };
         match entry {
-            Ok(entry) if entry.branch == branch(&name) => match clear(repository, &name, &entry.base) {
+            Ok(entry) if entry.branch == branch(&name) => match clear_leftover(repository, &name, &entry.base) {
                 Ok(None) => swept.removed += 1,
                 Ok(Some(left)) => swept.left_alone.push(left),
                 Err(error) => {
@@ -220,16 +220,41 @@ fn is_made_here(name: &str) -> bool {
         && !name.contains("..")
 }
 
-/// Removes the worktree `name`, which started from `base`, its branch and its entry. What is not removed and why, if
-/// there is such a thing: from then on it belongs to the user.
-pub(super) fn clear(repository: &Repository, name: &str, base: &CommitId) -> Result<Option<LeftAlone>, WorktreeError> {
+/// Deletes the entry of the worktree `name`, and nothing else.
+pub(super) fn forget(project: &ScopedDir, name: &str) -> io::Result<()> {
+    project.remove(&entry_path(name)).map(drop)
+}
+
+/// Removes the worktree `name`, which started from `base`, its branch and its entry, after another process. What is not
+/// removed and why, if there is such a thing: from then on it belongs to the user.
+pub(super) fn clear_leftover(
+    repository: &Repository,
+    name: &str,
+    base: &CommitId,
+) -> Result<Option<LeftAlone>, WorktreeError> {
+    clear(repository, name, || remove_leftover_branch(repository, name, base))
+}
+
+/// As [`clear_leftover`], for a worktree that this process made: its branch is known to be of this run.
+pub(super) fn clear_own(repository: &Repository, name: &str) -> Result<Option<LeftAlone>, WorktreeError> {
+    let reference = format!("refs/heads/{}", branch(name));
+    clear(repository, name, || {
+        repository.git.run(&["update-ref", "--no-deref", "-d", "--end-of-options", &reference]).map(|_| None)
+    })
+}
+
+fn clear(
+    repository: &Repository,
+    name: &str,
+    remove_branch: impl FnOnce() -> Result<Option<LeftAlone>, GitError>,
+) -> Result<Option<LeftAlone>, WorktreeError> {
     let failed = |cause| WorktreeError::Io { path: repository.root().join(directory(name)), cause };
     let project = ScopedDir::open(repository.root()).map_err(failed)?;
     let left = match remove_directory(repository, &project, name)? {
-        None => remove_branch(repository, name, base)?,
+        None => remove_branch()?,
         left => left,
     };
-    project.remove(&entry_path(name)).map_err(failed)?;
+    forget(&project, name).map_err(failed)?;
     Ok(left)
 }
 
@@ -263,7 +288,7 @@ fn remove_directory(
     Ok(None)
 }
 
-fn remove_branch(repository: &Repository, name: &str, base: &CommitId) -> Result<Option<LeftAlone>, GitError> {
+fn remove_leftover_branch(repository: &Repository, name: &str, base: &CommitId) -> Result<Option<LeftAlone>, GitError> {
     let (git, branch) = (&repository.git, branch(name));
     let reference = format!("refs/heads/{branch}");
     let tip = git.ask(&["rev-parse", "--verify", "--quiet", "--end-of-options", &reference])?;

@@ -250,3 +250,25 @@ fn git_that_is_too_old_is_named_with_the_remedy() {
     let is_fault = |line: &str| line.contains("FAIL") && line.contains("git") && line.contains(sentence);
     assert!(doctor.code != Some(0) && doctor.stdout.lines().any(is_fault), "{doctor:?}");
 }
+
+#[test]
+fn git_is_started_as_rarely_as_possible() {
+    let (place, claude) = repository(&part("docs-*", "page", "text", ""));
+    let log = place.path("../starts");
+    // The options before the subcommand are the same everywhere.
+    let body = format!(
+        "echo \"$*\" | sed 's/^--no-pager\\( -c [^ ]*\\)* *//' >> '{}'; exec /usr/bin/git \"$@\"",
+        log.display()
+    );
+    let path = path_with_git(&place, &body);
+    let mut command = place.command(&["run", "--claude-bin", &claude, "--no-reconcile", "--only", "docs-one"]);
+    command.env("PATH", path);
+    runs(place.ran(command), 0);
+    let starts = fs::read_to_string(log).unwrap();
+    let count = |word: &str| starts.lines().filter(|line| line.starts_with(word)).count();
+    assert_eq!(count("--version"), 1, "{starts}");
+    // Neither is needed for a worktree that is made and removed by the same process.
+    assert_eq!((count("show-ref"), count("log ")), (0, 0), "{starts}");
+    assert_eq!(count("worktree add"), count("update-ref --no-deref -d"), "{starts}");
+    assert_tidy(&place);
+}
