@@ -356,6 +356,16 @@ impl ScopedDir {
         Ok(fstat(&self.0)?.st_ino)
     }
 
+    /// The directory `relative`, created for the owner alone, with a `.gitignore` that ignores everything in it.
+    fn hidden_dir(&self, relative: &str) -> io::Result<Self> {
+        let dir = self.dir(relative, Some(PRIVATE))?;
+        let is_current = |found: &Vec<u8>| found == IGNORE_ALL;
+        if !dir.read(".gitignore", IGNORE_ALL.len() as u64).as_ref().is_ok_and(is_current) {
+            dir.write(".gitignore", IGNORE_ALL, PRIVATE, 0o644)?;
+        }
+        Ok(dir)
+    }
+
     /// Makes the names in this directory durable.
     pub(crate) fn sync(&self) -> io::Result<()> {
         File::from(self.0.try_clone()?).sync_all()
@@ -384,27 +394,18 @@ pub(crate) fn make_private(root: &Path, path: &Path) -> io::Result<()> {
     ScopedDir::open(root)?.dir(relative, Some(PRIVATE)).map(drop)
 }
 
-/// As [`make_private`], and keeps what is in it out of git with a `.gitignore` of its own. An existing `.gitignore` is
-/// left alone: users may want KTX's own directories in git.
+/// As [`make_private`], and keeps what is in it out of git: transcripts, traces and raw files hold secrets, and a cloned
+/// project must not decide that they are committed.
 pub(crate) fn make_hidden(root: &Path, path: &Path) -> io::Result<()> {
     make_private(root, path)?;
     let relative = path.strip_prefix(root).ok().and_then(Path::to_str).unwrap_or_default();
-    match ScopedDir::open(root)?.dir(relative, None)?.create_here(".gitignore", IGNORE_ALL, 0o644) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => Ok(()),
-    }
+    ScopedDir::open(root)?.hidden_dir(relative).map(drop)
 }
 
-/// Opens the directory that holds the program's own state in the project `root`, created for the owner alone. Its
-/// `.gitignore` always ignores everything: tapes hold secrets, and a cloned project must not decide that they are
-/// committed.
+/// Opens the directory that holds the program's own state in the project `root`, created for the owner alone and kept out
+/// of git.
 pub(crate) fn state_dir(root: &Path) -> io::Result<ScopedDir> {
-    let dir = ScopedDir::open(root)?.dir(STATE, Some(PRIVATE))?;
-    let is_current = |found: &Vec<u8>| found == IGNORE_ALL;
-    if !dir.read(".gitignore", IGNORE_ALL.len() as u64).as_ref().is_ok_and(is_current) {
-        dir.write(".gitignore", IGNORE_ALL, PRIVATE, 0o644)?;
-    }
-    Ok(dir)
+    ScopedDir::open(root)?.hidden_dir(STATE)
 }
 
 /// What helps against `error`, which writing a file ended with, after a semicolon; empty where that is not known.
@@ -493,27 +494,6 @@ mod tests {
     }
 
     #[test]
-    fn whatever_somebody_put_for_a_gitignore_stays() {
-        let dir = tempfile::tempdir().unwrap();
-        let hidden = |name: &str| {
-            let path = dir.path().join(name);
-            make_hidden(dir.path(), &path).map(|()| path.join(".gitignore")).map_err(|error| format!("{name}: {error}"))
-        };
-        assert_eq!(fs::read_to_string(hidden("none").unwrap()).unwrap(), "*\n");
-        for name in ["long", "link", "nowhere", "directory"] {
-            fs::create_dir(dir.path().join(name)).unwrap();
-        }
-        fs::write(dir.path().join("long/.gitignore"), "#".repeat(5000)).unwrap();
-        symlink("../none/.gitignore", dir.path().join("link/.gitignore")).unwrap();
-        symlink("nothing", dir.path().join("nowhere/.gitignore")).unwrap();
-        fs::create_dir(dir.path().join("directory/.gitignore")).unwrap();
-        assert_eq!(fs::metadata(hidden("long").unwrap()).unwrap().len(), 5000);
-        assert!(hidden("link").unwrap().is_symlink());
-        assert!(hidden("nowhere").unwrap().is_symlink() && !dir.path().join("nowhere/nothing").exists());
-        assert!(hidden("directory").unwrap().is_dir());
-    }
-
-    #[test]
     fn remove_dir_all_never_leaves_the_directory() {
         let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::write(outside.path().join("keep"), "k").unwrap();
@@ -554,8 +534,13 @@ mod tests {
     }
 
     #[test]
-    fn state_dir_always_ignores_everything() {
+    fn hidden_directories_always_ignore_everything() {
         let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let traces = dir.path().join(".ktx/ingest-traces");
+        fs::create_dir_all(&traces).unwrap();
+        fs::write(traces.join(".gitignore"), "!*\n").unwrap();
+        make_hidden(dir.path(), &traces).unwrap();
+        assert_eq!(fs::read(traces.join(".gitignore")).unwrap(), IGNORE_ALL);
         let ignore = dir.path().join(STATE).join(".gitignore");
         state_dir(dir.path()).unwrap();
         assert_eq!(fs::read(&ignore).unwrap(), IGNORE_ALL);

@@ -5,7 +5,7 @@
 
 use std::{
     fs::File,
-    io::{self, BufReader, BufWriter, Read as _, Write},
+    io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write},
     path::Path,
 };
 
@@ -28,6 +28,9 @@ use crate::{
 mod memory_flow;
 pub(super) mod out_file;
 mod redact;
+
+/// Longest line of a tape that is exported, in bytes: that of an agent, with every byte escaped.
+const LONGEST_LINE: u64 = 6 * (64 << 20) + (1 << 20);
 
 /// Bytes folded at a time.
 const SLICE: usize = 1 << 20;
@@ -58,6 +61,13 @@ pub fn export(global: &Global, args: &ExportArgs) -> Result<Exit, Failure> {
         "ingestdeck: {values} of known kinds {were} masked; other secrets may be left, so look it over before you share it"
     ));
     Ok(Exit::Ok)
+}
+
+/// `text` without secrets of known kinds, and how many places were masked.
+pub(super) fn masked(text: &str, project: Option<&Path>) -> (String, usize) {
+    let mut redactor = Redactor::new(KnownValues::gather(std::env::vars_os(), project));
+    let text = redactor.text(text).into_owned();
+    (text, redactor.masked)
 }
 
 /// The failure to write the file that `--out` names.
@@ -145,8 +155,12 @@ fn each_line(
     let mut line = Vec::new();
     for number in 0.. {
         line.clear();
-        if reader.read_until(b'\n', &mut line).map_err(failed)? == 0 {
+        if io::Read::take(&mut reader, LONGEST_LINE + 1).read_until(b'\n', &mut line).map_err(failed)? == 0 {
             break;
+        }
+        if line.len() as u64 > LONGEST_LINE {
+            let why = format!("line {} is longer than {} MiB, which no run records", number + 1, LONGEST_LINE >> 20);
+            return Err(failed(io::Error::new(io::ErrorKind::InvalidData, why)));
         }
         take(number, line.strip_suffix(b"\n").unwrap_or(&line))?;
     }

@@ -9,7 +9,9 @@ use super::{
     args::{Format, Global, ReportArgs, Ui},
     exit::{Exit, Failure},
     export::{self, out_file},
-    output, project, replay, runs, show, trace,
+    output, project, replay, runs, show,
+    summary::counted,
+    trace,
 };
 use crate::{
     replay::FileSource,
@@ -43,10 +45,16 @@ pub fn report(global: &Global, args: &ReportArgs) -> Result<Exit, Failure> {
         let project = project.and_then(|project| ScopedDir::open(&project).ok());
         project.is_some_and(|project| project.is_file(&trace::path(job)))
     });
-    let text = write(&report, format, traced);
+    let project = project::directory(global).ok();
+    let (text, masked) = export::masked(&write(&report, format, traced), project.as_deref());
+    if masked > 0 {
+        show::tell(&format!(
+            "ingestdeck: {} of known kinds masked; other secrets may be left, so look it over before you share it",
+            counted(masked, "value")
+        ));
+    }
     match &args.out {
         Some(path) => {
-            let project = project::directory(global).ok();
             let written = out_file::create(path, project.as_deref()).and_then(|mut out| out.write_all(text.as_bytes()));
             written.map_err(|error| export::cannot_write(path, &error))?;
         }
@@ -102,7 +110,8 @@ pub fn fold(source: FileSource, live: bool) -> Result<Report, Failure> {
 /// # Errors
 /// When there is no such record, or it cannot be read.
 pub fn open(global: &Global, what: &str) -> Result<(FileSource, bool), Failure> {
-    let source = replay::open(global, what)?;
+    // What a report shows of a string is a small part of the longest one.
+    let source = replay::open(global, what)?.shortened();
     let Some(run) = source.origin().header.as_ref().map(|header| header.run) else { return Ok((source, false)) };
     let Ok(runs) = runs::place(global) else { return Ok((source, false)) };
     let found = runs.list().map_err(Failure::internal)?.into_iter().find(|found| found.id == run);
@@ -113,7 +122,7 @@ pub fn open(global: &Global, what: &str) -> Result<(FileSource, bool), Failure> 
         return Ok((source, false));
     }
     let (source, _) = FileSource::follow(&found.tape).map_err(|error| replay::failure(&error))?;
-    Ok((source, true))
+    Ok((source.shortened(), true))
 }
 
 fn same_file(tape: &std::path::Path, what: &str) -> bool {

@@ -475,7 +475,7 @@ fn is_over(runs: &Runs, found: &Found) -> Result<(), Failure> {
 
 /// What the record of a run says so far.
 fn fold(found: &Found) -> Result<RunState, Failure> {
-    let source = FileSource::open(&found.tape).map_err(|error| replay::failure(&error))?;
+    let source = FileSource::open(&found.tape).map_err(|error| replay::failure(&error))?.shortened();
     let mut timeline = Timeline::forward(Box::new(source));
     while timeline.advance(SLICE, &mut |_| {}).map_err(Failure::internal)? == Progress::More {}
     Ok(timeline.story().state.clone())

@@ -102,7 +102,7 @@ fn left_out(refreshed: &Refreshed) -> Vec<String> {
 
 fn open_tape(path: &Path, file: File) -> Result<Box<dyn Source>, String> {
     FileSource::from_file(path, file)
-        .map(|source| Box::new(source) as Box<dyn Source>)
+        .map(|source| Box::new(source.shortened()) as Box<dyn Source>)
         .map_err(|error| error.to_string())
 }
 
@@ -163,7 +163,7 @@ fn show_one(global: &Global, runs: &Runs, what: &str) -> Result<Exit, Failure> {
         Standing::Running => FileSource::follow(&found.tape).map(|(source, _)| source),
         _ => FileSource::open(&found.tape),
     };
-    let source = source.map_err(|error| replay::failure(&error))?;
+    let source = source.map_err(|error| replay::failure(&error))?.shortened();
     let mut timeline = Timeline::new(Box::new(source));
     while timeline.advance(1 << 20, &mut |_| {}).map_err(Failure::internal)? == Progress::More {}
     let state = &timeline.story().state;

@@ -22,8 +22,19 @@ const UNFINISHED: &[(&str, &str)] = &[
     ("rebase-apply", "a rebase"),
 ];
 
-/// Directories of a repository that git writes to, and follows links in.
-const WRITTEN: &[&str] = &["objects", "refs", "logs", "worktrees"];
+/// Directories of a repository that git writes to and follows links in, with the levels below them that are checked.
+const WRITTEN: &[(&str, usize)] = &[
+    ("refs", 32),
+    ("logs", 32),
+    ("worktrees", 32),
+    ("info", 1),
+    ("objects", 0),
+    ("objects/info", 0),
+    ("objects/pack", 0),
+];
+
+/// Entries of `.git` that may be links or sockets: git starts no hook, and talks to no file system monitor.
+const UNUSED: &[&str] = &["hooks", "fsmonitor--daemon.ipc"];
 
 /// Held by the one run that uses the repository. Unlike the lock of the project it survives `git clean`.
 const LOCK: &str = ".git/ingestdeck/lock";
@@ -65,7 +76,7 @@ pub enum RepositoryError {
     /// Its configuration or its links lead elsewhere.
     #[error(
         "the git repository of {} has its files elsewhere; unset core.worktree and core.bare in it, and replace \
-         `.git/commondir` and links in `.git` by what they name", project.display()
+         `.git/commondir`, links and named pipes in `.git` by regular files", project.display()
     )]
     Elsewhere {
         /// The project.
@@ -129,6 +140,29 @@ fn named(paths: &[String]) -> String {
     format!("{}{more} {verb}", shown.join(", "))
 }
 
+/// Whether something that git opens in `git` is a link or a special file: it would be followed, or block every call.
+fn has_odd_entry(git: &ScopedDir) -> io::Result<bool> {
+    let is_odd = |kind: FileKind| matches!(kind, FileKind::Link | FileKind::Special);
+    let mut top = git.entries()?.into_iter();
+    if top.any(|(name, kind)| is_odd(kind) && !UNUSED.iter().any(|unused| name == *unused)) {
+        return Ok(true);
+    }
+    let mut open: Vec<(ScopedDir, usize)> = Vec::new();
+    for (name, depth) in WRITTEN {
+        open.extend(git.dir_if_there(name)?.map(|dir| (dir, *depth)));
+    }
+    while let Some((dir, depth)) = open.pop() {
+        for (name, kind) in dir.entries()? {
+            match name.to_str() {
+                _ if is_odd(kind) => return Ok(true),
+                Some(name) if kind == FileKind::Directory && depth > 0 => open.push((dir.dir(name, None)?, depth - 1)),
+                _ => {}
+            }
+        }
+    }
+    Ok(false)
+}
+
 fn through(filter: Option<&str>) -> String {
     let filter = filter.map(str::escape_debug);
     filter.map_or_else(String::new, |filter| {
@@ -171,10 +205,8 @@ impl Repository {
                 };
             }
         }
-        for written in WRITTEN {
-            if top.kind(&format!(".git/{written}")).map_err(failed)? == Some(FileKind::Link) {
-                return Err(RepositoryError::Elsewhere { project: project() });
-            }
+        if top.dir(".git", None).and_then(|git| has_odd_entry(&git)).map_err(failed)? {
+            return Err(RepositoryError::Elsewhere { project: project() });
         }
         let git = Git::open(root)?;
         let places = git.ask(&["rev-parse", "--show-toplevel", "--git-common-dir"])?;

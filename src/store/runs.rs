@@ -305,7 +305,15 @@ impl Runs {
         let Some(locks) = self.state_subdir("locks")? else { return Ok(None) };
         match locks.open_file(&run.to_string()) {
             Ok((file, _)) => Ok(Some(file)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            // What is no lock of ours does not keep a run from being listed or removed.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::InvalidInput | io::ErrorKind::IsADirectory
+                ) =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }

@@ -292,11 +292,28 @@ fn a_repository_that_fetches_on_demand_runs_nothing() {
 fn a_repository_with_its_files_elsewhere_is_refused() {
     let other = "../victim/repository";
     type Harm = (&'static str, fn(&Path));
-    let harm: [Harm; 4] = [
+    let harm: [Harm; 8] = [
         ("a common directory", |git| fs::write(git.join("commondir"), "../../origin/.git").unwrap()),
         ("linked references", |git| {
             fs::rename(git.join("refs"), git.join("../../victim/refs")).unwrap();
             symlink("../../victim/refs", git.join("refs")).unwrap();
+        }),
+        ("a linked log", |git| {
+            fs::write(git.join("../../victim/profile"), "precious").unwrap();
+            fs::remove_file(git.join("logs/HEAD")).unwrap();
+            symlink("../../../victim/profile", git.join("logs/HEAD")).unwrap();
+        }),
+        ("a linked index", |git| {
+            fs::rename(git.join("index"), git.join("../../victim/index")).unwrap();
+            symlink("../../victim/index", git.join("index")).unwrap();
+        }),
+        ("linked branches", |git| {
+            fs::rename(git.join("refs/heads"), git.join("../../victim/heads")).unwrap();
+            symlink("../../../victim/heads", git.join("refs/heads")).unwrap();
+        }),
+        ("a named pipe", |git| {
+            fs::remove_file(git.join("index")).unwrap();
+            nix::unistd::mkfifo(&git.join("index"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         }),
         ("linked worktrees", |git| symlink("../../victim", git.join("worktrees")).unwrap()),
         ("a working tree", |git| {

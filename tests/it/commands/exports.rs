@@ -69,7 +69,7 @@ fn link_within_the_project_is_not_written_through() {
 }
 
 #[test]
-fn every_format_of_an_export_is_without_secrets() {
+fn exports_and_reports_are_without_secrets() {
     let key = format!("AKIA{}", "ABCDEFG2".repeat(2));
     let reason = format!("the service said:\n{key} is wrong, hunter2secret and v4lue-of-env as well");
     let verdict = json!({"outcome": "failed", "stop": "error", "cause": "tool_failures", "reason": reason});
@@ -90,6 +90,15 @@ fn every_format_of_an_export_is_without_secrets() {
             assert!(!ran.stdout.contains(secret), "{format}: {secret}");
         }
         assert!(ran.stderr.contains("values of known kinds were masked"), "{ran:?}");
+    }
+    for format in ["md", "json", "junit", "html"] {
+        let mut command = place.command(&["report", "--format", format]);
+        command.env("SOME_TOKEN", "v4lue-of-env");
+        let ran = place.ran(command);
+        for secret in [&*key, "hunter2secret", "v4lue-of-env"] {
+            assert!(!ran.done().contains(secret), "{format}: {secret}");
+        }
+        assert!(ran.stdout.contains("[masked]") && ran.stderr.contains("of known kinds"), "{format}: {ran:?}");
     }
 }
 
