@@ -1,7 +1,7 @@
 //! Files below a directory, opened one path component at a time and never through a symbolic link.
 //!
 //! Everything in a cloned project is untrusted: any file, link, named pipe or directory may be where one of ours is
-//! expected. [`ScopedDir`] is the only way to reach the files of a project that the program owns (`.ktx`, `wiki`,
+//! expected. `ScopedDir` is the only way to reach the files of a project that the program owns (`.ktx`, `wiki`,
 //! `semantic-layer`, `raw-sources`, staged copies), so that neither a shipped link nor one made between a check and its
 //! use leads out of the directory. It must not know what the files mean. `cap-std` was considered: it confines links to
 //! the directory instead of refusing them, and a link within a project is as wrong here as one that leaves it.

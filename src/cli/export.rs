@@ -1,7 +1,7 @@
 //! `runs export`: a run for others to look at, with the secrets of known kinds masked.
 //!
 //! A tape stays a tape, which replays anywhere; the other formats are KTX's. What was masked is counted on stderr. What
-//! a secret is and where it is looked for is in [`redact`].
+//! a secret is and where it is looked for is in `redact`.
 
 use std::{
     fs::File,

@@ -1,6 +1,6 @@
 //! Worktrees of a run: one per attempt, at a common base, on a branch of its own, and gone when the attempt is.
 //!
-//! Only `wiki/` and `semantic-layer/` are checked out. The [`ledger`] has every worktree from before it is made until
+//! Only `wiki/` and `semantic-layer/` are checked out. The `ledger` has every worktree from before it is made until
 //! after it is gone, so that the next run can clear away what a killed one left. This module must not know what is
 //! written.
 
