@@ -3,8 +3,10 @@
 //! Every reading has a child process of its own ([`super::process`]), so nothing of one statement reaches the next.
 
 use std::{
+    num::NonZero,
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
     time::Duration,
 };
 
@@ -22,12 +24,12 @@ pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How much later than its time limit a child process is killed: it may answer with the rows that it has by then.
 const KILL_GRACE: Duration = Duration::from_secs(1);
 
-/// Child processes that run concurrently.
-const CONCURRENT: usize = 2;
-/// Readings that wait for their turn.
-const WAITING: usize = 32;
-/// Longest wait for a turn. It does not count as run time.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// Fewest and most child processes that run concurrently: as many as there are processors, between the two.
+const CONCURRENT: (usize, usize) = (2, 4);
+/// Readings that wait for their turn. Agents that answer for what they send never wait with so many.
+const WAITING: usize = 1_024;
+/// Longest wait for a turn, as long as an agent waits for a tool. It does not count as run time.
+const LONGEST_WAIT: Duration = Duration::from_secs(600);
 
 /// Reads SQLite files in child processes. Clones share their limits.
 #[derive(Clone, Debug, Default)]
@@ -106,7 +108,7 @@ impl SqlWorkers {
         let request = Request { database: database.as_os_str().to_owned(), time_limit, operation };
         let request =
             serde_json::to_vec(&request).map_err(|error| QueryError::Worker(format!("cannot be asked: {error}")))?;
-        let _slot = self.0.queue.enter(database, LONGEST_WAIT)?;
+        let _slot = self.0.queue.enter(LONGEST_WAIT)?;
         let reply = match &self.0.launcher {
             Launcher::Program(command) => command.exchange(request, time_limit + KILL_GRACE),
             #[cfg(not(test))]
@@ -125,59 +127,63 @@ impl SqlWorkers {
     }
 }
 
-/// Who may start: [`CONCURRENT`] readings at most, and one for each database.
-#[derive(Debug, Default)]
+/// Who may start: so many readings at most, of whatever databases. Readers do not disturb each other.
+#[derive(Debug)]
 struct Queue {
+    concurrent: usize,
     state: Mutex<QueueState>,
     freed: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct QueueState {
-    running: Vec<PathBuf>,
+    running: usize,
     waiting: usize,
 }
 
-impl QueueState {
-    fn admits(&self, database: &Path) -> bool {
-        self.running.len() < CONCURRENT && !self.running.iter().any(|running| running == database)
+impl Default for Queue {
+    fn default() -> Self {
+        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        Self::new(processors.clamp(CONCURRENT.0, CONCURRENT.1))
     }
 }
 
 impl Queue {
+    fn new(concurrent: usize) -> Self {
+        Self { concurrent, state: Mutex::default(), freed: Condvar::new() }
+    }
+
     fn state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for a turn.
-    fn enter(&self, database: &Path, longest_wait: Duration) -> Result<QueueSlot<'_>, QueryError> {
+    fn enter(&self, longest_wait: Duration) -> Result<QueueSlot<'_>, QueryError> {
         let mut state = self.state();
-        if !state.admits(database) && state.waiting >= WAITING {
+        if state.running >= self.concurrent && state.waiting >= WAITING {
             return Err(QueryError::Busy);
         }
         state.waiting += 1;
-        let waited = self.freed.wait_timeout_while(state, longest_wait, |state| !state.admits(database));
+        let is_full = |state: &mut QueueState| state.running >= self.concurrent;
+        let waited = self.freed.wait_timeout_while(state, longest_wait, is_full);
         let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         state.waiting -= 1;
         if waited.timed_out() {
             return Err(QueryError::Busy);
         }
-        state.running.push(database.to_path_buf());
-        Ok(QueueSlot { queue: self, database: database.to_path_buf() })
+        state.running += 1;
+        Ok(QueueSlot(self))
     }
 }
 
 /// The right to run one reading.
 #[derive(Debug)]
-struct QueueSlot<'a> {
-    queue: &'a Queue,
-    database: PathBuf,
-}
+struct QueueSlot<'a>(&'a Queue);
 
 impl Drop for QueueSlot<'_> {
     fn drop(&mut self) {
-        self.queue.state().running.retain(|running| *running != self.database);
-        self.queue.freed.notify_all();
+        self.0.state().running -= 1;
+        self.0.freed.notify_one();
     }
 }
 

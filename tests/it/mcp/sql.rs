@@ -169,7 +169,7 @@ async fn worker_ends_when_its_parent_is_killed() {
 async fn concurrent_statements_are_all_answered() {
     let place = place();
     let client = Client::start(&place, &[]).await;
-    join_all((0..24).map(|_| answers(&client))).await;
+    join_all((0..64).map(|_| answers(&client))).await;
     client.0.cancel().await.unwrap();
 }
 
