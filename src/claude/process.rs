@@ -17,7 +17,10 @@ use std::{
 };
 
 use nix::{
-    sys::signal::{Signal, killpg},
+    sys::{
+        resource::{Resource, rlim_t, setrlimit},
+        signal::{Signal, killpg},
+    },
     unistd::Pid,
 };
 use tokio::{
@@ -278,8 +281,7 @@ fn start(order: Order, runtime: &Handle) -> io::Result<Child> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0);
-    #[cfg(target_os = "linux")]
-    die_with_us(&mut command);
+    prepare(&mut command);
     let mut process = command.spawn()?;
     let pid = process.id().ok_or_else(|| io::Error::other("the process ended while it was started"))?;
     let leader = i32::try_from(pid).map(Pid::from_raw).map_err(io::Error::other)?;
@@ -294,15 +296,39 @@ fn absolute_path((name, value): (OsString, OsString)) -> (OsString, OsString) {
     (name, value)
 }
 
-#[cfg(target_os = "linux")]
-fn die_with_us(command: &mut Command) {
+/// Soft and hard limit of open files that this program was started with, if it has another one now.
+static FILE_LIMIT: OnceLock<(rlim_t, rlim_t)> = OnceLock::new();
+
+/// Processes that are started from now on have this limit of open files, soft and hard, whatever ours is.
+pub fn keep_file_limit(soft: rlim_t, hard: rlim_t) {
+    // The first one is that of the user's shell.
+    let _ = FILE_LIMIT.set((soft, hard));
+}
+
+/// Lets the child die with us, where the system can, and gives it the limit of open files of the user's shell.
+fn prepare(command: &mut Command) {
+    let file_limit = FILE_LIMIT.get().copied();
+    #[cfg(target_os = "linux")]
     let us = nix::unistd::getpid();
     let before_exec = move || {
-        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
-        // We may have died before the signal was armed.
-        if nix::unistd::getppid() == us { Ok(()) } else { Err(io::ErrorKind::NotConnected.into()) }
+        if let Some((soft, hard)) = file_limit {
+            // A hard limit that somebody lowered meanwhile is no reason not to start it.
+            let _ = setrlimit(Resource::RLIMIT_NOFILE, soft, hard);
+        }
+        #[cfg(target_os = "linux")]
+        {
+            nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+            // We may have died before the signal was armed.
+            if nix::unistd::getppid() != us {
+                return Err(io::ErrorKind::NotConnected.into());
+            }
+        }
+        Ok(())
     };
-    #[expect(unsafe_code, reason = "only prctl and getppid run between fork and exec; both are async-signal-safe")]
+    #[expect(
+        unsafe_code,
+        reason = "only setrlimit, prctl and getppid run between fork and exec; all async-signal-safe"
+    )]
     // SAFETY: as above; the closure neither allocates nor takes a lock.
     unsafe {
         command.pre_exec(before_exec);

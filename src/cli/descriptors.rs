@@ -1,10 +1,10 @@
 //! File descriptors of this process: how many it may have, and whether there are enough for one more attempt.
 
-use std::fs::File;
+use std::{fs, io};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use crate::scoped_dir;
+use crate::{claude::process, scoped_dir};
 
 /// Most descriptors that are asked for: more only makes programs slow that close all of them.
 const MOST: u64 = if cfg!(target_os = "macos") { 10_240 } else { 1 << 20 };
@@ -12,18 +12,41 @@ const MOST: u64 = if cfg!(target_os = "macos") { 10_240 } else { 1 << 20 };
 /// Descriptors that an attempt needs at most: its pipes, lock, transcript and worktree, git, and calls of its tools.
 const OF_AN_ATTEMPT: usize = 24;
 
-/// Raises the soft limit to the hard one, as far as that is reasonable. Children inherit it, which those that look at it
-/// raise by themselves anyway. A limit that cannot be raised stays.
+/// Raises the soft limit to the hard one, as far as that is reasonable. Agents run with the limit that was there before.
+/// A limit that cannot be raised stays.
 pub fn raise_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard.min(MOST)
+        && setrlimit(Resource::RLIMIT_NOFILE, hard.min(MOST), hard).is_ok()
     {
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard.min(MOST), hard);
+        process::keep_file_limit(soft, hard);
     }
 }
 
 /// True if one more attempt would find the descriptors that it needs.
 pub fn has_room() -> bool {
-    let opened: Result<Vec<File>, _> = (0..OF_AN_ATTEMPT).map(|_| File::open("/dev/null")).collect();
-    opened.err().is_none_or(|error| !scoped_dir::is_out_of_files(&error))
+    let Ok((limit, _)) = getrlimit(Resource::RLIMIT_NOFILE) else { return true };
+    match open_descriptors() {
+        Ok(open) => u64::try_from(open + OF_AN_ATTEMPT).is_ok_and(|needed| needed <= limit),
+        // Where they cannot be counted, an attempt finds out by itself.
+        Err(error) => !scoped_dir::is_out_of_files(&error),
+    }
+}
+
+/// Descriptors that are open, and the one that counting them takes.
+fn open_descriptors() -> io::Result<usize> {
+    Ok(fs::read_dir("/dev/fd")?.count())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn open_descriptors_are_counted() {
+        let held: Vec<File> = (0..40).map(|_| File::open("/dev/null").unwrap()).collect();
+        assert!(open_descriptors().unwrap() > held.len());
+    }
 }

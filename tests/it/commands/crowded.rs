@@ -6,11 +6,16 @@ use serde_json::Value;
 
 use super::place::{Place, Ran, contract};
 
-/// Runs the program with a hard limit of `files` descriptors.
+/// Runs the program with a soft and hard limit of `files` descriptors.
 fn run_with(place: &Place, files: u32, args: &[&str]) -> Ran {
+    run_after(place, &format!("ulimit -n {files}"), args)
+}
+
+/// Runs the program from a shell that has done `before`.
+fn run_after(place: &Place, before: &str, args: &[&str]) -> Ran {
     let program = place.command(args);
     let mut command = Command::new("/bin/sh");
-    command.args(["-c", "ulimit -n \"$0\" && exec \"$@\"", &files.to_string()]);
+    command.args(["-c", &format!("{before} && exec \"$0\" \"$@\"")]);
     command.arg(program.get_program()).args(program.get_args()).env_clear();
     command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
     command.current_dir(program.get_current_dir().unwrap());
@@ -50,4 +55,16 @@ fn too_few_descriptors_for_one_unit_name_the_limit() {
     assert!(ran.code == Some(100), "{ran:?}");
     assert!(ran.stdout.contains("too many open files") && ran.stdout.contains("raise `ulimit -n`"), "{ran:?}");
     assert!(!ran.stdout.contains("make the directory writable"), "{ran:?}");
+}
+
+#[test]
+fn agent_has_the_file_limit_of_the_users_shell() {
+    let place = Place::new();
+    let seen = place.path("seen");
+    let result = r#"{"type":"result","subtype":"success","is_error":false,"result":"hi","session_id":"s1"}"#;
+    let script = format!("echo \"$(ulimit -S -n) $(ulimit -H -n)\" > '{}'; echo '{result}'", seen.display());
+    let claude = place.claude(&script);
+    let args = ["session", "--claude-bin", claude.to_str().unwrap(), "--", "hello"];
+    run_after(&place, "ulimit -S -n 200 && ulimit -H -n 512", &args).done();
+    assert_eq!(std::fs::read_to_string(seen).unwrap(), "200 512\n");
 }
