@@ -7,14 +7,17 @@ use std::{
     path::{Path, absolute},
 };
 
-use nix::fcntl::OFlag;
+use nix::{errno::Errno, fcntl::OFlag};
+
+use crate::cli::show;
 
 /// Mode of the file.
 const PRIVATE: u32 = 0o600;
 
 /// Opens `path` for writing, empty and with mode 0600 whatever the umask is. A file that exists is made private before
-/// anything is written to it. Within `project`, a symbolic link in its place is refused: a clone may have brought it
-/// along. A pipe or a device is written to as it is.
+/// anything is written to it; one whose mode cannot be changed, as it is another user's, keeps it, with a warning. Within
+/// `project`, a symbolic link in its place is refused: a clone may have brought it along. A pipe or a device is written
+/// to as it is.
 pub(in crate::cli) fn create(path: &Path, project: Option<&Path>) -> io::Result<File> {
     let flags = if project.is_some_and(|project| is_below(path, project)) { OFlag::O_NOFOLLOW } else { OFlag::empty() };
     let opened =
@@ -28,10 +31,26 @@ pub(in crate::cli) fn create(path: &Path, project: Option<&Path>) -> io::Result<
         }
     })?;
     if file.metadata()?.is_file() {
-        file.set_permissions(Permissions::from_mode(PRIVATE))?;
+        match file.set_permissions(Permissions::from_mode(PRIVATE)) {
+            // Somebody else's file, or a file system without modes.
+            Err(error) if error.raw_os_error() == Some(Errno::EPERM as i32) => {
+                if let Some(warning) = exposed(path, file.metadata()?.permissions().mode()) {
+                    show::tell(&warning);
+                }
+            }
+            done => done?,
+        }
         file.set_len(0)?;
     }
     Ok(file)
+}
+
+/// What to tell about a file that keeps `mode`; nothing if it is for its owner alone.
+fn exposed(path: &Path, mode: u32) -> Option<String> {
+    let (path, mode) = (path.display(), mode & 0o777);
+    (mode & 0o077 != 0).then(|| {
+        format!("ingestdeck: warning: {path} keeps its mode {mode:03o}, which lets others in; name a file of yours")
+    })
 }
 
 /// True if `path` names something in `project`, or in a directory that is really there.
@@ -86,6 +105,24 @@ mod tests {
         assert!(create(&way.join("link"), Some(dir.path())).is_err());
         create(&link, Some(outside.path())).unwrap();
         assert_eq!((mode(&target), fs::read(&target).unwrap()), (0o600, Vec::new()));
+    }
+
+    #[test]
+    fn mode_that_lets_others_in_is_told() {
+        let told = exposed(Path::new("out"), 0o100_644).unwrap();
+        assert_eq!(told, "ingestdeck: warning: out keeps its mode 644, which lets others in; name a file of yours");
+        assert_eq!(exposed(Path::new("out"), 0o100_700), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn file_whose_mode_cannot_change_is_written_to() {
+        // Its mode is the kernel's, also for root.
+        let path = Path::new("/proc/thread-self/comm");
+        let refused = fs::set_permissions(path, Permissions::from_mode(PRIVATE)).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(Errno::EPERM as i32));
+        create(path, None).unwrap();
+        assert_eq!(mode(path), 0o644);
     }
 
     #[test]
