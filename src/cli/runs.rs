@@ -107,8 +107,11 @@ fn open_tape(path: &Path, file: File) -> Result<Box<dyn Source>, String> {
 }
 
 fn list(global: &Global, runs: &Runs) -> Result<Exit, Failure> {
-    index_quietly(runs);
     let found = runs.list().map_err(Failure::internal)?;
+    if found.is_empty() {
+        return if global.ui == Ui::Json { Ok(Exit::Ok) } else { say_none().map(|()| Exit::Ok) };
+    }
+    index_quietly(runs);
     let listed = runs.open_database().and_then(|db| db.list()).unwrap_or_default();
     let mut out = output::stdout_for(global.ui);
     for run in &found {
@@ -124,9 +127,6 @@ fn list(global: &Global, runs: &Runs) -> Result<Exit, Failure> {
             writeln!(out, "{}", line(run, standing, known))
         };
         printed.map_err(|error| show::stdout_failed(&error))?;
-    }
-    if found.is_empty() && global.ui != Ui::Json {
-        say_none()?;
     }
     Ok(Exit::Ok)
 }

@@ -85,6 +85,11 @@ fn no_runs_are_no_error() {
     assert_eq!(place.run(&["runs", "list", "--ui", "json"]).done(), "");
     assert!(place.run(&["runs", "show"]).refused(4).contains("start one with `ingestdeck run`"));
     assert!(!place.path(".ktx").exists(), "looking leaves nothing behind");
+    place.notes(&["one"]);
+    for command in [&["list"][..], &["list", "--ui", "json"], &["reindex"], &["prune"]] {
+        place.run(&[&["runs"], command].concat()).done();
+        assert!(!place.path(".ktx").exists(), "{command:?} in a project leaves nothing behind");
+    }
 }
 
 /// Runs whose ids share their ends, as tapes that hold nothing but a header.
