@@ -5,7 +5,7 @@
 use crate::scoped_dir::{self, FileKind, FileLock, ScopedDir};
 use std::{
     collections::BTreeSet,
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     io,
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
@@ -33,8 +33,11 @@ const WRITTEN: &[(&str, usize)] = &[
     ("objects/pack", 0),
 ];
 
-/// Entries of `.git` that may be links or sockets: git starts no hook, and talks to no file system monitor.
-const UNUSED: &[&str] = &["hooks", "fsmonitor--daemon.ipc"];
+/// Entry of `.git` that may be a link: git starts no hook.
+const UNUSED: &str = "hooks";
+
+/// Files of `.git` that git opens, and waits for if they are named pipes.
+const OPENED: &[&str] = &["HEAD", "index", "packed-refs", "config", "config.worktree", "shallow", "ORIG_HEAD"];
 
 /// Held by the one run that uses the repository. Unlike the lock of the project it survives `git clean`.
 const LOCK: &str = ".git/ingestdeck/lock";
@@ -144,7 +147,12 @@ fn named(paths: &[String]) -> String {
 fn has_odd_entry(git: &ScopedDir) -> io::Result<bool> {
     let is_odd = |kind: FileKind| matches!(kind, FileKind::Link | FileKind::Special);
     let mut top = git.entries()?.into_iter();
-    if top.any(|(name, kind)| is_odd(kind) && !UNUSED.iter().any(|unused| name == *unused)) {
+    let is_refused = |(name, kind): (OsString, FileKind)| match kind {
+        FileKind::Link => name != UNUSED,
+        FileKind::Special => OPENED.iter().any(|opened| name == *opened),
+        FileKind::File | FileKind::Directory => false,
+    };
+    if top.any(is_refused) {
         return Ok(true);
     }
     let mut open: Vec<(ScopedDir, usize)> = Vec::new();

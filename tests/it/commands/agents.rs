@@ -269,7 +269,8 @@ env >&2; exit 3"#;
     let mut billed = command(&["run"], "");
     billed.env("INGESTDECK_CLAUDE_USE_API_BILLING", "true");
     place.ran(billed);
-    assert!(place.run(&["runs", "export", "latest"]).stdout.contains("ANTHROPIC_API_KEY="));
+    let unbilled = place.run(&["runs", "export", "latest"]).stdout;
+    assert!(unbilled.contains("HOME=") && !unbilled.contains("ANTHROPIC_API_KEY="), "that is a setting of sessions");
 }
 
 #[test]
