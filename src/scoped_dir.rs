@@ -39,11 +39,8 @@ const DEEPEST_REMOVAL: usize = 128;
 /// What a directory entry is, without following links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FileKind {
-    /// A regular file.
     File,
-    /// A directory.
     Directory,
-    /// A symbolic link.
     Link,
     /// A named pipe, a socket or a device.
     Special,
@@ -70,7 +67,6 @@ impl FileKind {
     }
 }
 
-/// An open directory.
 #[derive(Debug)]
 pub(crate) struct ScopedDir(OwnedFd);
 

@@ -16,7 +16,7 @@ const HOOK_TIMEOUT_SECONDS: u32 = 86_400;
 
 /// Requests of the agent that may wait for us at a time. A message of the model makes some dozens of calls at most.
 const OPEN_REQUESTS: usize = 256;
-/// What more requests are told.
+/// Answer to requests beyond the bound.
 const TOO_MANY: &str = "too many calls are open; wait for their results";
 
 const PRE_TOOL_USE: &str = "pre_tool_use";
@@ -126,7 +126,6 @@ pub enum Effect {
         tool_id: String,
         /// The permission mode that the agent is in, if it says so.
         permission_mode: Option<String>,
-        /// The call.
         call: HeldCall,
     },
     /// The agent no longer waits for an answer to this request.

@@ -1,7 +1,7 @@
 //! Private temporary directories, and what remains of those whose process was killed.
 //!
 //! Each holds a marker file that its process keeps locked. The kernel releases the lock with the process, however that
-//! ends, so a directory whose marker can be locked belongs to nobody. It must not know what the directories are for.
+//! ends, so a directory whose marker can be locked has no owner any more. It must not know what the directories are for.
 
 use std::{
     fs::{File, Permissions},
@@ -51,7 +51,6 @@ impl PrivateDir {
         Ok(Self { dir, _marker: marker })
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }

@@ -312,7 +312,7 @@ fn prepare(command: &mut Command) {
     let us = nix::unistd::getpid();
     let before_exec = move || {
         if let Some((soft, hard)) = file_limit {
-            // A hard limit that somebody lowered meanwhile is no reason not to start it.
+            // A hard limit that was lowered meanwhile must not prevent the start.
             let _ = setrlimit(Resource::RLIMIT_NOFILE, soft, hard);
         }
         #[cfg(target_os = "linux")]

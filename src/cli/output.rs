@@ -41,7 +41,6 @@ impl Color {
     }
 }
 
-/// What is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Text,
@@ -89,7 +88,6 @@ impl<W: Write> Write for EscapingWriter<W> {
     }
 }
 
-/// Stdout for text.
 pub fn stdout() -> EscapingWriter<StdoutLock<'static>> {
     EscapingWriter::text(io::stdout().lock())
 }

@@ -43,10 +43,7 @@ pub enum BranchUpdateError {
     Moved,
     /// A file in the way.
     #[error("files in the project are in the way ({why}); commit or stash them, then try again")]
-    InTheWay {
-        /// git's words.
-        why: String,
-    },
+    InTheWay { why: String },
     /// The commit changes what a run never writes.
     #[error("the commit changes `{}`, which a run never writes", path.escape_debug())]
     Forbidden {
@@ -56,21 +53,17 @@ pub enum BranchUpdateError {
     /// There is a journal that is not followed.
     #[error(transparent)]
     Refused(#[from] RefusedJournal),
-    /// git says no.
     #[error(transparent)]
     Git(#[from] GitError),
-    /// The system refuses.
     #[error("cannot write `{path}`: {cause}")]
     Io {
         /// Relative to the project.
         path: String,
-        /// Why.
         cause: io::Error,
     },
     /// It failed half-way and so did putting things back.
     #[error("it failed half-way ({cause}) and could not be undone ({undo}); the next run will do that")]
     Stuck {
-        /// Why it failed.
         cause: String,
         /// Why it could not be undone.
         undo: String,

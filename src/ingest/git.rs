@@ -93,7 +93,6 @@ pub enum GitError {
     Io {
         /// Its subcommand.
         what: String,
-        /// Why.
         #[source]
         cause: io::Error,
     },
@@ -133,7 +132,6 @@ pub enum GitError {
     NoCommit {
         /// Its subcommand.
         what: String,
-        /// Why.
         cause: InvalidCommitId,
     },
 }
@@ -186,7 +184,7 @@ pub fn version() -> Result<&'static str, GitError> {
     check_version(said).map(|()| said.as_str())
 }
 
-/// Accepts what does not look like a version: whoever builds git may name it.
+/// Accepts what does not look like a version: a distribution may choose the text.
 fn check_version(said: &str) -> Result<(), GitError> {
     let found = said.strip_prefix("git version ").and_then(|rest| rest.split_whitespace().next()).unwrap_or_default();
     let mut numbers = found.split('.').map(|number| number.parse::<u32>().ok());

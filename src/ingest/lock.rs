@@ -54,7 +54,7 @@ pub fn take(root: &Path) -> Result<ProjectLock, ProjectLockError> {
         Err(TryLockError::WouldBlock) => return Err(taken(&file)),
         Err(TryLockError::Error(cause)) => return Err(failed(cause)),
     }
-    // For the message of whoever comes second; the lock holds without it.
+    // Named in the message to a second run; the lock holds without it.
     let _ = sign(&mut file);
     Ok(ProjectLock { _file: file })
 }

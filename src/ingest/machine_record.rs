@@ -66,7 +66,6 @@ pub enum ForeignRecord {
 pub struct RefusedJournal {
     /// Relative to the project.
     pub(super) path: &'static str,
-    /// Why.
     pub(super) why: ForeignRecord,
     /// What to do before it is deleted.
     pub(super) remedy: &'static str,

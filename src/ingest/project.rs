@@ -200,7 +200,7 @@ fn read(root: &Path, path: &Path) -> Result<String, ProjectError> {
     })
 }
 
-/// Units would find out one by one that they cannot write where a link stands.
+/// Refuses linked output directories before the run; otherwise every unit would fail on them.
 fn refuse_links(root: &Path) -> Result<(), ProjectError> {
     let dir = ScopedDir::open(root).map_err(|cause| unreadable(root, &cause))?;
     let is_link = |name: &&&str| dir.kind(name).is_ok_and(|kind| kind == Some(FileKind::Link));

@@ -62,7 +62,6 @@ pub enum RepositoryError {
          repository of its own with `git init` and a first commit", project.display(), top.display()
     )]
     Foreign {
-        /// The project.
         project: PathBuf,
         /// The repository above.
         top: PathBuf,
@@ -72,38 +71,25 @@ pub enum RepositoryError {
         "{} is a worktree or submodule of another git repository; run the ingest in the repository itself",
         project.display()
     )]
-    Linked {
-        /// The project.
-        project: PathBuf,
-    },
+    Linked { project: PathBuf },
     /// Its configuration or its links lead elsewhere.
     #[error(
         "the git repository of {} has its files elsewhere; unset core.worktree and core.bare in it, and replace \
          `.git/commondir`, links and named pipes in `.git` by regular files", project.display()
     )]
-    Elsewhere {
-        /// The project.
-        project: PathBuf,
-    },
+    Elsewhere { project: PathBuf },
     /// Another run uses it.
     #[error("another run uses the git repository of {}; wait for it or stop it, then try again", project.display())]
-    Busy {
-        /// The project.
-        project: PathBuf,
-    },
+    Busy { project: PathBuf },
     /// It has no commit.
     #[error(
         "the git repository of {} has no commit yet; make the first one with `git add -A && git commit`",
         project.display()
     )]
-    Unborn {
-        /// The project.
-        project: PathBuf,
-    },
+    Unborn { project: PathBuf },
     /// Somebody is in the middle of something.
     #[error("{what} is not finished in {}; finish or abort it, then try again", project.display())]
     Unfinished {
-        /// The project.
         project: PathBuf,
         /// What.
         what: &'static str,
@@ -126,7 +112,6 @@ pub enum RepositoryError {
     /// The system refuses.
     #[error("cannot look at the git repository of {}: {cause}", project.display())]
     Io {
-        /// The project.
         project: PathBuf,
         /// Why.
         cause: io::Error,

@@ -41,7 +41,6 @@ pub enum WorktreeError {
     Io {
         /// Where.
         path: PathBuf,
-        /// Why.
         #[source]
         cause: io::Error,
     },
@@ -50,7 +49,6 @@ pub enum WorktreeError {
     Ledger {
         /// Relative to the project.
         path: &'static str,
-        /// Why.
         cause: io::Error,
     },
 }
@@ -182,7 +180,6 @@ impl Worktree {
         }
     }
 
-    /// Opens its directory.
     pub(super) fn open(&self) -> io::Result<ScopedDir> {
         ScopedDir::open(self.trees.repository.root())?.dir(&ledger::directory(&self.name), None)
     }

@@ -32,7 +32,7 @@ const MIGRATIONS: [&str; 4] = [
 /// How long to wait for another process that writes.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Indexes over them.
+/// Indexes over the tables of [`TABLES`].
 const INDEXES: [&str; 3] = ["tool_calls_by_tool", "raw_files_by_path", "units_by_key"];
 
 /// Tables, children first.
@@ -66,7 +66,6 @@ pub enum DbError {
     /// It holds tables that the index does not have.
     #[error("cannot use `{}` as the index: it belongs to another program (it holds `{name}`); move it away, then run `ingestdeck runs reindex`", path.display())]
     Foreign {
-        /// The file.
         path: PathBuf,
         /// A table, view, index or trigger that is not ours.
         name: String,
@@ -140,7 +139,7 @@ impl Db {
         let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_NOFOLLOW;
         let mut connection = Connection::open_with_flags(path, flags)?;
         connection.busy_timeout(patience)?;
-        // Whoever shipped the file may have put functions into its schema.
+        // A shipped file may call functions from its schema.
         connection.pragma_update(None, "trusted_schema", false)?;
         // Before anything is written to it, the journal mode included.
         refuse_foreign(&connection)?;

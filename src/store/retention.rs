@@ -73,7 +73,7 @@ impl Runs {
         let leaving = format!("{LEAVING}{}", run.id);
         let remove = || {
             let runs = self.state_subdir("runs")?.ok_or(io::ErrorKind::NotFound)?;
-            // From here on nobody finds half of it.
+            // From here on no listing finds a part of it.
             runs.rename(&run.id.to_string(), &runs, &leaving, PRIVATE)?;
             runs.remove_dir_all(&leaving).map(drop)
         };

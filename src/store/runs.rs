@@ -305,7 +305,7 @@ impl Runs {
         let Some(locks) = self.state_subdir("locks")? else { return Ok(None) };
         match locks.open_file(&run.to_string()) {
             Ok((file, _)) => Ok(Some(file)),
-            // What is no lock of ours does not keep a run from being listed or removed.
+            // An entry that is not a lock file must not keep a run from being listed or removed.
             Err(error)
                 if matches!(
                     error.kind(),

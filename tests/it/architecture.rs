@@ -466,7 +466,7 @@ const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
     ("src/tui/terminal/outlet.rs", "the terminal"),
 ];
 
-/// A clone may ship a link, a pipe or a directory wherever the program expects a file of its own, so that whatever lies
+/// A clone may ship a link, a pipe or a directory wherever the program expects a file of its own, so everything that is
 /// below a project is reached through `ScopedDir` alone.
 #[test]
 fn project_files_are_reached_through_scoped_dir_only() {

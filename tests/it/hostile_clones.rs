@@ -589,7 +589,7 @@ fn programs_in_the_current_directory_are_not_started() {
     }
 }
 
-/// The directory of a project is named by whoever packed it.
+/// An archive chooses the name of the directory.
 #[test]
 fn directory_name_with_escapes_is_not_printed() {
     let scene = Scene::new();

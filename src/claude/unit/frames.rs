@@ -40,7 +40,6 @@ impl FrameQueue {
         waiting == 0 || waiting + frame.0.len() <= self.limit
     }
 
-    /// Queues `frame`.
     pub(super) fn send(&self, frame: Frame) {
         self.waiting.fetch_add(frame.0.len(), Ordering::Relaxed);
         // A closed pipe means that the process is dying; its end is on the way.

@@ -32,7 +32,7 @@ pub(in crate::cli) fn create(path: &Path, project: Option<&Path>) -> io::Result<
     })?;
     if file.metadata()?.is_file() {
         match file.set_permissions(Permissions::from_mode(PRIVATE)) {
-            // Somebody else's file, or a file system without modes.
+            // A file of another user, or a file system without modes.
             Err(error) if error.raw_os_error() == Some(Errno::EPERM as i32) => {
                 if let Some(warning) = exposed(path, file.metadata()?.permissions().mode()) {
                     show::tell(&warning);

@@ -33,7 +33,6 @@ const STEPS: i32 = 2_000;
 /// How much of the result of a statement is returned.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct RowLimits {
-    /// Number of rows.
     pub(crate) rows: usize,
     /// Characters of all cells together.
     pub(crate) chars: usize,

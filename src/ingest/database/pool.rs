@@ -26,7 +26,7 @@ const KILL_GRACE: Duration = Duration::from_secs(1);
 
 /// Fewest and most child processes that run concurrently: as many as there are processors, between the two.
 const CONCURRENT: (usize, usize) = (2, 4);
-/// Readings that wait for their turn. Agents that answer for what they send never wait with so many.
+/// Readings that wait for their turn. More than concurrent agents ever send; it bounds a hostile one.
 const WAITING: usize = 1_024;
 /// Longest wait for a turn, as long as an agent waits for a tool. It does not count as run time.
 const LONGEST_WAIT: Duration = Duration::from_secs(600);

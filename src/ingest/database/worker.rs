@@ -1,7 +1,7 @@
 //! The child process that reads a SQLite file: limits itself, reads one request from stdin, answers it on stdout, ends.
 //!
 //! Both are one line of JSON. SQLite can be interrupted only between its steps, and a single step may take hours, so
-//! time and memory are limited by the kernel and by whoever started this process. It must not know who that is.
+//! time and memory are limited by the kernel and by the parent process.
 
 use std::{
     ffi::OsString,
@@ -34,12 +34,11 @@ pub(super) const MEMORY: u64 = 256;
 /// Address space of the whole process in bytes: the second lock behind [`MEMORY`].
 #[cfg(target_os = "linux")]
 const ADDRESS_SPACE: u64 = 1 << 30;
-/// Processor time in seconds, in case whoever started this process cannot kill it. Above every time limit.
+/// Processor time in seconds, in case the parent cannot kill it. Above every time limit.
 const PROCESSOR_TIME: u64 = 20;
 /// Open files: pipes, the database, what belongs to it, time zone.
 const OPEN_FILES: u64 = 24;
 
-/// What to read.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Request {
     /// Absolute path without symbolic links.

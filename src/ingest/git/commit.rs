@@ -25,7 +25,6 @@ impl CommitId {
         }
     }
 
-    /// All its digits.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -45,7 +45,6 @@ pub enum ProgramKind {
 /// A program that a repository would have git run, and that is not run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DisabledProgram {
-    /// What for.
     pub kind: ProgramKind,
     /// Its name in the configuration, escaped. Empty where there can be one only.
     pub name: String,
@@ -73,7 +72,7 @@ impl fmt::Display for DisabledProgram {
 /// What a configuration names, and what to answer it with.
 #[derive(Debug, Default)]
 pub(super) struct Programs {
-    /// Settings that disable every program, whoever configured it. Keys need not be UTF-8.
+    /// Settings that disable every program of every configuration. Keys need not be UTF-8.
     pub(super) overrides: BTreeMap<OsString, &'static str>,
     /// The programs that the repository itself configures.
     pub(super) of_repository: BTreeSet<DisabledProgram>,

@@ -68,15 +68,11 @@ pub enum LeftAlone {
         path: String,
     },
     /// A branch with commits of somebody else.
-    Branch {
-        /// Its name.
-        branch: String,
-    },
+    Branch { branch: String },
     /// It could not be removed; the next run tries again.
     Failed {
         /// Relative to the project.
         path: String,
-        /// Why.
         why: String,
     },
 }

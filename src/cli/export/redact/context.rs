@@ -86,7 +86,6 @@ fn phrase(text: &str, found: &Captures<'_>) -> Option<Range<usize>> {
     (is_meant && !is_placeholder(value)).then_some(secret)
 }
 
-/// Values of names.
 fn named(text: &str, spans: &mut Vec<Range<usize>>) {
     let Some(names) = &*NAMES else { return };
     for found in names.find_iter(text.as_bytes()) {
@@ -436,7 +435,7 @@ mod tests {
             "const token = await getToken();",
             "if password == None:",
             "https://example.com/a/b:c",
-            "https://registry.npmjs.org/@babel/core and http://localhost:3000/@vite/client",
+            "https://packages.example.org/@babel/core and http://localhost:3000/@vite/client",
             "https://ada@dev.azure.com/x and ssh://git@github.com/a/b",
             "postgres://user:${PASSWORD}@host/db",
             "mail ada@example.com: see https://example.com:443/?to=a@b.example",

@@ -248,7 +248,7 @@ const WORDS: &[&str] = &[
     "utf-8",
 ];
 
-/// Words of sentences.
+/// Words after a secret-like name that show prose instead of a value.
 const SENTENCE: &[&str] = &[
     "the",
     "a",

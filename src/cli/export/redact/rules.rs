@@ -22,7 +22,6 @@ pub(super) enum Guard {
 /// A kind of token.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rule {
-    /// Its name.
     #[cfg_attr(not(test), expect(dead_code, reason = "tests report the kind that they miss"))]
     pub(super) kind: &'static str,
     /// What else a match must fulfil.
