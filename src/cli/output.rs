@@ -149,40 +149,53 @@ fn escape_text(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Lines of JSON with the same values, without anything that a terminal obeys.
+/// Lines of JSON with the same values, without anything that a terminal obeys. What is no UTF-8 becomes U+FFFD.
 pub fn escape_json(json: &[u8]) -> Cow<'_, [u8]> {
-    let Some(mut suspect) = first_suspect(json) else { return Cow::Borrowed(json) };
-    let (mut escaped, mut rest) = (Vec::with_capacity(json.len() + 64), json);
-    loop {
-        let (plain, suspects) = rest.split_at(suspect);
-        escaped.extend_from_slice(plain);
-        let length = suspects.iter().position(|byte| !is_suspect(*byte)).unwrap_or(suspects.len());
-        let (suspects, after) = suspects.split_at(length);
-        for char in String::from_utf8_lossy(suspects).chars() {
+    match simdutf8::basic::from_utf8(json) {
+        Ok(text) => escape_json_text(text).map_or(Cow::Borrowed(json), Cow::Owned),
+        Err(_) => {
+            let text = String::from_utf8_lossy(json);
+            Cow::Owned(escape_json_text(&text).unwrap_or_else(|| text.into_owned().into_bytes()))
+        }
+    }
+}
+
+/// `None` if there is nothing to escape.
+fn escape_json_text(text: &str) -> Option<Vec<u8>> {
+    let (mut escaped, mut copied, mut at) = (Vec::new(), 0, 0);
+    while let Some(suspect) = first_suspect(&text.as_bytes()[at..]) {
+        at += suspect;
+        // A suspect is the first byte of a character, so that this slice never fails.
+        let Some(char) = text.get(at..).and_then(|rest| rest.chars().next()) else { break };
+        let next = at + char.len_utf8();
+        if text::is_hidden(char) {
+            escaped.extend_from_slice(&text.as_bytes()[copied..at]);
             match char {
                 // Between tokens these are layout, and inside strings JSON does not allow them.
                 '\r' | '\t' => escaped.push(b' '),
-                char if text::is_hidden(char) => {
+                char => {
                     let units =
                         char.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect::<String>();
                     escaped.extend_from_slice(units.as_bytes());
                 }
-                char => escaped.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes()),
             }
+            copied = next;
         }
-        rest = after;
-        match first_suspect(rest) {
-            Some(next) => suspect = next,
-            None => break,
-        }
+        at = next;
     }
-    escaped.extend_from_slice(rest);
-    Cow::Owned(escaped)
+    if copied == 0 {
+        return None;
+    }
+    escaped.extend_from_slice(&text.as_bytes()[copied..]);
+    Some(escaped)
 }
 
-/// True for bytes of characters that may have to be escaped in JSON. Without branches, so that many are asked at once.
+/// True for control characters and for bytes that begin a character which [`text::is_hidden`] may know. Without
+/// branches, so that many bytes are looked at together.
 fn is_suspect(byte: u8) -> bool {
-    (byte.wrapping_sub(0x20) >= 0x5f) & (byte != b'\n')
+    let control = (byte < 0x20) & (byte != b'\n');
+    let lead = (byte == 0xc2) | (byte == 0xcd) | (byte == 0xd8) | ((byte >= 0xe1) & (byte <= 0xe3));
+    control | (byte == 0x7f) | lead | (byte == 0xef) | (byte >= 0xf0)
 }
 
 /// Where the first suspect of `bytes` is. Nearly all records are plain, so whole blocks are looked at, the larger the
@@ -239,6 +252,13 @@ mod tests {
         assert!(matches!(escape_json(b"{\"a\":1}\n"), Cow::Borrowed(_)));
     }
 
+    #[test]
+    fn every_hidden_character_begins_with_a_suspect() {
+        for char in (char::MIN..=char::MAX).filter(|char| text::is_hidden(*char) && *char != '\n') {
+            assert!(is_suspect(char.encode_utf8(&mut [0; 4]).as_bytes()[0]), "{char:?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn nothing_written_is_ever_obeyed(text in "(\\PC|[\u{0}-\u{9f}\u{200b}-\u{2069}\u{fe00}-\u{feff}]){0,40}") {
@@ -251,8 +271,15 @@ mod tests {
         fn first_suspect_is_found_wherever_it_is(plain in 0..20_000usize, tail in any::<Vec<u8>>()) {
             let mut bytes = b"{\"a\": 1}\n".iter().copied().cycle().take(plain).collect::<Vec<u8>>();
             bytes.extend(tail);
-            let expected = bytes.iter().position(|byte| !(0x20..0x7f).contains(byte) && *byte != b'\n');
+            let expected = bytes.iter().position(|byte| is_suspect(*byte));
             prop_assert_eq!(first_suspect(&bytes), expected);
+        }
+
+        #[test]
+        fn escaped_json_is_utf8_of_any_bytes(bytes in any::<Vec<u8>>()) {
+            let escaped = escape_json(&bytes);
+            let text = std::str::from_utf8(&escaped).unwrap();
+            prop_assert!(!text.chars().any(|char| text::is_hidden(char) && char != '\n'), "{text:?}");
         }
 
         #[test]
