@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, Row, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Row, Transaction, TransactionBehavior, config::DbConfig, params};
 use serde::Serialize;
 
 use super::rows::{AttemptRow, CallRow, RunRows, UnitRow};
@@ -31,9 +31,6 @@ const MIGRATIONS: [&str; 4] = [
 
 /// How long to wait for another process that writes.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Indexes over the tables of [`TABLES`].
-const INDEXES: [&str; 3] = ["tool_calls_by_tool", "raw_files_by_path", "units_by_key"];
 
 /// Tables, children first.
 const TABLES: [&str; 6] = ["artifacts", "raw_files", "tool_calls", "attempts", "units", "runs"];
@@ -141,6 +138,7 @@ impl Db {
         connection.busy_timeout(patience)?;
         // A shipped file may call functions from its schema.
         connection.pragma_update(None, "trusted_schema", false)?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
         // Before anything is written to it, the journal mode included.
         refuse_foreign(&connection)?;
         connection.pragma_update(None, "journal_mode", "wal")?;
@@ -253,29 +251,44 @@ impl From<rusqlite::Error> for Fault {
     }
 }
 
-/// Everything in the file must be of the index: its tables, and the indexes that SQLite makes for their keys.
+/// Everything in the file must be what the migrations make, to the letter: a shipped table with a known name could bring
+/// checks or generated columns that run with every row.
 fn refuse_foreign(connection: &Connection) -> Result<(), Fault> {
     // One snapshot for both, since another process may be creating the index at this moment.
     let connection = &connection.unchecked_transaction()?;
     let version = version(connection)?;
-    if version > MIGRATIONS.len() {
-        return Err(Fault::Newer(version));
+    let Some(applied) = MIGRATIONS.get(..version) else { return Err(Fault::Newer(version)) };
+    let found = schema(connection)?;
+    if found.is_empty() && version == 0 {
+        return Ok(());
     }
-    let mut statement = connection.prepare("SELECT type, name FROM sqlite_schema")?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        let (kind, name): (String, String) = (row.get(0)?, row.get(1)?);
-        let is_ours = version > 0
-            && match kind.as_str() {
-                "table" => TABLES.contains(&name.as_str()),
-                "index" => INDEXES.contains(&name.as_str()) || name.starts_with("sqlite_autoindex_"),
-                _ => false,
-            };
-        if !is_ours {
-            return Err(Fault::Foreign(name.escape_debug().to_string()));
-        }
+    let model = Connection::open_in_memory()?;
+    applied.iter().try_for_each(|migration| model.execute_batch(migration))?;
+    let expected = schema(&model)?;
+    if let Some(object) = found.iter().find(|object| !expected.contains(object)) {
+        return Err(Fault::Foreign(object.name.escape_debug().to_string()));
+    }
+    if found.len() < expected.len() {
+        return Err(Fault::Damaged("a table or index of it is missing".to_owned()));
     }
     Ok(())
+}
+
+/// A table, index, view or trigger, as SQLite keeps it.
+#[derive(Debug, PartialEq, Eq)]
+struct SchemaObject {
+    kind: String,
+    name: String,
+    table: String,
+    /// `None` for the indexes that SQLite makes for keys.
+    sql: Option<String>,
+}
+
+fn schema(connection: &Connection) -> Result<Vec<SchemaObject>, rusqlite::Error> {
+    let mut statement = connection.prepare("SELECT type, name, tbl_name, sql FROM sqlite_schema")?;
+    let object =
+        |row: &Row<'_>| Ok(SchemaObject { kind: row.get(0)?, name: row.get(1)?, table: row.get(2)?, sql: row.get(3)? });
+    statement.query_map([], object)?.collect()
 }
 
 fn migrate(connection: &mut Connection) -> Result<(), Fault> {
@@ -494,6 +507,47 @@ mod tests {
             assert_eq!(std::fs::read(&path).unwrap(), before, "{sql}");
             assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "{sql}");
         }
+    }
+
+    #[test]
+    fn index_with_an_altered_table_is_refused() {
+        let alterations = [
+            "ALTER TABLE runs ADD COLUMN x INTEGER AS (length(run))",
+            "ALTER TABLE units ADD COLUMN x TEXT CHECK (x IS NULL)",
+            "DROP INDEX units_by_key; CREATE INDEX units_by_key ON units (length(run))",
+        ];
+        for sql in alterations {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("db.sqlite");
+            drop(Db::open(&path).unwrap());
+            Connection::open(&path).unwrap().execute_batch(sql).unwrap();
+            let error = Db::open(&path).unwrap_err();
+            assert!(matches!(error, DbError::Foreign { .. }), "{sql}: {error}");
+        }
+    }
+
+    #[test]
+    fn index_of_every_version_is_migrated() {
+        for version in 0..=MIGRATIONS.len() {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("db.sqlite");
+            let older = Connection::open(&path).unwrap();
+            MIGRATIONS[..version].iter().for_each(|migration| older.execute_batch(migration).unwrap());
+            older.pragma_update(None, "user_version", version as i64).unwrap();
+            drop(older);
+            assert_eq!(Db::open(&path).unwrap().list().unwrap(), [], "{version}");
+            assert_eq!(Db::open(&path).unwrap().list().unwrap(), [], "{version}, again");
+        }
+    }
+
+    #[test]
+    fn index_without_one_of_its_tables_is_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("db.sqlite");
+        drop(Db::open(&path).unwrap());
+        Connection::open(&path).unwrap().execute_batch("DROP TABLE artifacts").unwrap();
+        let connection = Db::open(&path).unwrap().connection;
+        connection.execute_batch("SELECT count(*) FROM artifacts").unwrap();
     }
 
     #[test]
