@@ -96,7 +96,7 @@ fn write(
                     (Some(trace), _, Ok(entry)) => trace.take(&entry, &mut traced),
                     _ => {}
                 }
-                out.write_all(&traced).map_err(failed)
+                out.write_all(&output::escape_json(&traced)).map_err(failed)
             })
         }
         ExportFormat::MemoryFlow => {
@@ -110,7 +110,8 @@ fn write(
             while timeline.advance(SLICE, &mut take).map_err(Failure::internal)? == Progress::More {}
             let report = gathering.report(timeline.source().origin(), timeline.story(), live);
             for replay in memory_flow::replays(&report, &steps) {
-                writeln!(out, "{}", redactor.text(&replay.to_string())).map_err(failed)?;
+                let line = format!("{}\n", redactor.text(&replay.to_string()));
+                out.write_all(&output::escape_json(line.as_bytes())).map_err(failed)?;
             }
             Ok(())
         }

@@ -7,6 +7,7 @@ use std::{
     process::Command,
 };
 
+use ingestdeck::tui::text;
 use serde_json::{Value, json};
 
 use super::place::{Place, Ran};
@@ -100,6 +101,28 @@ fn exports_and_reports_are_without_secrets() {
         }
         assert!(ran.stdout.contains("[masked]") && ran.stderr.contains("of known kinds"), "{format}: {ran:?}");
     }
+}
+
+#[test]
+fn exported_traces_hold_nothing_a_terminal_obeys() {
+    let reason = "x\u{9b}2J\u{202e}\u{2066}\u{200b}\u{7f}y";
+    let verdict = json!({"outcome": "failed", "stop": "error", "cause": "tool_failures", "reason": reason});
+    let entry =
+        |seq: u64, note: Value| json!({"seq": seq, "at": 900_000 + seq, "unit": "docs-juice", "try": 9, "note": note});
+    let place = recorded(&[
+        entry(90_000, json!({"kind": "attempt_started"})),
+        entry(90_001, json!({"kind": "said", "level": "warning", "text": reason})),
+        entry(90_002, json!({"kind": "attempt_ended", "verdict": verdict, "work": {}})),
+    ]);
+    let (mut lines, mut escapes) = (0, 0);
+    for format in ["trace", "memory-flow"] {
+        let ran = place.run(&["runs", "export", "--format", format]);
+        let hidden = |char: &char| *char != '\n' && text::is_hidden(*char);
+        assert_eq!(ran.done().chars().find(hidden), None, "{format}");
+        lines += ran.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).count();
+        escapes += ran.stdout.matches("\\u009b").count();
+    }
+    assert!(lines > 2 && escapes > 0, "{lines} lines, {escapes} escapes");
 }
 
 #[test]
