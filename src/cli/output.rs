@@ -195,7 +195,7 @@ fn first_char(bytes: &[u8]) -> Option<char> {
 /// branches, so that many bytes are looked at together.
 fn is_suspect(byte: u8) -> bool {
     let control = (byte < 0x20) & (byte != b'\n');
-    let lead = (byte == 0xc2) | (byte == 0xcd) | (byte == 0xd8) | ((byte >= 0xe1) & (byte <= 0xe3));
+    let lead = (byte == 0xc2) | (byte == 0xcd) | (byte == 0xd8) | (0xe1..=0xe3).contains(&byte);
     control | (byte == 0x7f) | lead | (byte == 0xef) | (byte >= 0xf0)
 }
 
