@@ -4,8 +4,7 @@
 //! a secret is and where it is looked for is in `redact`.
 
 use std::{
-    fs::File,
-    io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write},
+    io::{self, BufRead as _, BufReader, BufWriter, Read as _, Seek as _, Write},
     path::Path,
 };
 
@@ -125,11 +124,15 @@ fn redacted_lines(
     redactor: &mut Redactor,
     take: &mut dyn FnMut(&[u8]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let path = runs::tape_of(global, run)?;
-    let failed = |error: io::Error| Failure::internal(format!("cannot read {}: {error}", path.display()));
+    let (found, tape) = runs::tape_of(global, run)?;
+    let failed = |error: io::Error| Failure::internal(format!("cannot read {}: {error}", found.tape.display()));
     // A tape that grows is read to where it ends now: both passes must see the same.
-    let length = path.metadata().map_err(failed)?.len();
-    let open = || Ok(BufReader::with_capacity(SLICE, File::open(&path).map_err(failed)?.take(length)));
+    let length = tape.metadata().map_err(failed)?.len();
+    let open = || {
+        let mut tape = &tape;
+        tape.rewind().map_err(failed)?;
+        Ok(BufReader::with_capacity(SLICE, tape.take(length)))
+    };
     redact_lines(redactor, open, failed, take)
 }
 

@@ -65,14 +65,14 @@ pub fn open(global: &Global, what: &str) -> Result<FileSource, Failure> {
     if looks_like_a_path || path.exists() {
         return FileSource::open(path).map_err(|error| failure(&error));
     }
-    let tape = super::runs::tape_of(global, what).map_err(|failure| match failure.exit {
+    let (found, tape) = super::runs::tape_of(global, what).map_err(|failure| match failure.exit {
         // Whoever named a file by a bare name must not be told about runs alone.
         Exit::NotFound if what != "latest" => {
             Failure { message: format!("there is no file {what}, and {}", failure.message), ..failure }
         }
         _ => failure,
     })?;
-    FileSource::open(&tape).map_err(|error| failure(&error))
+    FileSource::from_file(&found.tape, tape).map_err(|error| failure(&error))
 }
 
 /// Sorts a refusal into exit codes.

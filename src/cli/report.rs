@@ -121,7 +121,7 @@ pub fn open(global: &Global, what: &str) -> Result<(FileSource, bool), Failure> 
     if runs.standing(&found).map_err(Failure::internal)? != Standing::Running {
         return Ok((source, false));
     }
-    let (source, _) = FileSource::follow(&found.tape).map_err(|error| replay::failure(&error))?;
+    let (source, _) = runs::follow(&runs, &found)?;
     Ok((source.shortened(), true))
 }
 

@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use super::{
     args::{Global, PastArgs, SelectArgs},
     exit::{Exit, Failure},
-    past, project, replay, runs,
+    past, project, runs,
     summary::counted,
 };
 use crate::{
@@ -22,7 +22,6 @@ use crate::{
         plan::{PlanError, Planned, Selection, WorkUnit, plan, plan_against},
         project::Project,
     },
-    replay::FileSource,
     run::{
         Progress, RunState, Timeline,
         earlier::Before,
@@ -151,7 +150,7 @@ fn forget_saved(runs: &Runs, run: RunId, taken: &mut Taken) -> Result<(), Failur
     let (mut saved, mut newest) = (HashSet::new(), None);
     for found in runs.list().map_err(Failure::internal)?.into_iter().take_while(|found| found.id != run) {
         // A record that nobody can read saved nothing that anybody knows of.
-        let Ok(state) = fold(&found) else { continue };
+        let Ok(state) = fold(runs, &found) else { continue };
         let of_it: HashSet<UnitKey> =
             waiting.iter().filter(|waiting| has_saved(&state, *waiting)).map(|(unit, _)| unit.clone()).collect();
         if of_it.is_empty() {
@@ -434,7 +433,7 @@ fn recorded(global: &Global, runs: &Runs, what: &str) -> Result<(Found, RunState
     // Plain sessions are recorded beside the runs, and one of them may be alive.
     for found in runs.list().map_err(Failure::internal)? {
         let over = is_over(runs, &found);
-        let state = fold(&found)?;
+        let state = fold(runs, &found)?;
         if unfit(&state).is_none() {
             return over.map(|()| (found, state));
         }
@@ -458,7 +457,7 @@ pub fn unfit(state: &RunState) -> Option<&'static str> {
 /// The end of a run that is over.
 fn folded(runs: &Runs, found: &Found) -> Result<RunState, Failure> {
     is_over(runs, found)?;
-    fold(found)
+    fold(runs, found)
 }
 
 fn is_over(runs: &Runs, found: &Found) -> Result<(), Failure> {
@@ -474,8 +473,8 @@ fn is_over(runs: &Runs, found: &Found) -> Result<(), Failure> {
 }
 
 /// What the record of a run says so far.
-fn fold(found: &Found) -> Result<RunState, Failure> {
-    let source = FileSource::open(&found.tape).map_err(|error| replay::failure(&error))?.shortened();
+fn fold(runs: &Runs, found: &Found) -> Result<RunState, Failure> {
+    let source = runs::source_of(runs, found)?.shortened();
     let mut timeline = Timeline::forward(Box::new(source));
     while timeline.advance(SLICE, &mut |_| {}).map_err(Failure::internal)? == Progress::More {}
     Ok(timeline.story().state.clone())

@@ -1,10 +1,6 @@
 //! `runs`: what was recorded in the project.
 
-use std::{
-    fs::File,
-    io::Write as _,
-    path::{Path, PathBuf},
-};
+use std::{fs::File, io::Write as _, path::Path};
 
 use serde_json::json;
 
@@ -17,7 +13,7 @@ use super::{
 use crate::{
     claude::lock::Locks,
     config::paths::UserDirs,
-    replay::FileSource,
+    replay::{FileSource, file::Finish},
     run::{Progress, Source, Timeline},
     store::{Db, Found, Refreshed, Runs, Standing, refresh::RefreshError, runs::RunsError},
     tui::{text, view::dollars},
@@ -70,13 +66,37 @@ pub fn locks(runs: &Runs, scripted: bool) -> Locks {
     of_user.map_or_else(project, Locks::new)
 }
 
-/// The tape of the run that `what` means.
+/// The run that `what` means, and its tape, open for reading. No link leads to the tape, whatever happens to its path
+/// meanwhile.
 ///
 /// # Errors
-/// When no run matches, or several do.
-pub fn tape_of(global: &Global, what: &str) -> Result<PathBuf, Failure> {
+/// When no run matches, several do, or the tape cannot be opened.
+pub fn tape_of(global: &Global, what: &str) -> Result<(Found, File), Failure> {
     let runs = place(global)?;
-    runs.resolve(what).map(|found| found.tape).map_err(|error| unknown(&error))
+    let found = runs.resolve(what).map_err(|error| unknown(&error))?;
+    let tape = open_run(&runs, &found)?;
+    Ok((found, tape))
+}
+
+fn open_run(runs: &Runs, found: &Found) -> Result<File, Failure> {
+    let failed = |error| Failure::internal(format!("cannot read {}: {error}", found.tape.display()));
+    runs.open_tape(found).map_err(failed)
+}
+
+/// The record of `found` as it is now, opened without following links.
+///
+/// # Errors
+/// When the tape cannot be opened or read.
+pub fn source_of(runs: &Runs, found: &Found) -> Result<FileSource, Failure> {
+    FileSource::from_file(&found.tape, open_run(runs, found)?).map_err(|error| replay::failure(&error))
+}
+
+/// As [`source_of`], for a record that is still written.
+///
+/// # Errors
+/// As [`source_of`].
+pub fn follow(runs: &Runs, found: &Found) -> Result<(FileSource, Finish), Failure> {
+    FileSource::follow_file(&found.tape, open_run(runs, found)?).map_err(|error| replay::failure(&error))
 }
 
 /// Brings the index up to date. It can be built again at any time, so a failure is only logged.
@@ -160,10 +180,10 @@ fn show_one(global: &Global, runs: &Runs, what: &str) -> Result<Exit, Failure> {
     let standing = runs.standing(&found).map_err(Failure::internal)?;
     // Somebody still writes to the tape of a run that is on: its end is not the end of the run.
     let source = match standing {
-        Standing::Running => FileSource::follow(&found.tape).map(|(source, _)| source),
-        _ => FileSource::open(&found.tape),
+        Standing::Running => follow(runs, &found).map(|(source, _)| source),
+        _ => source_of(runs, &found),
     };
-    let source = source.map_err(|error| replay::failure(&error))?.shortened();
+    let source = source?.shortened();
     let mut timeline = Timeline::new(Box::new(source));
     while timeline.advance(1 << 20, &mut |_| {}).map_err(Failure::internal)? == Progress::More {}
     let state = &timeline.story().state;
@@ -224,4 +244,34 @@ pub fn unknown(error: &RunsError) -> Failure {
         RunsError::Io { .. } | RunsError::Record(_) => Exit::Internal,
     };
     Failure::new(exit, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+    use crate::tape::RunId;
+
+    #[test]
+    fn record_that_became_a_link_is_refused() {
+        let (project, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let tape = include_bytes!("../../tests/fixtures/tapes/demo.jsonl");
+        let id = RunId(uuid::Uuid::from_u128(7));
+        let dir = project.path().join(".ktx/ingestdeck/runs").join(id.to_string());
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("tape.jsonl"), tape).unwrap();
+        fs::write(outside.path().join("tape.jsonl"), tape).unwrap();
+        let runs = Runs::of_project(project.path());
+        let found = runs.resolve("latest").unwrap();
+        let is_open = || source_of(&runs, &found).is_ok() && follow(&runs, &found).is_ok();
+        let is_refused = || source_of(&runs, &found).is_err() && follow(&runs, &found).is_err();
+        assert!(is_open());
+        fs::remove_file(dir.join("tape.jsonl")).unwrap();
+        symlink(outside.path().join("tape.jsonl"), dir.join("tape.jsonl")).unwrap();
+        assert!(is_refused(), "the tape");
+        fs::remove_dir_all(&dir).unwrap();
+        symlink(outside.path(), &dir).unwrap();
+        assert!(is_refused(), "its directory");
+    }
 }

@@ -15,7 +15,7 @@ use super::{
     summary::{Next, Summary},
 };
 use crate::{
-    replay::{FileSource, file::Finish},
+    replay::file::Finish,
     run::{Progress, RunState, Timeline},
     store::{Found, Runs, Standing},
     tui::{self, LiveHandle},
@@ -40,7 +40,7 @@ const GONE: &str = "writer gone: the process that ran this is no more, and its r
 pub fn watch(global: &Global, args: &WatchArgs) -> Result<Exit, Failure> {
     let runs = runs::place(global)?;
     let found = runs.resolve(&args.run).map_err(|error| runs::unknown(&error))?;
-    let (source, finish) = FileSource::follow(&found.tape).map_err(|error| replay::failure(&error))?;
+    let (source, finish) = runs::follow(&runs, &found)?;
     let writer = Writer { runs, found };
     let ui = show::resolve(global.ui);
     let source = replay::for_ui(source, ui);

@@ -139,7 +139,14 @@ impl FileSource {
 
     /// Opens a file that is still written to. It ends when the handle says so.
     pub fn follow(path: &Path) -> Result<(Self, Finish), OpenError> {
-        let (name, file) = open_file(path)?;
+        let (_, file) = open_file(path)?;
+        Self::follow_file(path, file)
+    }
+
+    /// As [`follow`](Self::follow), for a file that the caller has opened. The file that `path` names is only compared
+    /// with it, to notice when it is replaced.
+    pub fn follow_file(path: &Path, file: File) -> Result<(Self, Finish), OpenError> {
+        let name = path.display().to_string();
         let failed = |error: std::io::Error| OpenError::from_io(&name, &error);
         let head = read_range(&file, 0, HEAD).map_err(failed)?;
         let detected = detect::detect(&head, Extent::Growing);

@@ -31,7 +31,7 @@ pub(super) fn forget_seen(runs: &Runs, taken: &mut Taken) -> Result<(), Failure>
     let run = continues.run;
     for found in runs.list().map_err(Failure::internal)?.into_iter().take_while(|found| found.id != run) {
         // A record that nobody can read made up for nothing that anybody knows of.
-        let Ok(state) = super::fold(&found) else { continue };
+        let Ok(state) = super::fold(runs, &found) else { continue };
         let plan = state.planned.as_ref().and_then(|plan| plan.continues.as_ref()).filter(|then| then.run == run);
         let saw = |unit: &UnitKey| plan.is_some_and(|then| then.unreconciled.contains_key(unit));
         continues.unreconciled.retain(|unit, _| !saw(unit) || state.unreconciled.contains(unit));
