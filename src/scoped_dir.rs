@@ -241,6 +241,17 @@ impl ScopedDir {
         }
     }
 
+    /// Locks this very directory, which unlike a lock file cannot be deleted and made again unnoticed. `None` while
+    /// another process has it locked.
+    pub(crate) fn try_lock_dir(&self) -> io::Result<Option<FileLock>> {
+        let file = File::from(self.0.try_clone()?);
+        match file.try_lock() {
+            Ok(()) => Ok(Some(FileLock(file))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
     /// Creates the file `relative` with mode 0600, open for appending. Fails with `AlreadyExists` if there is one.
     /// Missing directories are created for the owner alone.
     pub(crate) fn create_new(&self, relative: &str) -> io::Result<File> {

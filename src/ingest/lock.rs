@@ -1,8 +1,9 @@
 //! One ingest of a project at a time, across processes: two would build on states that the other one replaces.
 //!
-//! The lock is the kernel's, so a crash frees it. It must not know what an ingest does.
+//! The locks are the kernel's, so a crash frees them. The directory of the project is locked beside the file that names
+//! the process, because the file can be deleted while it is locked. It must not know what an ingest does.
 
-use crate::scoped_dir::{self, STATE};
+use crate::scoped_dir::{self, FileLock, STATE, ScopedDir};
 use std::{
     fs::{File, TryLockError},
     io::{self, Read as _, Seek as _, Write as _},
@@ -16,6 +17,8 @@ const NAME: &str = "ingest.lock";
 #[derive(Debug)]
 pub struct ProjectLock {
     _file: File,
+    /// `None` where the file system does not lock directories, as NFS.
+    _directory: Option<FileLock>,
 }
 
 /// A project cannot be had.
@@ -49,6 +52,14 @@ pub fn take(root: &Path) -> Result<ProjectLock, ProjectLockError> {
     let taken = |file: &File| ProjectLockError::Taken { project: root.to_path_buf(), pid: holder(file) };
     let state = scoped_dir::state_dir(root).map_err(failed)?;
     let mut file = state.open_or_create(NAME).map_err(failed)?;
+    let directory = match ScopedDir::open(root).map_err(failed)?.try_lock_dir() {
+        Ok(Some(directory)) => Some(directory),
+        Ok(None) => return Err(taken(&file)),
+        Err(error) => {
+            tracing::debug!(%error, "the directory of the project cannot be locked; only the lock file is");
+            None
+        }
+    };
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(taken(&file)),
@@ -56,7 +67,7 @@ pub fn take(root: &Path) -> Result<ProjectLock, ProjectLockError> {
     }
     // Named in the message to a second run; the lock holds without it.
     let _ = sign(&mut file);
-    Ok(ProjectLock { _file: file })
+    Ok(ProjectLock { _file: file, _directory: directory })
 }
 
 fn sign(file: &mut File) -> io::Result<()> {
@@ -81,6 +92,18 @@ mod tests {
         let lock = take(dir.path()).unwrap();
         assert_eq!(std::fs::read_to_string(dir.path().join(STATE).join(".gitignore")).unwrap(), "*\n");
         drop(lock);
+    }
+
+    #[test]
+    fn project_whose_lock_file_was_deleted_stays_locked() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join(STATE);
+        let first = take(dir.path()).unwrap();
+        std::fs::remove_file(state.join(NAME)).unwrap();
+        assert!(matches!(take(dir.path()), Err(ProjectLockError::Taken { pid: None, .. })));
+        std::fs::rename(&state, dir.path().join("elsewhere")).unwrap();
+        assert!(matches!(take(dir.path()), Err(ProjectLockError::Taken { pid: None, .. })));
+        drop(first);
     }
 
     #[test]
