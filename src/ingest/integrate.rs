@@ -15,7 +15,7 @@ use super::{
     branch_update::{self, BranchUpdateError},
     check,
     git::{CommitId, GitError},
-    repository::PATCHES,
+    repository::{self, Filtered, PATCHES},
     workspace::{LARGEST, Originals, Workspace},
     worktree::{Worktree, WorktreeError, Worktrees},
 };
@@ -107,6 +107,9 @@ pub enum IntegrateError {
         /// Why.
         cause: io::Error,
     },
+    /// A file of the result goes through a git filter.
+    #[error("{0}; resume the run then: what the units wrote is in their patches")]
+    Filtered(Filtered),
     /// The result cannot be put on the branch.
     #[error(transparent)]
     BranchUpdate(#[from] BranchUpdateError),
@@ -300,8 +303,28 @@ impl Integration {
         if let Some((path, _)) = now.iter().find(is_binary) {
             return Ok(Applied::Forbidden(format!("puts a binary file at {}", path.escape_debug())));
         }
-        let findings = self.findings(originals)?;
+        let is_new = |path: &&String| originals.get(*path).is_some_and(Option::is_none);
+        let mut findings = self.case_clashes(changed.iter().filter(is_new))?;
+        findings.extend(self.findings(originals)?);
         Ok(if findings.is_empty() { Applied::Clean(changed) } else { Applied::Broken(findings) })
+    }
+
+    /// Which of the new files `created` differ from another file in the case of letters only. Some file systems keep one
+    /// of the two, and KTX takes their pages for the same.
+    fn case_clashes<'a>(&self, created: impl Iterator<Item = &'a String>) -> Result<Vec<String>, GitError> {
+        let created: Vec<&String> = created.collect();
+        if created.is_empty() {
+            return Ok(Vec::new());
+        }
+        let all = split(&self.worktree.git.run(&["ls-files", "-z", "--", WIKI, SEMANTIC_LAYER])?);
+        let mut by_folded: BTreeMap<String, Vec<&String>> = BTreeMap::new();
+        all.iter().for_each(|path| by_folded.entry(path.to_lowercase()).or_default().push(path));
+        let clash = |path: &&String| {
+            let other = by_folded.get(&path.to_lowercase())?.iter().find(|other| *other != path)?;
+            let (path, other) = (path.escape_debug(), other.escape_debug());
+            Some(format!("{path} differs from {other} only in case; write to {other}, or choose another name"))
+        };
+        Ok(created.iter().filter_map(clash).collect())
     }
 
     /// What does not hold once the files of `originals` are what they are now.
@@ -354,6 +377,11 @@ impl Integration {
                 return Ok(Saved { commit: None, branch, paths: Vec::new(), refused: Vec::new() });
             }
             let refused = self.stage(raw)?;
+            let staged = ["diff-index", "--cached", "--name-only", "--no-renames", "-z", "--end-of-options"];
+            let staged = git.run(&[&staged[..], &[self.onto.as_str()]].concat())?;
+            if let Some(filtered) = repository::first_filtered(&repository.git, &staged)? {
+                return Err(IntegrateError::Filtered(filtered));
+            }
             let tree = git.line(&["write-tree"])?;
             // Options of this command have to come first.
             let commit = ["commit-tree", "-p", self.onto.as_str(), "-m", message, "--end-of-options", &tree];

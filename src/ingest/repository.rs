@@ -6,7 +6,7 @@ use crate::scoped_dir::{self, FileKind, FileLock, ScopedDir};
 use std::{
     collections::BTreeSet,
     ffi::{OsStr, OsString},
-    io,
+    fmt, io,
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
 };
@@ -39,6 +39,12 @@ const UNUSED: &str = "hooks";
 /// Files of `.git` that git opens, and waits for if they are named pipes.
 const OPENED: &[&str] = &["HEAD", "index", "packed-refs", "config", "config.worktree", "shallow", "ORIG_HEAD"];
 
+/// Files of a working tree that git opens in every directory that it looks at.
+const OPENED_EVERYWHERE: &[&str] = &[".gitattributes", ".gitignore", ".gitmodules"];
+
+/// Directories of the project in which git looks for them, with the levels below that are checked.
+const LOOKED_AT: &[(&str, usize)] = &[("", 0), ("wiki", 32), ("semantic-layer", 32), ("raw-sources", 4)];
+
 /// Held by the one run that uses the repository. Unlike the lock of the project it survives `git clean`.
 const LOCK: &str = ".git/ingestdeck/lock";
 
@@ -49,6 +55,18 @@ const OURS: &[&str] = &[".ktx/ingestdeck", WORKTREES, PATCHES, ".ktx/ingest-tran
 pub(super) const WORKTREES: &str = ".ktx/worktrees";
 /// Where patches lie.
 pub(super) const PATCHES: &str = ".ktx/ingest-patches";
+
+/// Examples of the files that a run writes.
+const TARGETS: &[&str] = &[
+    "wiki/global/page.md",
+    "semantic-layer/connection/source.yaml",
+    "raw-sources/connection/adapter/sync/file.md",
+    "raw-sources/connection/adapter/sync/file.json",
+    "raw-sources/connection/adapter/sync/file.yaml",
+    "raw-sources/connection/adapter/sync/file.yml",
+    "raw-sources/connection/adapter/sync/file.sql",
+    "raw-sources/connection/adapter/sync/file.lkml",
+];
 
 /// Most paths that a sentence names.
 const NAMED: usize = 3;
@@ -78,6 +96,12 @@ pub enum RepositoryError {
          `.git/commondir`, links and named pipes in `.git` by regular files", project.display()
     )]
     Elsewhere { project: PathBuf },
+    /// git would wait for it for ever.
+    #[error("`{}` is not a regular file, and git would wait for it; remove it, then try again", path.escape_debug())]
+    Pipe {
+        /// Relative to the project.
+        path: String,
+    },
     /// Another run uses it.
     #[error("another run uses the git repository of {}; wait for it or stop it, then try again", project.display())]
     Busy { project: PathBuf },
@@ -96,16 +120,17 @@ pub enum RepositoryError {
     },
     /// The places that units write to hold changes that no commit has.
     #[error(
-        "{} not committed; commit or stash {}, then try again{}",
-        named(paths), if paths.len() == 1 { "it" } else { "them" }, through(filter.as_deref())
+        "{} not committed; commit or stash {}, then try again",
+        named(paths), if paths.len() == 1 { "it" } else { "them" }
     )]
     Dirty {
         /// Project-relative paths.
         paths: Vec<String>,
-        /// The git filter that the first of them goes through. A run does not start it, and so sees changes where
-        /// `git status` sees none.
-        filter: Option<String>,
     },
+    /// A file that a run writes goes through a filter. A run starts none, so it would commit the file's bytes where, for
+    /// instance, a pointer of Git LFS belongs.
+    #[error("{0}")]
+    Filtered(Filtered),
     /// git itself.
     #[error(transparent)]
     Git(#[from] GitError),
@@ -156,14 +181,42 @@ fn has_odd_entry(git: &ScopedDir) -> io::Result<bool> {
     Ok(false)
 }
 
-fn through(filter: Option<&str>) -> String {
-    let filter = filter.map(str::escape_debug);
-    filter.map_or_else(String::new, |filter| {
-        format!(
-            ". If `git status` shows no change: it goes through the git filter `{filter}`, which a run does not start; \
-             exempt wiki/ and semantic-layer/ from it in .gitattributes"
+/// A pipe or device in the place of a file that git opens in the working tree below `top`.
+fn blocking_file(top: &ScopedDir) -> io::Result<Option<String>> {
+    let mut open: Vec<(String, usize)> = LOOKED_AT.iter().map(|(path, depth)| ((*path).to_owned(), *depth)).collect();
+    while let Some((path, depth)) = open.pop() {
+        // What is not a directory is found by those that read or write it.
+        let Ok(Some(dir)) = top.dir_if_there(&path) else { continue };
+        for (name, kind) in dir.entries()? {
+            let Some(name) = name.to_str() else { continue };
+            let path = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
+            match kind {
+                FileKind::Special if OPENED_EVERYWHERE.contains(&name) => return Ok(Some(path)),
+                FileKind::Directory if depth > 0 => open.push((path, depth - 1)),
+                _ => {}
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// A file of the directories that a run writes to, and the git filter that it goes through.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Filtered {
+    path: String,
+    filter: String,
+}
+
+impl fmt::Display for Filtered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "`{}` goes through the git filter `{}`, which a run does not start; exempt wiki/, semantic-layer/ and \
+             raw-sources/ from it with `-filter` in .gitattributes, commit that, then try again",
+            self.path.escape_debug(),
+            self.filter.escape_debug()
         )
-    })
+    }
 }
 
 /// Where a branch stands.
@@ -200,6 +253,9 @@ impl Repository {
         }
         if top.dir(".git", None).and_then(|git| has_odd_entry(&git)).map_err(failed)? {
             return Err(RepositoryError::Elsewhere { project: project() });
+        }
+        if let Some(path) = blocking_file(&top).map_err(failed)? {
+            return Err(RepositoryError::Pipe { path });
         }
         let git = Git::open(root)?;
         let places = git.ask(&["rev-parse", "--show-toplevel", "--git-common-dir"])?;
@@ -262,6 +318,9 @@ impl Repository {
                 return Err(RepositoryError::Unfinished { project: self.root.clone(), what });
             }
         }
+        if let Some(filtered) = self.filtered_target()? {
+            return Err(RepositoryError::Filtered(filtered));
+        }
         let status = self.git.run(&[
             "status",
             "--porcelain=v2",
@@ -277,18 +336,16 @@ impl Repository {
         ])?;
         let (head, paths) = read_status(&String::from_utf8_lossy(&status));
         let head = head.ok_or_else(|| RepositoryError::Unborn { project: self.root.clone() })?;
-        match paths.first() {
-            None => Ok(head),
-            Some(first) => Err(RepositoryError::Dirty { filter: self.filter_of(first)?, paths }),
-        }
+        if paths.is_empty() { Ok(head) } else { Err(RepositoryError::Dirty { paths }) }
     }
 
-    /// The filter that `.gitattributes` names for `path`.
-    fn filter_of(&self, path: &str) -> Result<Option<String>, GitError> {
-        let attributes = self.git.run(&["check-attr", "-z", "filter", "--", path])?;
-        let attributes = String::from_utf8_lossy(&attributes);
-        let filter = attributes.split('\0').nth(2).filter(|value| !matches!(*value, "unspecified" | "unset" | "set"));
-        Ok(filter.map(str::to_owned))
+    /// The first file that a run may write and that goes through a filter: those that are there, and examples of those
+    /// that are not. What a run really writes is checked again before it is committed.
+    fn filtered_target(&self) -> Result<Option<Filtered>, GitError> {
+        let tracked = self.git.run(&["ls-files", "-z", "--", "wiki", "semantic-layer"])?;
+        let examples = TARGETS.iter().flat_map(|target| [target.as_bytes(), b"\0"]).flatten();
+        let paths: Vec<u8> = tracked.iter().chain(examples).copied().collect();
+        first_filtered(&self.git, &paths)
     }
 
     /// The commit that the project stands at.
@@ -307,6 +364,19 @@ impl Repository {
     pub fn hide_ours(&self) -> io::Result<()> {
         OURS.iter().try_for_each(|folder| scoped_dir::make_hidden(&self.root, &self.root.join(folder)))
     }
+}
+
+/// The first of `paths`, each with a NUL behind it, that goes through a filter. Only attributes are read: no filter runs.
+pub(super) fn first_filtered(git: &Git, paths: &[u8]) -> Result<Option<Filtered>, GitError> {
+    let attributes = git.feed(&["check-attr", "-z", "--stdin", "filter"], paths)?;
+    let attributes = String::from_utf8_lossy(&attributes);
+    let mut fields = attributes.split('\0');
+    while let (Some(path), Some(_), Some(filter)) = (fields.next(), fields.next(), fields.next()) {
+        if !matches!(filter, "unspecified" | "unset" | "set" | "") {
+            return Ok(Some(Filtered { path: path.to_owned(), filter: filter.to_owned() }));
+        }
+    }
+    Ok(None)
 }
 
 /// The directory above `root` that is the top of a repository.
