@@ -62,11 +62,9 @@ pub enum LeftAlone {
     },
     /// The ledger of earlier versions.
     FormerLedger,
-    /// A directory that git does not know as a worktree of this repository.
-    Directory {
-        /// Relative to the project.
-        path: String,
-    },
+    /// The directory of the worktree `name`, which git does not know as one of this repository in this place: the
+    /// repository was moved, for instance.
+    Directory { name: String },
     /// A branch with commits of somebody else.
     Branch { branch: String },
     /// It could not be removed; the next run tries again.
@@ -103,11 +101,14 @@ impl fmt::Display for LeftAlone {
                 "`{FORMER_LEDGER}` removes nothing: an earlier version wrote it, or it came with the project; remove \
                  what `git worktree list` shows below `{WORKTREES}` with `git worktree remove`, then delete it"
             ),
-            Self::Directory { path } => write!(
+            // Only for names that runs give.
+            Self::Directory { name } => write!(
                 f,
-                "`{0}` is not removed: git does not know it as a worktree of this repository; delete it if you do not \
-                 need it",
-                path.escape_debug()
+                "`{}` and branch `{1}` are not removed: git knows no worktree in that place, so the project was moved or \
+                 it is not a run's; if you do not need them, delete the directory, then run `git worktree prune` and `git \
+                 branch -D {1}`",
+                directory(name),
+                branch(name)
             ),
             Self::Branch { branch } => write!(
                 f,
@@ -270,7 +271,7 @@ fn remove_directory(
         Some(_) => false,
     };
     if !is_removable {
-        return Ok(Some(LeftAlone::Directory { path }));
+        return Ok(Some(LeftAlone::Directory { name: name.to_owned() }));
     }
     let remove = ["worktree", "remove", "--force", "--force", "--", &path];
     if is_registered && repository.git.ask(&remove)?.ok {

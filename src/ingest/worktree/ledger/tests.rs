@@ -200,3 +200,21 @@ fn worktrees_of_the_user_stay_even_where_they_are_missing() {
     fs::rename(scene.root.join("../unplugged"), scene.root.join("../own")).unwrap();
     assert!(scene.git(&["worktree", "list"]).contains("/own "));
 }
+
+#[test]
+fn worktrees_of_a_moved_repository_are_named() {
+    let scene = Scene::new();
+    let name = scene.killed("a");
+    let moved = scene.root.with_extension("moved");
+    fs::rename(&scene.root, &moved).unwrap();
+    let repository = Repository::find(&moved).unwrap().unwrap();
+    let swept = sweep(&repository).unwrap();
+    assert_eq!((swept.removed, swept.left_alone.len()), (0, 1), "{swept:?}");
+    let message = swept.left_alone[0].to_string();
+    for part in [&format!("`{}`", directory(&name)), "git worktree prune", &format!("git branch -D {}", branch(&name))]
+    {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    assert!(moved.join(directory(&name)).join("wiki/global/b.md").is_file());
+    assert!(moved.join(".git/refs/heads").join(branch(&name)).is_file());
+}
