@@ -10,7 +10,6 @@ pub mod control;
 mod course;
 pub mod env;
 pub mod gather;
-pub mod group_guard;
 pub mod isolation;
 pub mod lock;
 pub mod mcp;

@@ -52,10 +52,7 @@ use self::{
     args::{Cli, Command},
     exit::{Exit, Failure},
 };
-use crate::{
-    claude::{group_guard, scripted},
-    ingest,
-};
+use crate::{claude::scripted, group_guard, ingest};
 
 /// The hidden subcommand that plays the model in the demo and the tests.
 const SCRIPTED_AGENT: &str = "scripted-agent";

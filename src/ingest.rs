@@ -43,6 +43,7 @@ pub mod worktree;
 pub use attempt::{Attempt, AttemptError, Delivered, Job, Place};
 pub use check::Checked;
 pub use database::{SQL_WORKER, SqlWorkers, run_sql_worker};
+pub use machine_record::{is_run_marked, mark_run};
 pub use plan::{PlanError, Planned, Selection, WorkUnit, plan};
 pub use project::{Project, ProjectError, Where, resolve};
 pub use prompt::Prompt;

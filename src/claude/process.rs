@@ -29,7 +29,8 @@ use tokio::{
     sync::oneshot,
 };
 
-use super::{contained::contained, group_guard, reader::LONGEST_LINE};
+use super::{contained::contained, reader::LONGEST_LINE};
+use crate::group_guard;
 use crate::program_path;
 
 /// What to start.
@@ -207,7 +208,7 @@ struct Group(Option<Pid>);
 impl Group {
     fn new(leader: Pid) -> Self {
         groups().push(leader);
-        group_guard::watch(leader);
+        group_guard::watch(leader, Signal::SIGKILL);
         Self(Some(leader))
     }
 

@@ -3,16 +3,17 @@
 
 use std::path::Path;
 
-use super::{exit::Failure, project, summary::counted};
+use super::{exit::Failure, launch, project, summary::counted};
 use crate::{
     ingest::{
-        branch_update,
+        self, branch_update,
         lock::{self, ProjectLock, ProjectLockError},
         repository::{Head, Repository, RepositoryError},
         workspace::{self, PublishError, publish},
         worktree,
     },
     scoped_dir::{FileLock, ScopedDir},
+    store::Runs,
 };
 
 /// What is said of a project without a repository.
@@ -84,7 +85,9 @@ impl Prepared {
     /// When somebody else ingests it, when it must not be committed to, or when something cannot be settled.
     pub fn new(root: &Path) -> Result<Self, Failure> {
         let refused = |error: RepositoryError| Failure::usage(error.to_string());
+        launch::guard_children();
         let project = take(root)?;
+        sweep_work(root);
         let Some(repository) = Repository::find(root).map_err(refused)? else {
             undo_publication(root)?;
             return Ok(Self { lock: RunLock { _project: project, _repository: None }, branch: None });
@@ -105,7 +108,9 @@ impl Prepared {
     /// # Errors
     /// When somebody else ingests it, or when something cannot be settled.
     pub fn overlay(root: &Path) -> Result<Self, Failure> {
+        launch::guard_children();
         let lock = RunLock { _project: take(root)?, _repository: None };
+        sweep_work(root);
         undo_publication(root)?;
         Ok(Self { lock, branch: None })
     }
@@ -141,6 +146,25 @@ fn settle_branch(repository: &Repository) -> Result<(), Failure> {
         .map_err(|error| Failure::internal(format!("cannot settle what a crash left half done: {error}")))?;
     project::warn(&settled_words(&settled));
     Ok(())
+}
+
+/// Removes what the attempts of killed runs wrote beside their records: only of runs that this installation recorded.
+fn sweep_work(root: &Path) {
+    let runs = Runs::of_project(root);
+    let found = runs.list().unwrap_or_default().into_iter().filter(|found| ingest::is_run_marked(root, found.id));
+    let mut removed = 0;
+    let mut sentences = Vec::new();
+    for run in found {
+        match runs.remove_work(&run) {
+            Ok(was_there) => removed += usize::from(was_there),
+            Err(error) => sentences.push(error.to_string()),
+        }
+    }
+    if removed > 0 {
+        let what = counted(removed, "work directory");
+        sentences.insert(0, format!("an earlier run was killed; removed {what} that it had left"));
+    }
+    project::warn(&sentences);
 }
 
 fn sweep(repository: &Repository) -> Result<(), Failure> {

@@ -27,9 +27,11 @@ use super::{
     trace::Tracing,
 };
 use crate::{
-    claude::{group_guard, private_dir, process},
+    claude::{private_dir, process},
     config::Config,
+    group_guard,
     ingest::{
+        self,
         attempt::Job,
         plan::Planned,
         project::{Project, RateLimit},
@@ -40,7 +42,7 @@ use crate::{
     program_path,
     replay::{FileSource, file::Finish},
     run::{Item, Recorder, Timeline, source::RecordError, state::UnitStatus},
-    store::{Runs, TapeWriter},
+    store::{Runs, TapeWriter, retention},
     tape::{
         Body, FORMAT, Header, Note, UnitKey,
         note::{Continues, Level, RunEnded, RunPlanned},
@@ -196,11 +198,19 @@ pub fn launch(global: &Global, mut launch: Launch) -> Result<Outcome, Failure> {
     stage.perform(now, schedule, &plan, |recorder, holds, directory| {
         let ground = match branch {
             Some((repository, head)) => Ground::Worktrees(Worktrees::new(repository, &job.id, &head.commit)),
-            None => Ground::Overlay(directory.join("work")),
+            None => Ground::Overlay(directory.join(retention::WORK)),
         };
         let attempts = Attempts::new(project, &units, diff, job, ground, agent, terms, recorder, holds, locks);
         attempts.taking_over(resume::patches(continues.as_ref())).reconciling(reconcile)
     })
+}
+
+/// From now on child processes end with this one, also when it is killed.
+pub fn guard_children() {
+    let guarded = std::env::current_exe().and_then(|exe| group_guard::start(&exe));
+    if let Err(error) = guarded {
+        tracing::warn!(%error, "what agents and git have started is not ended if this process is killed");
+    }
 }
 
 /// What becomes of a record.
@@ -251,10 +261,7 @@ impl Stage<'_> {
         make: impl FnOnce(Arc<dyn Recorder>, Arc<Holds>, &Path) -> E,
     ) -> Result<Outcome, Failure> {
         private_dir::sweep();
-        let guarded = std::env::current_exe().and_then(|exe| group_guard::start(&exe));
-        if let Err(error) = guarded {
-            tracing::warn!(%error, "what agents start is not ended if this process is killed");
-        }
+        guard_children();
         // One beside the caller's: two would wake each other up for every line, which costs more than it brings.
         let runtime = screen::runtime(1)?;
         let result = runtime.block_on(self.run(now, schedule, plan, make));
@@ -290,6 +297,11 @@ impl Stage<'_> {
             })
             .map_err(Failure::internal)?;
         let (id, directory) = (new.id, new.directory.clone());
+        if let Some(project) = self.runs.root().ancestors().nth(2)
+            && let Err(error) = ingest::mark_run(project, id)
+        {
+            tracing::warn!(%error, "the record is not marked as written here; later plans will say so");
+        }
         let (tape, lock) = new.into_parts();
         let tape = Arc::new(tape);
         plan.iter().try_for_each(|plan| note(&tape, plan)).map_err(Failure::internal)?;
@@ -331,7 +343,7 @@ impl Stage<'_> {
             tracing::warn!(%error, "the trace is not complete");
         }
         // Empty unless something could not be cleared away, which then is worth keeping.
-        let _ = std::fs::remove_dir(directory.join("work"));
+        let _ = std::fs::remove_dir(directory.join(retention::WORK));
         drop(lock);
         runs::index_quietly(&self.runs);
         outcome

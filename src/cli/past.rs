@@ -2,11 +2,12 @@
 //!
 //! The index knows it, the plan wants it, and neither knows the other.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{exit::Failure, project as opened, resume::Left, runs};
 use crate::{
     ingest::{
+        self,
         diff::{self, Baseline, Standing},
         plan::{Prior, WorkUnit},
         project::Project,
@@ -64,17 +65,21 @@ fn written(past: &PastArtifact) -> Prior {
 /// When the index cannot be used: a plan without it would take everything for new.
 pub fn read(project: &Project, before: Option<RunId>) -> Result<Past, Failure> {
     let runs = Runs::of_project(&project.root);
-    if runs.list().map_err(Failure::internal)?.is_empty() {
+    let recorded = runs.list().map_err(Failure::internal)?;
+    if recorded.is_empty() {
         return Ok(Past::default());
     }
+    // A shipped index may name runs that have no tape, so only runs with a mark count as written here.
+    let marked = recorded.iter().map(|found| found.id).filter(|run| ingest::is_run_marked(&project.root, *run));
+    let marked: HashSet<RunId> = marked.collect();
     let (db, unreadable) = runs::indexed(&runs).map_err(Failure::internal)?;
     opened::warn(&unreadable);
     let mut baseline = Baseline::default();
     for ((connection, adapter, path), file) in db.past_files(before).map_err(Failure::internal)? {
-        baseline.add_file(&connection, &adapter, path, prior(&file));
+        baseline.add_file(&connection, &adapter, path, prior(&file, &marked));
     }
     let units = db.past_units(before).map_err(Failure::internal)?;
-    let left = Left::of(&runs, &db, &db.past_successes().map_err(Failure::internal)?)?;
+    let left = Left::of(&runs, &db, &db.past_successes().map_err(Failure::internal)?, &marked)?;
     for PastUnit { connection, unit, status, unsaved, .. } in units {
         let standing = if unsaved { Standing::Unsaved } else { standing(&status) };
         baseline.add_unit(connection, unit, standing);
@@ -83,8 +88,12 @@ pub fn read(project: &Project, before: Option<RunId>) -> Result<Past, Failure> {
     Ok(Past { baseline, efforts: db.past_efforts().map_err(Failure::internal)?, left, artifacts })
 }
 
-fn prior(file: &PastFile) -> diff::Prior {
-    diff::Prior { processed: file.processed.as_deref().and_then(Fingerprint::parse), failed: file.failed }
+fn prior(file: &PastFile, marked: &HashSet<RunId>) -> diff::Prior {
+    diff::Prior {
+        processed: file.processed.as_deref().and_then(Fingerprint::parse),
+        failed: file.failed,
+        foreign: file.run.is_none_or(|run| !marked.contains(&run)),
+    }
 }
 
 fn standing(status: &str) -> Standing {

@@ -21,6 +21,8 @@ pub struct Prior {
     pub processed: Option<Fingerprint>,
     /// A unit that is made of it failed after that.
     pub failed: bool,
+    /// The record that says so was not written by this installation.
+    pub foreign: bool,
 }
 
 /// How a unit stood when a run last tried it.
@@ -50,6 +52,12 @@ impl Baseline {
     /// Files of a source; `None` if no run has read it.
     pub(super) fn source(&self, connection: &str, adapter: &str) -> Option<&BTreeMap<String, Prior>> {
         self.sources.get(&(connection.to_owned(), adapter.to_owned()))
+    }
+
+    /// True if only a record that this installation did not write says that a unit succeeded with the file.
+    pub(super) fn is_foreign(&self, connection: &str, adapter: &str, path: &str) -> bool {
+        let known = self.source(connection, adapter).and_then(|source| source.get(path));
+        known.is_some_and(|prior| prior.foreign && prior.processed.is_some())
     }
 
     /// True for a file that a unit succeeded with, unless it was gone since and that was dealt with.
@@ -126,8 +134,8 @@ fn is_in(list: &[String], path: &str) -> bool {
 
 fn change(now: Option<Fingerprint>, known: Option<&Prior>) -> Change {
     match known {
-        Some(Prior { processed: Some(_), failed: true }) => Change::Modified,
-        Some(Prior { processed: Some(was), failed: false }) if now == Some(*was) => Change::Unchanged,
+        Some(Prior { processed: Some(_), failed: true, .. }) => Change::Modified,
+        Some(Prior { processed: Some(was), failed: false, .. }) if now == Some(*was) => Change::Unchanged,
         Some(Prior { processed: Some(_), .. }) => Change::Modified,
         Some(Prior { processed: None, .. }) | None => Change::Added,
     }
@@ -183,7 +191,7 @@ mod tests {
     use crate::ingest::source::tree_of;
 
     fn prior(text: &str) -> Prior {
-        Prior { processed: Some(Fingerprint::of(text.as_bytes())), failed: false }
+        Prior { processed: Some(Fingerprint::of(text.as_bytes())), ..Prior::default() }
     }
 
     #[test]
@@ -252,7 +260,7 @@ mod tests {
                 .into_iter()
                 .map(|(path, (text, failed))| {
                     let processed = text.map(|text| Fingerprint::of(text.as_bytes()));
-                    (path, Prior { processed, failed })
+                    (path, Prior { processed, failed, foreign: false })
                 })
                 .collect();
             let diff = DiffSet::of(&tree, Some(&known));

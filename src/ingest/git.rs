@@ -15,12 +15,17 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
+};
+
 use self::programs::Programs;
 pub use self::{
     commit::{CommitId, InvalidCommitId},
     programs::{DisabledProgram, ProgramKind},
 };
-use crate::program_path;
+use crate::{group_guard, program_path};
 
 /// The first release that knows `rev-parse --end-of-options`.
 const OLDEST: (u32, u32) = (2, 30);
@@ -262,6 +267,7 @@ impl Git {
     pub(crate) fn call(&self, args: &[&str], input: &[u8]) -> Result<Answer, GitError> {
         let failed = |cause| GitError::Io { what: what(args), cause };
         let mut child = self.command(args, !input.is_empty()).spawn().map_err(failed)?;
+        let _guarded = Guarded::new(&child);
         let deadline = Instant::now() + self.limit;
         let piped = pump(&mut child, input, deadline).map_err(failed)?;
         let Some((stdout, stderr)) = piped else {
@@ -316,6 +322,23 @@ impl Git {
     }
 }
 
+/// The group of a call, which is ended with this program until the value is dropped.
+struct Guarded(Option<Pid>);
+
+impl Guarded {
+    fn new(child: &Child) -> Self {
+        let leader = i32::try_from(child.id()).ok().map(Pid::from_raw);
+        leader.into_iter().for_each(|leader| group_guard::watch(leader, Signal::SIGTERM));
+        Self(leader)
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        self.0.into_iter().for_each(group_guard::forget);
+    }
+}
+
 /// Writes `input` and reads both outputs to their ends; `None` if that takes too long.
 fn pump(child: &mut Child, input: &[u8], deadline: Instant) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
     let (stdout, stderr, stdin) = (child.stdout.take(), child.stderr.take(), child.stdin.take());
@@ -344,10 +367,6 @@ fn all_of(pipe: Option<impl Read>) -> io::Result<Vec<u8>> {
 }
 
 fn end(child: &mut Child) {
-    use nix::{
-        sys::signal::{Signal, killpg},
-        unistd::Pid,
-    };
     if let Ok(pid) = i32::try_from(child.id()) {
         // It leads a group of its own; gone already is as good.
         let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);

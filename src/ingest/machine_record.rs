@@ -1,4 +1,5 @@
-//! Records that make a run change or remove things: journals of unfinished work, and the ledger of worktrees.
+//! Records that make a run change or remove things: journals of unfinished work, the ledger of worktrees, and the marks
+//! of the runs that this installation recorded.
 //!
 //! Such a file is only followed where it was written. A clone, an archive or a copy can bring along a file in the same
 //! place, so every record is bound to the user's installation and to the very directory of the project. The installation
@@ -19,7 +20,8 @@ use uuid::Uuid;
 use super::workspace::Hex;
 use crate::{
     config::paths::UserDirs,
-    scoped_dir::{PRIVATE, ScopedDir},
+    scoped_dir::{PRIVATE, STATE, ScopedDir},
+    tape::RunId,
 };
 
 /// Version of what is written. Version 1 was not bound to anything.
@@ -29,6 +31,11 @@ const VERSION: u32 = 2;
 const INSTALLATION_ID: &str = "installation-id";
 /// Held while it is created.
 const INSTALLATION_LOCK: &str = "installation-id.lock";
+
+/// The mark of a run, in the directory of its record.
+const MARK: &str = "written-here";
+/// Largest mark that is read, in bytes.
+const LARGEST_MARK: u64 = 128;
 
 /// A record as it is stored.
 #[derive(Debug, Serialize, Deserialize)]
@@ -96,6 +103,41 @@ fn identity(project: &ScopedDir) -> io::Result<String> {
     hash.update(installation());
     hash.update(project.inode()?.to_be_bytes());
     Ok(Hex(Some(hash.finalize().into())).to_string())
+}
+
+/// Marks the record of `run` as written by this installation, in the project at `root`.
+///
+/// # Errors
+/// When the directory of the run is missing or cannot be written to.
+pub fn mark_run(root: &Path, run: RunId) -> io::Result<()> {
+    let project = ScopedDir::open(root)?;
+    let mark = mark_of(&project, run)?;
+    project.dir(&run_dir(run), None)?.write(MARK, mark.as_bytes(), PRIVATE, 0o600)
+}
+
+/// Whether this installation wrote the record of `run` in the project at `root`. A record that a clone, an archive or a
+/// copy brought along has no mark, or one that is valid elsewhere.
+pub fn is_run_marked(root: &Path, run: RunId) -> bool {
+    let is_marked = || {
+        let project = ScopedDir::open(root)?;
+        let found = project.read(&format!("{}/{MARK}", run_dir(run)), LARGEST_MARK)?;
+        Ok::<_, io::Error>(found == mark_of(&project, run)?.as_bytes())
+    };
+    is_marked().unwrap_or(false)
+}
+
+/// Another one for each run, so that the mark of one does not vouch for another record.
+fn mark_of(project: &ScopedDir, run: RunId) -> io::Result<String> {
+    let mut hash = Sha256::new();
+    hash.update(b"ingestdeck run\0");
+    hash.update(installation());
+    hash.update(project.inode()?.to_be_bytes());
+    hash.update(run.0.as_bytes());
+    Ok(Hex(Some(hash.finalize().into())).to_string())
+}
+
+fn run_dir(run: RunId) -> String {
+    format!("{STATE}/runs/{run}")
 }
 
 /// The id of the user's installation, found once; where there cannot be one, that of the machine.
@@ -230,6 +272,24 @@ mod tests {
         let ((_dir, project), (_other, copy)) = (project(), project());
         let bytes = encode(&project, content()).unwrap();
         assert!(matches!(decode::<Content>(&copy, &bytes), Err(ForeignRecord::Elsewhere)));
+    }
+
+    #[test]
+    fn run_is_marked_for_its_own_directory_only() {
+        let ((dir, _), (other, _)) = (project(), project());
+        let [run, next] = [1, 2].map(|id| RunId(Uuid::from_u128(id)));
+        assert_eq!(mark_run(dir.path(), run).unwrap_err().kind(), io::ErrorKind::NotFound);
+        for (root, run) in [(&dir, run), (&dir, next), (&other, run)] {
+            fs::create_dir_all(root.path().join(run_dir(run))).unwrap();
+        }
+        mark_run(dir.path(), run).unwrap();
+        assert!(is_run_marked(dir.path(), run));
+        let mark = dir.path().join(run_dir(run)).join(MARK);
+        for (root, run) in [(&dir, next), (&other, run)] {
+            assert!(!is_run_marked(root.path(), run));
+            fs::copy(&mark, root.path().join(run_dir(run)).join(MARK)).unwrap();
+            assert!(!is_run_marked(root.path(), run), "a copied mark");
+        }
     }
 
     #[test]

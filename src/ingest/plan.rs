@@ -33,7 +33,7 @@ pub struct Planned {
     pub units: Vec<WorkUnit>,
     /// Connections that give no units. Each sentence names connection and reason.
     pub skipped: Vec<Skipped>,
-    /// Files that were left out, one sentence each.
+    /// Files that were left out, and units that are skipped because of a record of unknown origin; one sentence each.
     pub warnings: Vec<String>,
     /// The connections that were cut into units.
     pub sources: Vec<SourcePlan>,
@@ -90,6 +90,8 @@ pub struct SourcePlan {
     pub files: BTreeMap<String, (Fingerprint, u64)>,
     /// Units that were asked for and are not planned, as nothing of them changed.
     pub unchanged_units: usize,
+    /// Those of them that are unchanged only according to a record that this installation did not write.
+    pub foreign_units: usize,
     /// Every unit that the changes call for is planned, or was done before.
     pub complete: bool,
     /// Some unit that the changes call for is not planned.
@@ -210,7 +212,24 @@ pub fn plan_against(project: &Project, selection: &Selection, baseline: &Baselin
         planned.warnings.extend(cut.warnings.iter().map(|warning| format!("connection {id}: {warning}")));
         choose(cut, &wanted, baseline, &project.root, &mut planned);
     }
+    let foreign = planned.sources.iter().map(|source| source.foreign_units).sum();
+    planned.warnings.extend(skipped_by_foreign_records(foreign));
     Ok(planned)
+}
+
+/// Records of other installations count, because a project may be copied, restored or mounted elsewhere (CI restores
+/// `.ktx` into a fresh machine), and running every unit again costs money. A clone can ship such a record to have changed
+/// files skipped, though, so the plan says when it relies on one. What a team shares through git is not affected: the
+/// copies in `raw-sources/` are never read as a baseline, only the records below `.ktx/ingestdeck` are.
+fn skipped_by_foreign_records(units: usize) -> Option<String> {
+    let (units, are) = match units {
+        0 => return None,
+        1 => ("1 unit".to_owned(), "is"),
+        count => (format!("{count} units"), "are"),
+    };
+    Some(format!(
+        "{units} {are} unchanged according to a record that this installation did not write; --full plans all units"
+    ))
 }
 
 fn exist(project: &Project, connections: &[String]) -> Result<(), PlanError> {
@@ -232,6 +251,13 @@ fn choose(cut: Cut<'_>, wanted: &Wanted<'_>, baseline: &Baseline, project: &Path
     let reason = |chunk: &Chunk| why(chunk, &diff, standing(&chunk.key), wanted.forces(&chunk.key));
     let reasons: HashMap<String, (usize, String)> =
         chunks.iter().enumerate().map(|(place, chunk)| (chunk.key.clone(), (place, reason(chunk)))).collect();
+    let is_foreign = |path: &String| baseline.is_foreign(id, name, path);
+    let mut foreign: BTreeSet<String> = chunks
+        .iter()
+        .filter(|chunk| wanted.takes(&chunk.key))
+        .filter(|chunk| chunk.raw_files.iter().chain(&chunk.dependency_paths).any(is_foreign))
+        .map(|chunk| chunk.key.clone())
+        .collect();
     // Where nothing was processed before, everything is as new as it can be.
     let named: Vec<Chunk> = chunks.iter().filter(|chunk| wanted.names(&chunk.key)).cloned().collect();
     let everything = wanted.full.then(|| chunks.clone());
@@ -258,13 +284,14 @@ fn choose(cut: Cut<'_>, wanted: &Wanted<'_>, baseline: &Baseline, project: &Path
             unchanged_units = unchanged_units.saturating_sub(1);
         }
     }
+    foreign.retain(|key| !units.iter().any(|unit| unit.key == *key));
     units.sort_by_key(|chunk| reasons.get(&chunk.key).map_or(usize::MAX, |(place, _)| *place));
     let mut files: BTreeSet<&str> = diff.touched();
     files.extend(units.iter().flat_map(|unit| &unit.raw_files).map(String::as_str));
     let held = |path: &str| tree.get(path).and_then(|file| Some((file.print?, file.bytes)));
     let files = files.into_iter().filter_map(|path| Some((path.to_owned(), held(path)?))).collect();
     let is_outside = source.outside.is_some();
-    planned.sources.push(SourcePlan { files, unchanged_units, diff, ..source });
+    planned.sources.push(SourcePlan { files, unchanged_units, foreign_units: foreign.len(), diff, ..source });
     planned.units.extend(units.into_iter().map(|chunk| {
         let why = reasons.get(&chunk.key).map_or_else(|| "its files changed".into(), |(_, why)| why.clone());
         WorkUnit { outside: is_outside, ..work_unit(chunk, id, name, &tree, why) }

@@ -18,6 +18,8 @@ use crate::{
 
 /// Beginning of the name of a record that is being removed.
 const LEAVING: &str = ".leaving-";
+/// Name of the directory of a run in which its attempts write, in a project without a repository.
+pub const WORK: &str = "work";
 /// Directory levels below a run that count towards its size.
 const DEEPEST: usize = 8;
 
@@ -78,6 +80,22 @@ impl Runs {
             runs.remove_dir_all(&leaving).map(drop)
         };
         remove().map_err(|cause| at(&self.root().join("runs").join(&leaving), cause))
+    }
+
+    /// Removes the directory in which the attempts of `run` wrote, unless its process lives. True if there was one that
+    /// held something.
+    pub fn remove_work(&self, run: &Found) -> Result<bool, PruneError> {
+        let remove = || {
+            let Some(runs) = self.state_subdir("runs")? else { return Ok(false) };
+            let Some(dir) = runs.dir_if_there(&run.id.to_string())? else { return Ok(false) };
+            let Some(work) = dir.dir_if_there(WORK)? else { return Ok(false) };
+            let is_empty = work.entries()?.is_empty();
+            dir.remove_dir_all(WORK).map(|_| !is_empty)
+        };
+        if self.is_alive(run.id)? {
+            return Ok(false);
+        }
+        remove().map_err(|cause| at(&self.root().join("runs").join(run.id.to_string()).join(WORK), cause))
     }
 
     /// Bytes that the record of `run` takes.

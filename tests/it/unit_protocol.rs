@@ -11,7 +11,7 @@ use std::{
 
 use ingestdeck::{
     claude::{
-        group_guard, mcp,
+        mcp,
         process::{self, Child, Order, Patience, StreamLimits},
         reader::LineReader,
         unit::{Command, Decision, Gate, HeldCall, OpenGate, Program, UnitLaunch, run_unit_from},
@@ -739,7 +739,7 @@ async fn group_of_an_agent_dies_with_a_killed_program() {
         assert!(second_process("group_of_an_agent_dies_with_a_killed_program").0);
         return;
     }
-    group_guard::start(Path::new(env!("CARGO_BIN_EXE_ingestdeck"))).unwrap();
+    ingestdeck::group_guard::start(Path::new(env!("CARGO_BIN_EXE_ingestdeck"))).unwrap();
     let (mut children, mut ids) = (Vec::new(), String::new());
     for _ in 0..3 {
         let order = Order {

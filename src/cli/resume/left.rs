@@ -18,14 +18,17 @@ pub struct Left {
     /// Connection and key of each unit.
     units: Vec<(String, String)>,
     cut_off: bool,
+    /// This installation did not write its record.
+    foreign: bool,
 }
 
 impl Left {
-    /// The newest run after which `units`, each as it was when last done, are not saved; `None` while it lives.
+    /// The newest run after which `units`, each as it was when last done, are not saved; `None` while it lives. `marked` are
+    /// the runs that this installation recorded.
     ///
     /// # Errors
     /// When the index or the runs cannot be read.
-    pub fn of(runs: &Runs, db: &Db, units: &[PastUnit]) -> Result<Option<Self>, Failure> {
+    pub fn of(runs: &Runs, db: &Db, units: &[PastUnit], marked: &HashSet<RunId>) -> Result<Option<Self>, Failure> {
         let unsaved = || units.iter().filter(|unit| unit.unsaved);
         let Some(run) = unsaved().map(|unit| unit.run).max() else { return Ok(None) };
         let listed = db.list().map_err(Failure::internal)?;
@@ -41,7 +44,7 @@ impl Left {
         };
         let of_it = unsaved().filter(|unit| unit.run == run);
         let units = of_it.map(|unit| (unit.connection.clone(), unit.unit.clone())).collect();
-        Ok(Some(Self { run, units, cut_off }))
+        Ok(Some(Self { run, units, cut_off, foreign: !marked.contains(&run) }))
     }
 
     /// What of it is still among `units`, which are all that the project has: nobody needs the others.
@@ -57,8 +60,9 @@ impl Left {
         let run = self.run.short().to_string();
         let how = if self.cut_off { "was cut off" } else { "ended" };
         let are = if self.units.len() == 1 { "is" } else { "are" };
+        let origin = if self.foreign { " (this installation did not write its record)" } else { "" };
         format!(
-            "run {run} {how} with {} done that {are} not saved; `{}` goes on with it",
+            "run {run}{origin} {how} with {} done that {are} not saved; `{}` goes on with it",
             summary::counted(self.units.len(), "unit"),
             summary::resume(global.project_dir.as_deref(), &run)
         )

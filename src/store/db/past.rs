@@ -18,6 +18,8 @@ pub struct PastFile {
     pub processed: Option<String>,
     /// A unit that is made of it failed in a later run.
     pub failed: bool,
+    /// The run that processed it, or that found it gone.
+    pub run: Option<RunId>,
 }
 
 /// Connection, adapter and path.
@@ -68,8 +70,9 @@ impl Db {
             )?;
             let mut rows = newest.query([&end])?;
             while let Some(row) = rows.next()? {
-                let file = PastFile { processed: row.get(4)?, failed: false };
-                files.insert((row.get(0)?, row.get(1)?, row.get(2)?), (file, row.get(3)?));
+                let run: String = row.get(3)?;
+                let file = PastFile { processed: row.get(4)?, failed: false, run: RunId::parse(&run) };
+                files.insert((row.get(0)?, row.get(1)?, row.get(2)?), (file, run));
             }
             let mut failed = self.connection.prepare_cached(
                 "SELECT connection, adapter, path, max(run) FROM raw_files

@@ -1,10 +1,12 @@
-//! A process that outlives this one by a moment: it kills the process groups of agents when this process is gone.
+//! A process that outlives this one by a moment: it ends the process groups of agents and of git when this process is
+//! gone.
 //!
-//! A parent-death signal reaches an agent, but not what the agent has started. The guard holds the other end of a pipe;
+//! A parent-death signal reaches an agent, but not what the agent has started. Agents are killed. git is asked to end,
+//! so that it removes its lock files: they would keep the next run from the repository. The guard holds the other end of a pipe;
 //! the kernel closes ours however we end, also by SIGKILL. It must not know what the groups do.
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     io::{self, BufRead, Write as _},
     os::unix::process::CommandExt as _,
     path::Path,
@@ -36,13 +38,13 @@ pub fn start(exe: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A group is there from now on.
-pub(super) fn watch(leader: Pid) {
-    tell('+', leader);
+/// Starts to watch the group of `leader`, which is ended with `signal`: SIGTERM, or SIGKILL for any other.
+pub(crate) fn watch(leader: Pid, signal: Signal) {
+    tell(if signal == Signal::SIGTERM { '~' } else { '+' }, leader);
 }
 
-/// A group is gone; its id may be used again by others.
-pub(super) fn forget(leader: Pid) {
+/// Stops watching a group that is gone; its id may be used again by others.
+pub(crate) fn forget(leader: Pid) {
     tell('-', leader);
 }
 
@@ -62,26 +64,27 @@ fn guard() -> MutexGuard<'static, Option<ChildStdin>> {
     GUARD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs the guard: reads groups from stdin, and kills those that remain at its end.
+/// Runs the guard: reads groups from stdin, and ends those that remain at its end.
 pub fn run() -> ExitCode {
-    for leader in remaining(io::stdin().lock()) {
+    for (leader, signal) in remaining(io::stdin().lock()) {
         // It may be gone already.
-        let _ = killpg(leader, Signal::SIGKILL);
+        let _ = killpg(leader, signal);
     }
     ExitCode::SUCCESS
 }
 
-/// Groups that were announced and not taken back, once `from` is over.
-fn remaining(from: impl BufRead) -> BTreeSet<Pid> {
-    let mut groups = BTreeSet::new();
+/// Groups that were announced and not taken back when `from` ended, with the signals that end them.
+fn remaining(from: impl BufRead) -> BTreeMap<Pid, Signal> {
+    let mut groups = BTreeMap::new();
     for line in from.lines().map_while(Result::ok) {
         let Some((mark, id)) = line.split_at_checked(1) else { continue };
         // Zero and one are our own group and everybody's.
         let Some(leader) = id.parse().ok().filter(|id| *id > 1).map(Pid::from_raw) else { continue };
         match mark {
-            "+" => groups.insert(leader),
+            "+" => groups.insert(leader, Signal::SIGKILL),
+            "~" => groups.insert(leader, Signal::SIGTERM),
             "-" => groups.remove(&leader),
-            _ => false,
+            _ => None,
         };
     }
     groups
@@ -93,7 +96,8 @@ mod tests {
 
     #[test]
     fn only_groups_that_were_not_taken_back_remain() {
-        let text = "+10\n+11\n-10\n-12\n+0\n+1\n+-5\n+x\n\nnonsense\n+13\n+14";
-        assert_eq!(remaining(text.as_bytes()), [11, 13, 14].map(Pid::from_raw).into());
+        let text = "+10\n+11\n-10\n-12\n+0\n+1\n+-5\n+x\n\nnonsense\n+13\n~14\n~15\n-15";
+        let expected = [(11, Signal::SIGKILL), (13, Signal::SIGKILL), (14, Signal::SIGTERM)];
+        assert_eq!(remaining(text.as_bytes()), expected.map(|(id, signal)| (Pid::from_raw(id), signal)).into());
     }
 }
