@@ -21,7 +21,10 @@ use ingestdeck::{
 };
 use nix::{sys::signal::Signal, sys::stat::Mode, unistd::mkfifo};
 
-use crate::commands::place::{Place, Ran};
+use crate::{
+    commands::place::{Place, Ran},
+    support::git::git,
+};
 
 const STATE: &str = ".ktx/ingestdeck";
 
@@ -64,7 +67,7 @@ impl Bench {
             &["add", "--all"],
             &["commit", "--quiet", "-m", "first"],
         ] {
-            git(&place, args);
+            git(&place.path(""), args);
         }
         assert_eq!(place.run(&["run", "--claude-bin", &claude]).code, Some(0));
         place.notes(&["one", "two", "three"]);
@@ -147,30 +150,16 @@ impl Bench {
             ran = self.place.run(&["run", "--resume-run", "--claude-bin", &self.claude]);
         }
         assert!(self.is_done(), "{fault}: the next run did not finish: {ran:?}");
-        assert_eq!(git(&self.place, &["status", "--porcelain", "--", "wiki"]), "", "{fault}");
-        assert_eq!(git(&self.place, &["worktree", "list"]).lines().count(), 1, "{fault}");
+        assert_eq!(git(&self.place.path(""), &["status", "--porcelain", "--", "wiki"]), "", "{fault}");
+        assert_eq!(git(&self.place.path(""), &["worktree", "list"]).lines().count(), 1, "{fault}");
         assert_eq!(self.place.run(&["runs", "list"]).code, Some(0), "{fault}");
         assert_eq!(self.place.run(&["runs", "reindex"]).code, Some(0), "{fault}");
     }
 
     fn is_done(&self) -> bool {
-        let listed = git(&self.place, &["ls-tree", "-r", "--name-only", "HEAD", "wiki"]);
+        let listed = git(&self.place.path(""), &["ls-tree", "-r", "--name-only", "HEAD", "wiki"]);
         ["one", "two", "three"].iter().all(|unit| listed.contains(&format!("wiki/global/{unit}.md")))
     }
-}
-
-fn git(place: &Place, args: &[&str]) -> String {
-    let output = Command::new("git")
-        .args(["-c", "user.name=me", "-c", "user.email=me@example.com"])
-        .args(args)
-        .env_clear()
-        .env("PATH", "/usr/bin:/bin")
-        .env("HOME", "/nonexistent")
-        .current_dir(place.path(""))
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
 }
 
 fn files(below: &Path) -> BTreeMap<PathBuf, Vec<u8>> {

@@ -17,7 +17,10 @@ use std::{
 
 use nix::sys::stat::Mode;
 
-use crate::commands::place::{Place, Ran};
+use crate::{
+    commands::place::{Place, Ran, tape},
+    support::git::git,
+};
 
 /// Reads its file, writes a page and succeeds.
 const SCRIPT: &str = r#"
@@ -86,17 +89,8 @@ impl Scene {
         nix::unistd::mkfifo(&path, Mode::S_IRWXU).unwrap();
     }
 
-    fn git(&self, dir: &str, args: &[&str]) {
-        let output = Command::new("git")
-            .args(["-c", "user.name=me", "-c", "user.email=me@example.com", "-c", "protocol.file.allow=always"])
-            .args(args)
-            .env_clear()
-            .env("PATH", "/usr/bin:/bin")
-            .env("HOME", "/nonexistent")
-            .current_dir(self.path(dir))
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    fn git(&self, dir: &str, args: &[&str]) -> String {
+        git(&self.path(dir), args)
     }
 
     fn clone_origin(&self) {
@@ -222,28 +216,6 @@ fn archive_case(case: &str, unpack: impl FnOnce(&Scene), refusal: &[&str]) -> Op
 }
 
 #[test]
-fn shipped_branch_update_journal_writes_nothing() {
-    let journals = [
-        r#"{"version":1,"old":"--output=../victim/.profile","new":"HEAD"}"#,
-        r#"{"version":1,"old":"HEAD~1","new":"HEAD"}"#,
-        r#"{"version":99,"old":"x"}"#,
-        "not json",
-    ];
-    for journal in journals {
-        clone_case(journal, |scene| scene.origin(".ktx/ingestdeck/landing.json", journal), &["landing.json"]);
-    }
-}
-
-#[test]
-fn shipped_publication_journal_writes_nothing() {
-    for path in [".git/HEAD", "../victim/thesis.txt", "/etc/hostname", "ktx.yaml"] {
-        let journal = format!(r#"{{"version":1,"files":[{{"path":"{path}","base":"-","now":"-"}}]}}"#);
-        let place = ".ktx/ingestdeck/publish/current/journal.json";
-        clone_case(&journal, |scene| scene.origin(place, &journal), &["journal"]);
-    }
-}
-
-#[test]
 fn links_in_our_directories_are_not_followed() {
     let places = [
         ".ktx",
@@ -294,27 +266,6 @@ fn links_in_the_place_of_our_files_are_not_followed() {
 }
 
 #[test]
-fn shipped_ledger_of_worktrees_removes_nothing() {
-    let plant = |scene: &Scene| {
-        scene.link("../../victim", ".ktx/worktrees");
-        scene.origin(".ktx/ingestdeck/worktrees/mine", "");
-        scene.origin(".ktx/ingestdeck/worktrees/.draft", "");
-    };
-    let branch = |scene: &Scene| {
-        scene.git("clone", &["branch", "session/mine"]);
-    };
-    let _ = attack("linked worktrees", plant, branch, &[]);
-    let scene = Scene::new();
-    scene.origin(".ktx/ingestdeck/worktrees/mine", "");
-    scene.origin(".ktx/worktrees/session-mine/work.md", "work of the user");
-    scene.clone_origin();
-    scene.git("clone", &["branch", "session/mine"]);
-    let ran = scene.run(&["run", "--claude-bin", &scene.claude]);
-    scene.git("clone", &["rev-parse", "--verify", "--quiet", "session/mine"]);
-    assert!(scene.path("clone/.ktx/worktrees/session-mine/work.md").is_file(), "{ran:?}");
-}
-
-#[test]
 fn named_pipes_hang_no_command() {
     let places = [
         ".ktx/ingestdeck/db.sqlite".to_owned(),
@@ -329,6 +280,9 @@ fn named_pipes_hang_no_command() {
         "wiki/global/b.md".to_owned(),
         "ktx.yaml".to_owned(),
         ".git/config.worktree".to_owned(),
+        ".gitattributes".to_owned(),
+        "wiki/.gitignore".to_owned(),
+        "raw-sources/notes/.gitattributes".to_owned(),
     ];
     for place in places {
         archive_case(&place, |scene| scene.pipe(&place), &[]);
@@ -409,6 +363,32 @@ fn shipped_records_reach_nothing_outside() {
     clone_case("a torn record", torn, &[]);
 }
 
+/// A clone may ship the record of a run that seems to have done everything, so that changed files are never looked at.
+#[test]
+fn unit_skipped_by_a_foreign_record_is_named() {
+    const NAMED: &str = "1 unit is unchanged according to a record that this installation did not write";
+    let scene = Scene::new();
+    scene.clone_origin();
+    let run: &[&str] = &["run", "--claude-bin", &scene.claude];
+    assert_eq!(scene.run(run).code, Some(0));
+    for args in [&["plan"][..], run] {
+        let ran = scene.run(args);
+        assert!(ran.code == Some(0) && !ran.stderr.contains("did not write"), "{args:?}: {ran:?}");
+    }
+    fs::rename(scene.path("clone"), scene.path("first")).unwrap();
+    let copied = Command::new("cp").args(["-r", "first", "clone"]).current_dir(scene.path("")).status().unwrap();
+    assert!(copied.success());
+    for args in [&["plan"][..], run] {
+        let ran = scene.run(args);
+        assert!(ran.code == Some(0) && ran.stderr.contains(NAMED), "{args:?}: {ran:?}");
+        assert!(ran.stderr.contains("--full plans all units"), "{args:?}: {ran:?}");
+    }
+    let ran = scene.run(&[run, &["--full"]].concat());
+    assert!(ran.code == Some(0) && !ran.stderr.contains("did not write"), "{ran:?}");
+    let ran = scene.run(&["plan"]);
+    assert!(ran.code == Some(0) && !ran.stderr.contains("did not write"), "{ran:?}");
+}
+
 #[test]
 fn programs_of_a_repository_do_not_run() {
     let config = |scene: &Scene, text: &[u8]| {
@@ -431,9 +411,9 @@ fn programs_of_a_repository_do_not_run() {
                 scene.write("clone/.git/info/attributes", format!("*.md filter={name} diff={name} merge={name}\n"));
                 scene.assert_armed();
             },
-            &[],
+            &[&format!("git filter `{name}`"), ".gitattributes"],
         );
-        assert_eq!(code, Some(0), "{name}: the run got to its end");
+        assert_eq!(code, Some(2), "{name}: the filter is refused");
     }
     let code = archive_case(
         "not UTF-8",
@@ -443,9 +423,9 @@ fn programs_of_a_repository_do_not_run() {
             scene.write("clone/.git/info/attributes", b"*.md filter=e\xff\n");
             scene.assert_armed();
         },
-        &[],
+        &["git filter `e\u{fffd}`"],
     );
-    assert_eq!(code, Some(0), "the run got to its end");
+    assert_eq!(code, Some(2), "the filter is refused");
     let code = archive_case(
         "other programs",
         |scene| {
@@ -565,28 +545,8 @@ fn shipped_gitignore_does_not_publish_tapes() {
     let ran = scene.run(&["run", "--claude-bin", &scene.claude]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     scene.git("clone", &["add", "--all"]);
-    let staged = Command::new("git").args(["ls-files"]).current_dir(scene.path("clone")).output().unwrap();
-    let staged = String::from_utf8(staged.stdout).unwrap();
+    let staged = scene.git("clone", &["ls-files"]);
     assert!(!staged.contains("tape.jsonl") && !staged.contains("db.sqlite"), "{staged}");
-}
-
-#[test]
-fn programs_in_the_current_directory_are_not_started() {
-    let scene = Scene::new();
-    for name in ["git", "claude", "ssh"] {
-        scene.origin(name, format!("#!/bin/sh\n{}\n", scene.trap()));
-        use std::os::unix::fs::PermissionsExt as _;
-        fs::set_permissions(scene.path(&format!("origin/{name}")), fs::Permissions::from_mode(0o755)).unwrap();
-    }
-    scene.clone_origin();
-    for path in [":/usr/bin:/bin", ".:/usr/bin:/bin", "/usr/bin::/bin", "./:/usr/bin:/bin"] {
-        for args in [&["plan"][..], &["doctor"], &["run"], &["session", "--", "hello"]] {
-            let mut command = scene.place.command(args);
-            command.current_dir(scene.path("clone")).env("PATH", path);
-            let ran = scene.place.ran(command);
-            assert!(!scene.path("PWNED").exists(), "{path:?} {args:?}: {ran:?}");
-        }
-    }
 }
 
 /// An archive chooses the name of the directory.
@@ -601,4 +561,52 @@ fn directory_name_with_escapes_is_not_printed() {
         command.current_dir(&odd);
         assert_inert("directory name", args, &scene.place.ran(command));
     }
+}
+
+/// Only runs that this installation recorded are cleaned up: a clone may ship a directory of the same name.
+#[test]
+fn work_of_killed_runs_without_git_is_swept() {
+    let place = Place::new();
+    place.notes(&["a"]);
+    let claude = place.player("[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]");
+    let run: &[&str] = &["run", "--ui", "lines", "--claude-bin", claude.to_str().unwrap()];
+    let mut running = place.start(place.command(run));
+    running.wait_for("stdout", "● session");
+    running.signal(nix::sys::signal::Signal::SIGKILL);
+    running.end();
+    let killed = tape(&place.path("")).parent().unwrap().join("work");
+    fs::create_dir_all(killed.join("left")).unwrap();
+    let shipped = place.write(&format!(".ktx/ingestdeck/runs/{RUN}/work/mine.md"), "mine");
+    fs::write(shipped.parent().unwrap().with_file_name("tape.jsonl"), include_bytes!("../fixtures/tapes/demo.jsonl"))
+        .unwrap();
+    place.player(SCRIPT);
+    let ran = place.run(run);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stderr.contains("removed 1 work directory"), "{ran:?}");
+    assert!(!killed.exists() && shipped.is_file(), "{ran:?}");
+}
+
+/// A call that waits for ever, as for a pipe, would outlive the program.
+#[cfg(target_os = "linux")]
+#[test]
+fn git_ends_with_a_killed_run() {
+    let scene = Scene::new();
+    scene.clone_origin();
+    let waiting = scene.path("WAITING");
+    let git = format!(
+        "case \"$*\" in *'worktree add'*) touch '{}'; while :; do sleep 600; done;; esac\nexec /usr/bin/git \"$@\"",
+        waiting.display()
+    );
+    let bin = scene.place.script("git", &git).parent().unwrap().to_owned();
+    let mut command = scene.place.command(&["run", "--ui", "lines", "--claude-bin", &scene.claude]);
+    command.current_dir(scene.path("clone")).env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
+    let running = scene.place.start(command);
+    let deadline = std::time::Instant::now() + crate::commands::place::DEADLINE;
+    while !waiting.exists() {
+        assert!(std::time::Instant::now() < deadline, "git was not called: {running:?}");
+        std::thread::yield_now();
+    }
+    running.signal(nix::sys::signal::Signal::SIGKILL);
+    running.end();
+    scene.place.wait_until_nobody_is_left();
 }

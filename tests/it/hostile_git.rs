@@ -11,7 +11,10 @@ use std::{
 
 use crate::{
     commands::place::{Place, Ran},
-    support::files::{Kind, tree_snapshot},
+    support::{
+        files::{Kind, tree_snapshot},
+        git::git,
+    },
 };
 
 const SCRIPT: &str = "[[part]]\nsteps = [{ say = \"nothing to do\" }]";
@@ -20,20 +23,6 @@ const SCRIPT: &str = "[[part]]\nsteps = [{ say = \"nothing to do\" }]";
 struct Clone {
     place: Place,
     claude: String,
-}
-
-fn git(dir: &Path, args: &[&str]) -> String {
-    let output = Command::new("git")
-        .args(["-c", "user.name=me", "-c", "user.email=me@example.com", "-c", "protocol.file.allow=always"])
-        .args(args)
-        .env_clear()
-        .env("PATH", "/usr/bin:/bin")
-        .env("HOME", "/nonexistent")
-        .current_dir(dir)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 fn write(root: &Path, path: &str, bytes: impl AsRef<[u8]>) {
@@ -135,7 +124,8 @@ fn a_shipped_journal_of_a_branch_update_writes_nothing() {
     let journal = ".ktx/ingestdeck/landing.json";
     for text in [
         r#"{"version":1,"old":"--output=../victim/.bashrc","new":"HEAD"}"#,
-        r#"{"version":1,"old":"--output=../home/.profile","new":"HEAD"}"#,
+        r#"{"version":1,"old":"HEAD~1","new":"HEAD"}"#,
+        r#"{"version":99,"old":"x"}"#,
         "",
     ] {
         let clone = Clone::of(|origin| write(origin, journal, text));
@@ -208,7 +198,7 @@ fn programs_of_the_project_are_not_found_by_path() {
         }
     });
     let before = clone.outside();
-    for path in [".:bin:/usr/bin:/bin", ":/usr/bin:/bin", "bin:/usr/bin:/bin:"] {
+    for path in [".:bin:/usr/bin:/bin", ":/usr/bin:/bin", "./:/usr/bin:/bin", "bin:/usr/bin::/bin:"] {
         for args in [&["plan"][..], &["doctor"], &["run"], &["session", "--", "hello"]] {
             let mut command = clone.command(args);
             command.env("PATH", path);
@@ -258,6 +248,10 @@ fn programs_of_the_repository_do_not_run() {
         }
     }
     // As large as git remembers, but younger: it is compared, which takes the filters. So is the file of the submodule.
+    write(&root, "wiki/global/a.md", "a\n");
+    let [_, _, ran] = clone.use_it();
+    assert!(ran.refused(2).contains("goes through the git filter"), "{ran:?}");
+    write(&root, ".git/info/attributes", "sources/** filter=plain\n*.md diff=d merge=m\n");
     write(&root, "wiki/global/a.md", "a\n");
     let [_, doctor, ran] = clone.use_it();
     assert!(ran.done().contains("1 succeeded"), "{ran:?}");
@@ -351,26 +345,33 @@ fn a_run_whose_lock_was_removed_still_keeps_others_out() {
     running.wait_for("stdout", "● session");
     fs::remove_file(clone.root().join(".ktx/ingestdeck/ingest.lock")).unwrap();
     let second = clone.run();
-    assert!(second.refused(2).contains("another run uses the git repository"), "{second:?}");
+    assert!(second.refused(2).contains("is being ingested by"), "{second:?}");
     assert_eq!(git(&clone.root(), &["worktree", "list"]).lines().count(), 2);
     running.signal(nix::sys::signal::Signal::SIGTERM);
     running.end();
 }
 
+/// With its driver disabled, a run would commit the bytes of a page where the pointer of Git LFS belongs.
 #[test]
-fn page_behind_a_filter_names_the_filter() {
-    let clone = Clone::of(|_| {});
-    let root = clone.root();
-    fs::write(root.join(".gitattributes"), "wiki/** filter=lfs\n").unwrap();
-    fs::create_dir_all(root.join("wiki/global")).unwrap();
-    fs::write(root.join("wiki/global/page.md"), "page\n").unwrap();
-    clone.configure(b"[filter \"lfs\"]\n\tclean = tr a-z A-Z\n\tsmudge = tr A-Z a-z\n");
-    git(&root, &["add", "--all"]);
-    git(&root, &["commit", "--quiet", "-m", "through a filter"]);
-    fs::write(root.join("wiki/global/page.md"), "page\n").unwrap();
-    assert_eq!(git(&root, &["status", "--porcelain", "--", "wiki"]), "");
-    let ran = clone.run();
-    let sentence = ran.refused(2);
-    assert!(sentence.contains("wiki/global/page.md"), "{sentence}");
-    assert!(sentence.contains("git filter `lfs`") && sentence.contains(".gitattributes"), "{sentence}");
+fn filter_on_what_a_run_writes_is_refused_with_a_remedy() {
+    let cases = [
+        ("wiki/** filter=lfs\n", "wiki/global/.keep"),
+        ("*.md filter=lfs\n", "wiki/global/a.md"),
+        ("semantic-layer/**/*.yaml filter=lfs\n", "semantic-layer/connection/source.yaml"),
+        ("raw-sources/** filter=lfs\n", "raw-sources/connection/adapter/sync/file.md"),
+    ];
+    for (attributes, path) in cases {
+        let clone = Clone::of(|origin| write(origin, ".gitattributes", attributes));
+        clone
+            .configure(format!("[filter \"lfs\"]\n\tclean = {0}\n\tsmudge = {0}\n", clone.trap().display()).as_bytes());
+        let [plan, doctor, ran] = clone.use_it();
+        let sentence = ran.refused(2);
+        assert!(sentence.contains(&format!("`{path}` goes through the git filter `lfs`")), "{attributes}: {ran:?}");
+        assert!(sentence.contains("exempt wiki/, semantic-layer/ and raw-sources/"), "{attributes}: {ran:?}");
+        assert!(plan.stderr.contains("git filter `lfs`"), "{attributes}: {plan:?}");
+        assert!(doctor.stdout.contains("git filter `lfs`"), "{attributes}: {doctor:?}");
+        let exempt = "wiki/** -filter\nsemantic-layer/** -filter\nraw-sources/** -filter\n";
+        write(&clone.root(), ".gitattributes", format!("{attributes}{exempt}"));
+        assert!(clone.run().done().contains("1 succeeded"), "{attributes}");
+    }
 }

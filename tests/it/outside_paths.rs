@@ -4,12 +4,14 @@ use std::{
     fs,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 use serde_json::{Value, json};
 
-use crate::commands::place::{Place, Ran};
+use crate::{
+    commands::place::{Place, Ran},
+    support::git::git,
+};
 
 /// Writes one page for each unit.
 const SCRIPT: &str = r#"
@@ -62,20 +64,6 @@ fn examined(place: &Place, connection: &str) -> (String, String) {
         .map(|finding| (text(&finding, "result"), text(&finding, "text")))
         .find(|(_, text)| text.starts_with(&format!("connection {connection} ")))
         .unwrap()
-}
-
-fn git(place: &Place, args: &[&str]) -> String {
-    let output = Command::new("git")
-        .args(["-c", "user.name=me", "-c", "user.email=me@example.com"])
-        .args(args)
-        .env_clear()
-        .env("PATH", "/usr/bin:/bin")
-        .env("HOME", "/nonexistent")
-        .current_dir(place.path(""))
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
 }
 
 #[test]
@@ -196,13 +184,13 @@ fn outside_raw_files_are_not_committed() {
     connections(&place, &["x: {driver: docs, source_dir: ../data/docs}", "n: {driver: docs, source_dir: notes}"]);
     allow(&place, &[&data]);
     let claude = place.player(SCRIPT);
-    git(&place, &["init", "--quiet", "--initial-branch=main"]);
-    git(&place, &["add", "--all"]);
-    git(&place, &["commit", "--quiet", "-m", "first"]);
+    git(&place.path(""), &["init", "--quiet", "--initial-branch=main"]);
+    git(&place.path(""), &["add", "--all"]);
+    git(&place.path(""), &["commit", "--quiet", "-m", "first"]);
     let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "none", "--no-reconcile"]);
     ran.done();
     assert!(ran.stderr.contains("connection x: its files are outside the project, in `"), "{ran:?}");
-    let committed = git(&place, &["show", "--name-only", "--format=", "HEAD"]);
+    let committed = git(&place.path(""), &["show", "--name-only", "--format=", "HEAD"]);
     let mut committed: Vec<&str> = committed.lines().map(|path| path.rsplit('/').next().unwrap()).collect();
     committed.sort_unstable();
     assert_eq!(committed, ["inside.md", "inside.md", "outside.md"], "two pages, and the raw file of the project");

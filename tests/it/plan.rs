@@ -3,14 +3,16 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 use ingestdeck::ingest::{Project, Selection, plan};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::commands::place::{Place, Ran};
+use crate::{
+    commands::place::{Place, Ran},
+    support::git::git,
+};
 
 /// Reads its file and succeeds; `docs-bad` asks for a tool that does not exist.
 const SCRIPT: &str = r#"
@@ -294,19 +296,12 @@ steps = [
     )
 }
 
-fn git(place: &Place, words: &[&str]) -> String {
-    let who = ["-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false"];
-    let output = Command::new("git").current_dir(place.path("")).args(who).args(words).output().unwrap();
-    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
 fn repository(names: &[&str]) -> Place {
     let place = Place::new();
     place.notes(names);
-    git(&place, &["init", "-q", "-b", "main"]);
-    git(&place, &["add", "ktx.yaml", "notes"]);
-    git(&place, &["commit", "-q", "-m", "sources"]);
+    git(&place.path(""), &["init", "-q", "-b", "main"]);
+    git(&place.path(""), &["add", "ktx.yaml", "notes"]);
+    git(&place.path(""), &["commit", "-q", "-m", "sources"]);
     place
 }
 
@@ -314,26 +309,26 @@ fn repository(names: &[&str]) -> Place {
 fn the_commit_of_an_ingest_holds_the_raw_files_that_it_is_made_of() {
     let place = repository(&["good", "other"]);
     run(&place, &(writes("docs-good", "good") + &writes("docs-other", "other")), &["--no-reconcile"]).done();
-    let subject = git(&place, &["log", "-1", "--format=%s"]);
+    let subject = git(&place.path(""), &["log", "-1", "--format=%s"]);
     assert!(subject.trim_end().ends_with(" diff=+2/~0/-0/=0"), "{subject}");
     let sync = subject.split("syncId=").nth(1).unwrap().split(' ').next().unwrap().to_owned();
     let kept = |name: &str| format!("raw-sources/notes/docs/{sync}/{name}.md");
-    let files = git(&place, &["diff", "--name-only", "HEAD^", "HEAD"]);
+    let files = git(&place.path(""), &["diff", "--name-only", "HEAD^", "HEAD"]);
     assert_eq!(
         files.lines().collect::<Vec<_>>(),
         [kept("good").as_str(), &kept("other"), "wiki/global/good.md", "wiki/global/other.md"]
     );
     assert_eq!(fs::read_to_string(place.path(&kept("good"))).unwrap(), "# good\n");
-    assert_eq!(git(&place, &["status", "--porcelain", "--untracked-files=no"]), "");
+    assert_eq!(git(&place.path(""), &["status", "--porcelain", "--untracked-files=no"]), "");
 
     place.write("notes/good.md", "# good, and more\n");
     place.write("notes/late.md", "# late\n");
     // What is not run is not in it either.
     let only = ["--no-reconcile", "--only", "docs-good"];
     run(&place, &writes("docs-good", "more"), &only).done();
-    let subject = git(&place, &["log", "-1", "--format=%s"]);
+    let subject = git(&place.path(""), &["log", "-1", "--format=%s"]);
     assert!(subject.trim_end().ends_with(" diff=+0/~1/-0/=1"), "{subject}");
-    let files = git(&place, &["diff", "--name-only", "HEAD^", "HEAD"]);
+    let files = git(&place.path(""), &["diff", "--name-only", "HEAD^", "HEAD"]);
     assert_eq!(files.lines().count(), 2, "only what changed: {files}");
 }
 

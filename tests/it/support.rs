@@ -6,5 +6,6 @@ pub(crate) mod api;
 pub(crate) mod cli;
 pub(crate) mod files;
 pub(crate) mod fuzz;
+pub(crate) mod git;
 pub(crate) mod hostile;
 mod service;

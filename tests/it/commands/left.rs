@@ -1,10 +1,9 @@
 //! Work that a killed run did and never saved: whoever plans, runs or examines the project hears of it, until it is saved.
 
-use std::process::Command;
-
 use nix::sys::signal::Signal;
 
 use super::place::{Place, Ran};
+use crate::support::git::git;
 
 /// Writes the page `x` of the unit `docs-x`.
 fn writes(unit: &str) -> String {
@@ -22,19 +21,13 @@ steps = [
     )
 }
 
-fn git(place: &Place, words: &[&str]) {
-    let who = ["-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false"];
-    let output = Command::new("git").current_dir(place.path("")).args(who).args(words).output().unwrap();
-    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
 /// A git project with three units.
 fn project() -> Place {
     let place = Place::new();
     place.notes(&["one", "two", "three"]);
-    git(&place, &["init", "-q", "-b", "main"]);
-    git(&place, &["add", "ktx.yaml", "notes"]);
-    git(&place, &["commit", "-q", "-m", "sources"]);
+    git(&place.path(""), &["init", "-q", "-b", "main"]);
+    git(&place.path(""), &["add", "ktx.yaml", "notes"]);
+    git(&place.path(""), &["commit", "-q", "-m", "sources"]);
     place
 }
 
@@ -199,8 +192,8 @@ fn what_was_saved_of_it_does_not_keep_the_rest_back() {
     assert!(plan.done().contains("2 units planned") && plan.stderr.contains(&sentence(&short)), "{plan:?}");
 
     // What somebody undid since stays undone.
-    git(&place, &["rm", "-q", "wiki/global/one.md"]);
-    git(&place, &["commit", "-q", "-m", "undone"]);
+    git(&place.path(""), &["rm", "-q", "wiki/global/one.md"]);
+    git(&place.path(""), &["commit", "-q", "-m", "undone"]);
     let rest = run(&place, &resume);
     assert!(rest.done().contains("2 reused"), "{rest:?}");
     let is_there = |page: &str| place.path(&format!("wiki/global/{page}.md")).is_file();

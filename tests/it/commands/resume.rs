@@ -1,11 +1,12 @@
 //! Runs that go on with what an earlier one left: killed, limited, failed, and resumed more than once.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{fs, path::PathBuf};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::place::{Place, Ran, contract};
+use crate::support::git::git;
 
 /// Writes one page and is done; the page of the unit `docs-x` is `x`.
 fn writes(unit: &str) -> String {
@@ -310,9 +311,9 @@ fn a_plain_session_that_is_alive_is_in_nobodys_way() {
 #[test]
 fn what_another_run_saved_already_is_not_put_on_the_branch_again() {
     let place = place();
-    git(&place, &["init", "--quiet", "--initial-branch=main"]);
-    git(&place, &["add", "--all"]);
-    git(&place, &["commit", "--quiet", "-m", "first"]);
+    git(&place.path(""), &["init", "--quiet", "--initial-branch=main"]);
+    git(&place.path(""), &["add", "--all"]);
+    git(&place.path(""), &["commit", "--quiet", "-m", "first"]);
     killed(&place);
     let first = tapes(&place)[0].parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
     let good = claude(&place, &["one", "two", "three"].map(|name| writes(&format!("docs-{name}"))));
@@ -320,8 +321,8 @@ fn what_another_run_saved_already_is_not_put_on_the_branch_again() {
     contract(again.done());
     assert!(place.path("wiki/global/one.md").is_file());
     // Somebody does not want the page after all.
-    git(&place, &["rm", "--quiet", "wiki/global/one.md"]);
-    git(&place, &["commit", "--quiet", "-m", "away with it"]);
+    git(&place.path(""), &["rm", "--quiet", "wiki/global/one.md"]);
+    git(&place.path(""), &["commit", "--quiet", "-m", "away with it"]);
     let refused = run(&place, &good, &["--resume-run", &first]);
     let later = tapes(&place)[1].parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
     let later = &later[later.len() - 6..];
@@ -331,12 +332,6 @@ fn what_another_run_saved_already_is_not_put_on_the_branch_again() {
     assert!(done.done().is_empty() && done.stderr.contains("stand: there is nothing to run"), "{done:?}");
     let told = "docs-one (wiki/global/one.md is gone since)";
     assert!(done.stderr.contains(told), "the patch of the first run was put on the branch by the second: {done:?}");
-}
-
-fn git(place: &Place, words: &[&str]) {
-    let who = ["-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false"];
-    let output = Command::new("git").current_dir(place.path("")).args(who).args(words).output().unwrap();
-    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]

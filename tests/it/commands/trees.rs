@@ -1,10 +1,11 @@
 //! Projects that are git repositories: what a run leaves in them, what it refuses, and what a kill leaves.
 
-use std::{fs, process::Command};
+use std::fs;
 
 use nix::sys::signal::Signal;
 
 use super::place::{Place, Ran, contract};
+use crate::support::git::git;
 
 /// Calls `wiki_write` for `key` with `text`, after the ledger that it needs.
 fn part(unit: &str, key: &str, text: &str, then: &str) -> String {
@@ -27,35 +28,21 @@ fn conflicting() -> String {
         .concat()
 }
 
-fn git(place: &Place, args: &[&str]) -> String {
-    let output = Command::new("git")
-        .args(["-c", "user.name=me", "-c", "user.email=me@example.com"])
-        .args(args)
-        .env_clear()
-        .env("PATH", "/usr/bin:/bin")
-        .env("HOME", "/nonexistent")
-        .current_dir(place.path(""))
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
 /// A project with three notes and one commit, and the `claude` that plays `script` in it.
 fn repository(script: &str) -> (Place, String) {
     let place = Place::new();
     place.notes(&["one", "three", "two"]);
     let claude = place.player(script);
-    git(&place, &["init", "--quiet", "--initial-branch=main"]);
-    git(&place, &["add", "--all"]);
-    git(&place, &["commit", "--quiet", "-m", "first"]);
+    git(&place.path(""), &["init", "--quiet", "--initial-branch=main"]);
+    git(&place.path(""), &["add", "--all"]);
+    git(&place.path(""), &["commit", "--quiet", "-m", "first"]);
     (place, claude.to_str().unwrap().to_owned())
 }
 
 fn assert_tidy(place: &Place) {
-    assert_eq!(git(place, &["status", "--porcelain"]), "");
-    assert_eq!(git(place, &["worktree", "list"]).lines().count(), 1);
-    assert_eq!(git(place, &["branch", "--format=%(refname)"]), "refs/heads/main\n");
+    assert_eq!(git(&place.path(""), &["status", "--porcelain"]), "");
+    assert_eq!(git(&place.path(""), &["worktree", "list"]).lines().count(), 1);
+    assert_eq!(git(&place.path(""), &["branch", "--format=%(refname)"]), "refs/heads/main\n");
     let left: Vec<_> =
         fs::read_dir(place.path(".ktx/worktrees")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, [".gitignore"]);
@@ -72,10 +59,10 @@ fn a_run_becomes_one_commit_and_a_conflict_costs_its_unit_only() {
     let ran = runs(place.run(&["run", "--claude-bin", &claude]), 100);
     assert!(ran.stdout.contains("✗ conflict: textual conflict in wiki/global/shared.md with docs-one"), "{ran:?}");
     assert!(ran.stdout.contains("retry it: it will see what the others wrote"), "{ran:?}");
-    let commit = git(&place, &["rev-parse", "--short=8", "HEAD"]);
+    let commit = git(&place.path(""), &["rev-parse", "--short=8", "HEAD"]);
     assert!(ran.stdout.contains(&format!("commit {} on main · 2 files changed", commit.trim())), "{ran:?}");
-    assert_eq!(git(&place, &["rev-list", "--count", "HEAD"]), "2\n");
-    let log = git(&place, &["log", "-1", "--format=%an <%ae>%n%s"]);
+    assert_eq!(git(&place.path(""), &["rev-list", "--count", "HEAD"]), "2\n");
+    let log = git(&place.path(""), &["log", "-1", "--format=%an <%ae>%n%s"]);
     let (author, subject) = log.split_once('\n').unwrap();
     assert_eq!(author, "ktx Local <local@ktx.local>");
     assert!(subject.starts_with("ingest(docs): local-") && subject.contains(" syncId="), "{subject}");
@@ -83,7 +70,7 @@ fn a_run_becomes_one_commit_and_a_conflict_costs_its_unit_only() {
     let sync = subject.split_once("syncId=").and_then(|(_, rest)| rest.split(' ').next()).unwrap();
     let raw = ["one", "three"].map(|note| format!("raw-sources/notes/docs/{sync}/{note}.md\n")).concat();
     let written = "wiki/global/shared.md\nwiki/global/three.md\n";
-    assert_eq!(git(&place, &["show", "--format=", "--name-only", "HEAD"]), format!("{raw}{written}"));
+    assert_eq!(git(&place.path(""), &["show", "--format=", "--name-only", "HEAD"]), format!("{raw}{written}"));
     assert!(fs::read_to_string(place.path("wiki/global/shared.md")).unwrap().contains("by one"));
     assert_tidy(&place);
 
@@ -121,7 +108,7 @@ fn who_writes_the_page_of_another_unit_is_named() {
     for note in ["one", "three", "two"] {
         place.write(&format!("notes/{note}.md"), "# other\n");
     }
-    git(&place, &["commit", "--quiet", "--all", "-m", "second"]);
+    git(&place.path(""), &["commit", "--quiet", "--all", "-m", "second"]);
     let ran = runs(place.run(&["run", "--claude-bin", &claude, "--no-reconcile"]), 0);
     for sentence in [
         "docs-three#1             · docs-one also wrote wiki/global/shared.md: the texts agree",
@@ -159,7 +146,7 @@ fn a_run_that_writes_nothing_commits_nothing() {
     let (place, claude) = repository("[[part]]\nsteps = [{ say = \"nothing to do\" }]");
     let ran = place.run(&["run", "--claude-bin", &claude]);
     assert!(ran.done().contains("nothing to save"), "{ran:?}");
-    assert_eq!(git(&place, &["rev-list", "--count", "HEAD"]), "1\n");
+    assert_eq!(git(&place.path(""), &["rev-list", "--count", "HEAD"]), "1\n");
     assert_tidy(&place);
 }
 
@@ -178,13 +165,13 @@ fn what_should_not_be_committed_to_is_refused_before_anything_starts() {
     };
     place.write("wiki/global/mine.md", "mine");
     refused("wiki/global/mine.md is not committed; commit or stash it");
-    git(&place, &["add", "--all"]);
+    git(&place.path(""), &["add", "--all"]);
     refused("is not committed");
-    git(&place, &["commit", "--quiet", "-m", "mine"]);
+    git(&place.path(""), &["commit", "--quiet", "-m", "mine"]);
     place.write(".git/MERGE_HEAD", "0");
     refused("a merge is not finished");
     fs::remove_file(place.path(".git/MERGE_HEAD")).unwrap();
-    git(&place, &["checkout", "--quiet", "--orphan", "empty"]);
+    git(&place.path(""), &["checkout", "--quiet", "--orphan", "empty"]);
     refused("has no commit yet");
     fs::rename(place.path(".git"), place.path("../.git")).unwrap();
     refused("lies inside the git repository");
@@ -218,9 +205,9 @@ fn who_is_killed_leaves_the_branch_and_the_next_run_clears_away_the_rest() {
     running.signal(Signal::SIGKILL);
     running.end();
     place.wait_until_nobody_is_left();
-    assert_eq!(git(&place, &["status", "--porcelain"]), "");
-    assert_eq!(git(&place, &["worktree", "list"]).lines().count(), 2, "the one that was at work");
-    assert_eq!(git(&place, &["rev-list", "--count", "HEAD"]), "1\n");
+    assert_eq!(git(&place.path(""), &["status", "--porcelain"]), "");
+    assert_eq!(git(&place.path(""), &["worktree", "list"]).lines().count(), 2, "the one that was at work");
+    assert_eq!(git(&place.path(""), &["rev-list", "--count", "HEAD"]), "1\n");
     let ran = place.run(&["run", "--claude-bin", &claude, "--only", "docs-one", "--no-reconcile"]);
     assert!(ran.stderr.contains("an earlier run was killed; cleared away 1 worktree"), "{ran:?}");
     assert!(ran.done().contains("saved as commit"), "{ran:?}");
