@@ -10,6 +10,7 @@ pub mod fold;
 pub mod outcome;
 pub mod outlook;
 pub mod report;
+pub mod reported;
 pub mod shared;
 pub mod source;
 pub mod spent;

@@ -101,7 +101,7 @@ impl Ended {
 }
 
 /// Why a result failed: its error, its errors, its text, at last its subtype.
-pub(super) fn error_text(result: &ResultLine<'_>) -> String {
+pub fn error_text(result: &ResultLine<'_>) -> String {
     let text = |text: &Option<Cow<'_, str>>| text.as_deref().filter(|text| !text.is_empty()).map(str::to_owned);
     let errors = || (!result.errors.is_empty()).then(|| result.errors.join("; "));
     text(&result.error).or_else(errors).or_else(|| text(&result.result)).unwrap_or_else(|| match &result.subtype {

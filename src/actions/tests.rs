@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Ended, Event, Translator, event::ENGINE, label};
+use super::{Ended, Event, Identity, Translator, Turns, event::ENGINE, label};
 use crate::decode::{self, Raw};
 
 mod any;
@@ -34,9 +34,21 @@ fn to_json(event: &Event<'_>) -> Value {
     Raw(&direct).value()
 }
 
+/// The translator of a process that is given one prompt.
+fn one_prompt() -> Translator {
+    Translator::new(Turns::of_one_prompt())
+}
+
+/// The same, for a session that is resumed.
+fn resuming(session: &str, tolerant: bool) -> Translator {
+    let mut translator = one_prompt();
+    translator.resume(Identity::resuming(session, tolerant));
+    translator
+}
+
 /// Events of a whole stream that ends in order.
 fn run(lines: &[&str]) -> Vec<Value> {
-    run_with(Translator::new(None, None), lines)
+    run_with(one_prompt(), lines)
 }
 
 fn run_with(mut translator: Translator, lines: &[&str]) -> Vec<Value> {
@@ -131,7 +143,7 @@ fn a_run_in_full() {
 
 #[test]
 fn keys_stand_in_the_order_of_the_contract() {
-    let mut translator = Translator::new(None, None);
+    let mut translator = one_prompt();
     let mut written = Vec::new();
     for line in [INIT, OK] {
         translator.push(&decode::line(line.as_bytes()), line.as_bytes(), &mut |event| {
@@ -161,9 +173,9 @@ fn session_ids_are_opaque() {
 fn started_waits_for_init_while_only_system_lines_came() {
     let hook = r#"{"type":"system","subtype":"hook_started","session_id":"s"}"#;
     let limit = r#"{"type":"rate_limit_event","session_id":"s","rate_limit_info":{"status":"allowed"}}"#;
-    let mut translator = Translator::new(None, None);
+    let mut translator = one_prompt();
     assert!(push(&mut translator, &[hook, limit]).is_empty());
-    assert_eq!((translator.session(), translator.is_started()), (Some("s"), false));
+    assert_eq!(translator.session(), Some("s"));
     let events = push(&mut translator, &[INIT]);
     assert_eq!((outline(&events), events[0]["title"].as_str()), (vec!["started".into()], Some("m")));
 
@@ -181,17 +193,14 @@ fn started_waits_for_init_while_only_system_lines_came() {
 }
 
 #[test]
-fn the_title_is_the_model_else_the_configured_one() {
-    let titled = |title, line: &str| {
-        run_with(Translator::new(None, title), &[line])[0]["title"].as_str().map(str::to_owned).unwrap()
-    };
+fn the_title_is_the_model_else_the_agent() {
+    let titled = |line: &str| run(&[line])[0]["title"].as_str().map(str::to_owned).unwrap();
     let bare = r#"{"type":"system","subtype":"init","session_id":"s"}"#;
-    assert_eq!(titled(Some("opus"), INIT), "m");
-    assert_eq!(titled(Some("opus"), bare), "opus");
-    assert_eq!(titled(None, bare), "claude");
+    assert_eq!(titled(INIT), "m");
+    assert_eq!(titled(bare), "claude");
     let said = r#"{"type":"assistant","session_id":"s","message":{"model":"big","content":[]}}"#;
-    assert_eq!(titled(Some("opus"), said), "big");
-    assert_eq!(titled(Some("opus"), &said.replace("big", "<synthetic>")), "opus");
+    assert_eq!(titled(said), "big");
+    assert_eq!(titled(&said.replace("big", "<synthetic>")), "claude");
     // An init without a session id still knows the model.
     let events = run(&[r#"{"type":"system","subtype":"init","model":"m"}"#, &text("x")]);
     assert_eq!(events[0]["title"], "m");
@@ -220,20 +229,20 @@ fn another_session_than_the_resumed_one_is_fatal() {
         (vec![&*other_result], vec!["completed"]),
         (vec![&*mine, &*open, &*other_text, &*other_result], vec!["started", "started t", "completed t", "completed"]),
     ] {
-        let events = run_with(Translator::new(Some("A"), None), &lines);
+        let events = run_with(resuming("A", false), &lines);
         assert_eq!(outline(&events), expected);
         let completed = last(&events);
         assert_eq!((completed["ok"].as_bool(), completed["resume"]["value"].as_str()), (Some(false), Some("A")));
         assert_eq!(completed["error"], "claude emitted session id B but expected A");
     }
-    let events = run_with(Translator::new(Some("s"), None), &[INIT, OK]);
+    let events = run_with(resuming("s", false), &[INIT, OK]);
     assert_eq!(outline(&events), ["started", "completed"]);
 }
 
 #[test]
 fn a_resumed_session_that_does_not_exist_is_said_in_the_words_of_the_cli() {
     let gone = r#"{"type":"result","subtype":"error_during_execution","is_error":true,"session_id":"B","errors":["No conversation found with session ID: A"]}"#;
-    let events = run_with(Translator::new(Some("A"), None), &[gone]);
+    let events = run_with(resuming("A", false), &[gone]);
     assert_eq!(outline(&events), ["completed"]);
     assert_eq!(last(&events)["error"], "No conversation found with session ID: A");
     assert_eq!(last(&events)["resume"]["value"], "A");
@@ -243,17 +252,11 @@ fn a_resumed_session_that_does_not_exist_is_said_in_the_words_of_the_cli() {
 fn a_tolerated_mismatch_is_one_warning() {
     let other = [INIT, &text("x"), OK].map(|line| line.replace("\"s\"", "\"B\""));
     let lines: Vec<_> = other.iter().map(String::as_str).collect();
-    let events = run_with(Translator::new(Some("A"), None).tolerate_mismatch(), &lines);
+    let events = run_with(resuming("A", true), &lines);
     assert_eq!(outline(&events), ["completed claude.note.1", "started", "completed"]);
     assert_eq!(events[0]["action"]["title"], "claude emitted session id B but expected A");
     assert_eq!(events[1]["resume"], last(&events)["resume"]);
     assert_eq!(last(&events)["resume"]["value"], "B");
-}
-
-#[test]
-fn a_fork_takes_the_first_id_seen() {
-    let events = run_with(Translator::new(Some("A"), None).forked(), &[INIT, OK]);
-    assert_eq!((outline(&events).len(), last(&events)["resume"]["value"].as_str()), (2, Some("s")));
 }
 
 // Calls.
@@ -297,7 +300,7 @@ fn thinking_is_a_note() {
     assert_eq!(note["action"]["detail"], json!({"text": "\n  first \nsecond"}));
     assert_eq!(events[2]["action"]["title"].as_str().unwrap().chars().count(), 300);
     assert_eq!(events[2]["action"]["detail"]["text"], long);
-    let silent = run_with(Translator::new(None, None).without_thinking(), &[&thought("x"), OK]);
+    let silent = run_with(one_prompt().without_thinking(), &[&thought("x"), OK]);
     assert_eq!(outline(&silent), ["started", "completed"]);
     // What a user line holds was not thought by the model.
     let events = run(&[&thought("x").replace("assistant", "user"), OK]);

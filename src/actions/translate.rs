@@ -11,8 +11,10 @@ use super::{
         Action, ActionEvent, ActionKind, Completed, Detail, Event, EventLevel, Json, Meta, Phase, ResultDetail,
         Started, ToolDetail,
     },
-    outcome::{Ended, Outcome, SessionFile, error_text},
+    identity::{Identity, Sighting},
+    outcome::{Ended, Outcome, SessionFile},
     title,
+    turns::{Part, Turns},
 };
 use crate::decode::{
     Block, Body, Chat, Line, Prose, ResultLine, ToolResult, ToolUse,
@@ -36,13 +38,15 @@ type Emit<'e, 'a> = &'e mut dyn FnMut(Event<'a>);
 /// State of one attempt's translation. Cheap to clone: what it remembers is shared or small.
 #[derive(Clone, Debug, Default)]
 pub struct Translator {
-    rules: Rules,
-    session: Option<Arc<str>>,
+    identity: Identity,
+    turns: Turns,
+    /// The last result, which completes if no other turn follows.
+    outcome: Option<Outcome>,
+    silent_thoughts: bool,
     /// Model of an `init` that had no session id.
     model: Option<Arc<str>>,
     started: bool,
     done: bool,
-    mismatched: bool,
     notes: u32,
     thoughts: u32,
     nameless: u32,
@@ -51,58 +55,29 @@ pub struct Translator {
     denied: Arc<HashSet<Box<str>>>,
     text: Arc<Prose<'static>>,
     nested_text: Arc<Prose<'static>>,
-    turns: Turns,
     file: SessionFile,
 }
 
-/// What does not change during an attempt.
-#[derive(Clone, Debug, Default)]
-struct Rules {
-    /// The session that must answer.
-    expected: Option<Arc<str>>,
-    title: Option<Arc<str>>,
-    tolerant: bool,
-    silent_thoughts: bool,
-}
-
-/// Turns of a run in which a background sub-agent may start another one after a result.
-#[derive(Clone, Debug, Default)]
-struct Turns {
-    inits: u32,
-    results: u32,
-    background: bool,
-    /// The result of the last turn, which completes if no other one comes.
-    last: Option<Outcome>,
-}
-
 impl Translator {
-    /// A translator for a new session, or one that must continue `resume`. `title` stands in for an unknown model.
-    pub fn new(resume: Option<&str>, title: Option<&str>) -> Self {
-        let rules = Rules { expected: resume.map(Arc::from), title: title.map(Arc::from), ..Rules::default() };
-        Self { rules, ..Self::default() }
+    /// A translator of an attempt that takes `turns`.
+    pub fn new(turns: Turns) -> Self {
+        Self { turns, ..Self::default() }
     }
 
-    /// For a resumed session that is forked: the first id seen becomes the session.
-    pub fn forked(mut self) -> Self {
-        self.rules.expected = None;
-        self
-    }
-
-    /// A resumed session may answer with another id: that gives one warning and is followed, instead of ending the run.
-    pub fn tolerate_mismatch(mut self) -> Self {
-        self.rules.tolerant = true;
-        self
+    /// The attempt continues an earlier session. To be called before the first line.
+    pub fn resume(&mut self, identity: Identity) {
+        self.identity = identity;
     }
 
     /// Thinking gives no notes.
     pub fn without_thinking(mut self) -> Self {
-        self.rules.silent_thoughts = true;
+        self.silent_thoughts = true;
         self
     }
 
-    /// The session, once its id is known.
+    /// The session that answered, or the one that was asked for.
     pub fn session(&self) -> Option<&str> {
-        self.session.as_deref()
+        self.identity.session()
     }
 
     /// Last text of the model, of the main loop if it said any; empty before the first.
@@ -115,9 +90,19 @@ impl Translator {
         self.calls.open_count()
     }
 
-    /// True after `started`.
-    pub fn is_started(&self) -> bool {
-        self.started
+    /// The session that answered.
+    pub fn seen(&self) -> Option<&str> {
+        self.identity.seen()
+    }
+
+    /// The sentence about another session that answered than the one that was asked for.
+    pub fn mismatch(&self) -> Option<&str> {
+        self.identity.mismatch()
+    }
+
+    /// True for a line by whose session the run is over: nothing it says belongs to the run.
+    pub fn is_mismatch(&self, line: &Line<'_>) -> bool {
+        self.identity.is_mismatch(line)
     }
 
     /// True after `completed`.
@@ -127,7 +112,7 @@ impl Translator {
 
     /// Translates one stdout line. `bytes` is the undecoded line, for the warning about a malformed one.
     pub fn push<'a>(&mut self, line: &'a Line<'a>, bytes: &'a [u8], emit: &mut dyn FnMut(Event<'a>)) {
-        if self.done || !self.identify(line, emit) {
+        if self.done || self.turns.push(line) == Part::Trailing || !self.identify(line, emit) {
             return;
         }
         match &line.body {
@@ -152,9 +137,6 @@ impl Translator {
                 let input = self.calls.get(tool_use_id).and_then(|call| call.input.clone()).map(Json::Kept);
                 self.deny(text(tool_name), text(tool_use_id), input, self.denied.len(), emit);
             }
-            Body::System(System::Task { subtype, backgrounded, .. }) => {
-                self.turns.background |= *backgrounded && subtype == "task_started";
-            }
             Body::Result(result) => self.result(result, emit),
             Body::Malformed => self.malformed(bytes, emit),
             Body::System(_) | Body::RateLimit(_) | Body::Control { .. } | Body::Other(_) => {}
@@ -167,59 +149,39 @@ impl Translator {
             return;
         }
         self.start(None, emit);
-        let outcome = match (self.turns.last.take(), ended.failure()) {
+        // A turn that was cut off has no result, whatever came of those before it.
+        let last = self.outcome.take().filter(|_| !self.turns.is_underway());
+        let outcome = match (last, ended.failure()) {
             (Some(outcome), _) => outcome,
             (None, Some(failure)) => {
                 self.warn(failure.clone(), Detail::Empty, emit);
                 Outcome::failure(failure, &self.last_text())
             }
-            (None, None) => Outcome::without_result(self.session.is_some(), &self.file, &self.last_text()),
+            (None, None) => Outcome::without_result(self.identity.seen().is_some(), &self.file, &self.last_text()),
         };
         self.complete(outcome, emit);
     }
 
     /// Learns the session of a line. False if the line must not be translated, because the run is over by it.
     fn identify<'a>(&mut self, line: &Line<'a>, emit: Emit<'_, 'a>) -> bool {
-        let Some(id) = line.session_id.as_deref() else { return true };
-        let unexpected = self.rules.expected.as_deref().filter(|expected| *expected != id);
-        let Some(expected) = unexpected else {
-            if self.session.is_none() {
-                self.session = Some(id.into());
-            }
-            return true;
-        };
-        if self.session.as_deref() == Some(id) {
-            return true;
-        }
-        let text = format!("claude emitted session id {id} but expected {expected}");
-        if self.rules.tolerant {
-            if !self.mismatched {
-                self.mismatched = true;
+        let outcome = match (self.identity.push(line), &line.body) {
+            (Sighting::Refused, Body::Result(result)) => Outcome::of(result, &self.last_text()),
+            (Sighting::Mismatch(text), _) => Outcome::failure(text, &self.last_text()),
+            (Sighting::Tolerated(text), _) => {
                 self.warn(text, Detail::Empty, emit);
+                return true;
             }
-            if self.session.is_none() {
-                self.session = Some(id.into());
-            }
-            return true;
-        }
-        // A failed result as the first sign of life is how the CLI says that there is no such session: its own words
-        // say more than the id it made up for them.
-        let error = match &line.body {
-            Body::Result(result) if self.session.is_none() && result.failed() => error_text(result),
-            _ => text,
+            (Sighting::Known | Sighting::Refused, _) => return true,
         };
-        self.session = Some(expected.into());
-        let outcome = Outcome::failure(error, &self.last_text());
         self.complete(outcome, emit);
         false
     }
 
     fn init<'a>(&mut self, init: &Init<'a>, emit: Emit<'_, 'a>) {
-        self.turns.inits += 1;
         if self.started {
             return;
         }
-        let Some(session) = &self.session else {
+        let Some(session) = self.identity.seen() else {
             self.model = init.model.as_deref().map(Arc::from);
             return;
         };
@@ -242,7 +204,7 @@ impl Translator {
         if self.started {
             return;
         }
-        let Some(session) = &self.session else { return };
+        let Some(session) = self.identity.seen() else { return };
         let model = model.filter(|model| *model != SYNTHETIC).cloned();
         let title = model.unwrap_or_else(|| self.fallback_title());
         self.started = true;
@@ -250,7 +212,7 @@ impl Translator {
     }
 
     fn fallback_title<'a>(&self) -> Cow<'a, str> {
-        owned(self.model.as_deref().or(self.rules.title.as_deref()).unwrap_or(super::event::ENGINE))
+        owned(self.model.as_deref().unwrap_or(super::event::ENGINE))
     }
 
     fn chat<'a>(&mut self, line: &Line<'a>, chat: &'a Chat<'a>, of_model: bool, emit: Emit<'_, 'a>) {
@@ -274,7 +236,7 @@ impl Translator {
 
     fn thought<'a>(&mut self, text: &'a Prose<'a>, parent: Option<&Cow<'a, str>>, emit: Emit<'_, 'a>) {
         let Some(title) = title_of(text) else { return };
-        if self.rules.silent_thoughts {
+        if self.silent_thoughts {
             return;
         }
         self.thoughts += 1;
@@ -416,16 +378,15 @@ impl Translator {
 
     fn result<'a>(&mut self, result: &ResultLine<'a>, emit: Emit<'_, 'a>) {
         self.start(None, emit);
-        self.turns.results += 1;
         for (index, denial) in result.denials.iter().enumerate() {
             let Denial { tool_name, tool_use_id, tool_input } = denial;
             self.deny(tool_name.clone(), tool_use_id.clone(), tool_input.map(Json::Line), index, emit);
         }
         let outcome = Outcome::of(result, &self.last_text());
-        if self.turns.background && self.turns.results < self.turns.inits {
-            self.turns.last = Some(outcome);
-        } else {
+        if self.turns.is_closed() {
             self.complete(outcome, emit);
+        } else {
+            self.outcome = Some(outcome);
         }
     }
 
@@ -444,7 +405,7 @@ impl Translator {
         emit(Event::Completed(Box::new(Completed {
             ok: outcome.ok,
             answer: Cow::Owned(outcome.answer),
-            resume: self.session.as_deref().or(self.rules.expected.as_deref()).map(owned),
+            resume: self.identity.session().map(owned),
             error: outcome.error.map(Cow::Owned),
             usage: outcome.usage.map(Json::Kept),
         })));

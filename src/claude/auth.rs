@@ -165,12 +165,12 @@ struct Said {
 
 impl Said {
     fn facts(&self) -> Facts {
-        let mut gather = Gather::default();
+        let mut gather = Gather::new(Facts::default());
         for line in self.stdout.split(|byte| *byte == b'\n') {
-            gather.line(&decode::line(line).body);
+            gather.line(&decode::line(line));
         }
         String::from_utf8_lossy(&self.stderr).lines().for_each(|line| gather.stderr(line));
-        Facts { exit_code: self.ended.code, signal: self.ended.signal, ..gather.facts }
+        Facts { exit_code: self.ended.code, signal: self.ended.signal, ..gather.finish() }
     }
 }
 

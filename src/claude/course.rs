@@ -148,7 +148,7 @@ impl Course {
 
     /// What is known of it.
     pub(super) fn into_facts(self) -> Facts {
-        self.gather.facts
+        self.gather.finish()
     }
 
     /// The process runs.
@@ -159,7 +159,7 @@ impl Course {
 
     /// A line of its stdout.
     pub(super) fn line(&mut self, line: &Line<'_>) -> Vec<Step> {
-        self.gather.line(&line.body);
+        self.gather.line(line);
         let ran = self.foreign.breach(&self.allowed, &line.body);
         let mut steps = ran.map(|sentence| self.breach(sentence)).unwrap_or_default();
         steps.extend(self.reply(line));
@@ -221,7 +221,7 @@ impl Course {
 
     /// No answer can come any more: a turn that ended without one is not proved.
     fn unanswered(&mut self) -> Vec<Step> {
-        let is_unproved = self.gather.facts.result.is_some() && self.awaits_settings();
+        let is_unproved = self.gather.has_result() && self.awaits_settings();
         if is_unproved { self.settings(None) } else { Vec::new() }
     }
 

@@ -7,29 +7,27 @@ use std::collections::{HashMap, HashSet};
 use serde_json::Value;
 
 use crate::{
-    decode::{
-        Block, Body, Chat, Raw, ResultLine,
-        line::{RateLimit, System},
-    },
-    units::verdict::{Facts, ResultFacts},
+    actions::{Part, Turns},
+    decode::{Block, Body, Chat, Line, Prose, Raw, ResultLine, line::System},
+    run::reported::Reported,
+    units::verdict::Facts,
 };
 
-/// Model name of lines that the agent writes itself.
-const SYNTHETIC: &str = "<synthetic>";
 /// Lines of stderr that a verdict keeps.
 const TAIL_LINES: usize = 20;
 /// Characters of each.
 const TAIL_CHARS: usize = 2_000;
 
 /// Collects the facts of one attempt.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Gather {
-    /// What is known so far.
+    /// What is known so far, but for what [`Gather::finish`] adds.
     pub facts: Facts,
+    reported: Reported,
+    /// What the model said last.
+    last_text: Prose<'static>,
     /// Tool of each call, by its id.
     tools: HashMap<String, String>,
-    /// `last_text` holds the text of an error line, which later text does not replace.
-    error_text: bool,
     /// We have ended it: what its open calls come to says nothing about them.
     cut: bool,
     /// Calls that this cut short.
@@ -39,7 +37,24 @@ pub struct Gather {
 impl Gather {
     /// Goes on from what is known before the start.
     pub fn new(facts: Facts) -> Self {
-        Self { facts, ..Self::default() }
+        Self {
+            facts,
+            reported: Reported::new(Turns::of_one_prompt()),
+            last_text: Prose::default(),
+            tools: HashMap::new(),
+            cut: false,
+            cut_calls: HashSet::new(),
+        }
+    }
+
+    /// True once there is a result, and no turn runs that would bring another.
+    pub fn has_result(&self) -> bool {
+        self.reported.result().is_some()
+    }
+
+    /// Everything that is known.
+    pub fn finish(self) -> Facts {
+        self.reported.complete(self.facts, &self.last_text.read())
     }
 
     /// We end the attempt: a call that fails from now on was cut short.
@@ -56,24 +71,20 @@ impl Gather {
         }
     }
 
-    /// Takes in a line of stdout.
-    pub fn line(&mut self, body: &Body<'_>) {
-        match body {
+    /// Takes in a line of stdout. What follows the last result is no part of the attempt.
+    pub fn line(&mut self, line: &Line<'_>) {
+        if self.reported.push(line) == Part::Trailing {
+            return;
+        }
+        match &line.body {
             Body::Assistant(chat) => self.assistant(chat),
             Body::User(chat) => self.results(chat),
             Body::System(System::PermissionDenied { tool_name, tool_use_id, message }) => {
                 let message = message.as_deref().unwrap_or("permission denied");
                 self.facts.tally.failed(tool_name, Some(tool_use_id), message);
             }
-            Body::RateLimit(limit) => self.limit(limit),
-            Body::Result(result) => self.result(result),
-            Body::Init(_)
-            | Body::System(_)
-            | Body::StreamEvent(_)
-            | Body::ToolProgress { .. }
-            | Body::Control { .. }
-            | Body::Other(_)
-            | Body::Malformed => {}
+            Body::Result(result) => self.denials(result),
+            _ => {}
         }
     }
 
@@ -87,24 +98,13 @@ impl Gather {
     }
 
     fn assistant(&mut self, chat: &Chat<'_>) {
-        let failed = chat.error.is_some() || chat.api_error.is_some();
-        if failed {
-            let owned = |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().map(str::to_owned);
-            self.facts.error_class = owned(&chat.error);
-            self.facts.api_error = owned(&chat.api_error);
-            self.facts.api_status = chat.api_error_status;
-        }
-        let failed = failed || chat.model.as_deref() == Some(SYNTHETIC);
         for block in &chat.blocks {
             match block {
                 Block::ToolUse(call) => {
                     self.tools.insert(call.id.to_string(), call.name.to_string());
                 }
-                Block::Text(text) if failed || !self.error_text => {
-                    self.error_text = failed;
-                    self.facts.last_text = Some(text.read().into_owned());
-                }
-                Block::Text(_) | Block::Thinking(_) | Block::ToolResult(_) | Block::Image(_) | Block::Unknown(_) => {}
+                Block::Text(text) => self.last_text.keep(text),
+                Block::Thinking(_) | Block::ToolResult(_) | Block::Image(_) | Block::Unknown(_) => {}
             }
         }
     }
@@ -124,13 +124,7 @@ impl Gather {
         }
     }
 
-    fn limit(&mut self, limit: &RateLimit<'_>) {
-        if limit.status == "rejected" {
-            self.facts.limit_resets_at = limit.resets_at;
-        }
-    }
-
-    fn result(&mut self, line: &ResultLine<'_>) {
+    fn denials(&mut self, line: &ResultLine<'_>) {
         for denial in &line.denials {
             let id = denial.tool_use_id.as_deref();
             if id.is_some_and(|id| self.cut_calls.contains(id)) {
@@ -140,17 +134,6 @@ impl Gather {
             let tool = denial.tool_name.as_deref().or(known).unwrap_or("?");
             self.facts.tally.failed(tool, id, "permission denied");
         }
-        let owned = |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().map(str::to_owned);
-        let errors: Vec<&str> = line.error.iter().chain(&line.errors).map(AsRef::as_ref).collect();
-        self.facts.result = Some(ResultFacts {
-            subtype: owned(&line.subtype),
-            is_error: line.is_error,
-            terminal_reason: owned(&line.terminal_reason),
-            stop_reason: owned(&line.stop_reason),
-            text: owned(&line.result),
-            errors: (!errors.is_empty()).then(|| errors.join("; ")),
-            api_status: line.api_error_status,
-        });
     }
 }
 
@@ -182,6 +165,11 @@ mod tests {
         Body::User(Chat { blocks: vec![Block::ToolResult(block)], refused, ..Chat::default() })
     }
 
+    fn take(gather: &mut Gather, body: Body<'_>) {
+        let (session_id, parent_tool_use_id, timestamp) = (None, None, None);
+        gather.line(&Line { session_id, parent_tool_use_id, timestamp, on_disk: false, body });
+    }
+
     fn failures(gather: &Gather) -> Vec<(&str, &str, bool)> {
         gather
             .facts
@@ -194,7 +182,7 @@ mod tests {
 
     #[test]
     fn failed_refused_and_recovered_calls() {
-        let mut gather = Gather::default();
+        let mut gather = Gather::new(Facts::default());
         for line in [
             call("a", "mcp__ktx__wiki_write"),
             result("a", r#""no such page""#, true, false),
@@ -204,7 +192,7 @@ mod tests {
             result("c", r#"[{"type":"text","text":"one"},{"type":"text","text":"two"}]"#, false, true),
             result("never announced", "null", true, false),
         ] {
-            gather.line(&line);
+            take(&mut gather, line);
         }
         assert_eq!(
             failures(&gather),
@@ -214,27 +202,30 @@ mod tests {
 
     #[test]
     fn a_denial_counts_once_however_often_it_is_reported() {
-        let mut gather = Gather::default();
-        gather.line(&call("a", "Bash"));
-        gather.line(&Body::System(System::PermissionDenied {
-            tool_name: "Bash".into(),
-            tool_use_id: "a".into(),
-            message: Some("not allowed".into()),
-        }));
-        gather.line(&result("a", r#""not allowed""#, true, true));
+        let mut gather = Gather::new(Facts::default());
+        take(&mut gather, call("a", "Bash"));
+        take(
+            &mut gather,
+            Body::System(System::PermissionDenied {
+                tool_name: "Bash".into(),
+                tool_use_id: "a".into(),
+                message: Some("not allowed".into()),
+            }),
+        );
+        take(&mut gather, result("a", r#""not allowed""#, true, true));
         let denial = Denial { tool_name: Some("Bash".into()), tool_use_id: Some("a".into()), tool_input: None };
-        gather.line(&Body::Result(Box::new(ResultLine { denials: vec![denial], ..ResultLine::default() })));
+        take(&mut gather, Body::Result(Box::new(ResultLine { denials: vec![denial], ..ResultLine::default() })));
         assert_eq!(failures(&gather), [("Bash", "not allowed", false)]);
     }
 
     #[test]
     fn what_our_interrupt_cuts_short_has_not_failed() {
-        let mut gather = Gather::default();
+        let mut gather = Gather::new(Facts::default());
         for line in [call("a", "Bash"), result("a", r#""no""#, true, true), call("b", "mcp__ktx__wiki_read")] {
-            gather.line(&line);
+            take(&mut gather, line);
         }
         gather.cut_short();
-        gather.line(&result("b", r#""The user doesn't want to proceed""#, true, true));
+        take(&mut gather, result("b", r#""The user doesn't want to proceed""#, true, true));
         gather.failed("mcp__ktx__wiki_read", Some("c"), "interrupted");
         let denied = |id: &'static str| Denial {
             tool_name: Some("wiki_read".into()),
@@ -242,61 +233,13 @@ mod tests {
             tool_input: None,
         };
         let denials = vec![denied("b"), denied("c")];
-        gather.line(&Body::Result(Box::new(ResultLine { denials, ..ResultLine::default() })));
+        take(&mut gather, Body::Result(Box::new(ResultLine { denials, ..ResultLine::default() })));
         assert_eq!(failures(&gather), [("Bash", "no", false)]);
     }
 
     #[test]
-    fn an_error_line_is_kept_against_later_text() {
-        let text = |text: &'static str, error: Option<&'static str>| {
-            Body::Assistant(Chat {
-                blocks: vec![Block::Text(text.into())],
-                error: error.map(Into::into),
-                api_error: error.map(|_| "usage_limit_reached".into()),
-                api_error_status: error.map(|_| 429),
-                ..Chat::default()
-            })
-        };
-        let mut gather = Gather::default();
-        gather.line(&text("working", None));
-        assert_eq!(gather.facts.last_text.as_deref(), Some("working"));
-        gather.line(&text("You've hit your limit", Some("rate_limit")));
-        gather.line(&text("more", None));
-        assert_eq!(gather.facts.last_text.as_deref(), Some("You've hit your limit"));
-        assert_eq!(gather.facts.error_class.as_deref(), Some("rate_limit"));
-        assert_eq!(gather.facts.api_error.as_deref(), Some("usage_limit_reached"));
-        assert_eq!(gather.facts.api_status, Some(429));
-    }
-
-    #[test]
-    fn only_a_rejected_window_sets_the_reset_time() {
-        let limit = |status: &'static str, at| {
-            Body::RateLimit(RateLimit { status: status.into(), resets_at: Some(at), ..RateLimit::default() })
-        };
-        let mut gather = Gather::default();
-        gather.line(&limit("allowed_warning", 1));
-        assert_eq!(gather.facts.limit_resets_at, None);
-        gather.line(&limit("rejected", 2));
-        gather.line(&limit("allowed", 3));
-        assert_eq!(gather.facts.limit_resets_at, Some(2));
-    }
-
-    #[test]
-    fn the_last_result_stands_with_all_its_errors() {
-        let mut gather = Gather::default();
-        gather.line(&Body::Result(Box::new(ResultLine { result: Some("first".into()), ..ResultLine::default() })));
-        gather.line(&Body::Result(Box::new(ResultLine {
-            error: Some("e".into()),
-            errors: vec!["f".into(), "g".into()],
-            ..ResultLine::default()
-        })));
-        let result = gather.facts.result.unwrap();
-        assert_eq!((result.text, result.errors.as_deref()), (None, Some("e; f; g")));
-    }
-
-    #[test]
     fn the_tail_of_stderr_is_bounded() {
-        let mut gather = Gather::default();
+        let mut gather = Gather::new(Facts::default());
         for line in 0..50 {
             gather.stderr(&format!("{line} {}", "é".repeat(5_000)));
         }

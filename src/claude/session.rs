@@ -156,6 +156,7 @@ pub async fn run_session_from(
         step_budget: launch.args.max_turns.unwrap_or_default(),
         scripted: launch.program.scripted,
         amendment: launch.amendment.clone(),
+        tolerates_mismatch: goes_on.is_some() && launch.mismatch == Mismatch::Warn,
         ..AttemptStarted::default()
     };
     let begun = begin(&launch, environment, &prompt, &mut started).await;
@@ -185,7 +186,7 @@ pub async fn run_session_from(
             end.session = watch.session().map(str::to_owned);
             end.mismatch = watch.mismatch().map(str::to_owned);
             // A failed call is the model's own business here; only a unit is judged by it.
-            end.facts = Facts { tally: Tally::default(), ..gather.facts };
+            end.facts = Facts { tally: Tally::default(), ..gather.finish() };
         }
     }
     end
@@ -422,7 +423,7 @@ impl Talk {
                 }
             }
             if self.watch.mismatch().is_none() {
-                self.gather.line(&line.body);
+                self.gather.line(&line);
             }
         }
         // It is complete with its result, or has closed its mouth; whoever lingers after that is ended.

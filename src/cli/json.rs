@@ -63,6 +63,10 @@ impl<W: Write> Json<W> {
                 }
                 self.value(&event);
             }
+            Emitted::Message { at, unit, attempt, level, text } => {
+                self.stamp(*at, Some((unit, *attempt)));
+                self.value(&json!({"type": "message", "level": level, "text": text}));
+            }
             Emitted::Run { at, change } => {
                 self.stamp(*at, None);
                 self.value(&change_json(change));

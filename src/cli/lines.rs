@@ -69,6 +69,9 @@ impl<W: Write> Lines<W> {
                     self.line(*at, &lane(unit, *attempt), if shared.merged { '▲' } else { '·' }, &shared.to_string());
                 }
             }
+            Emitted::Message { at, unit, attempt, level, text } => {
+                self.line(*at, &lane(unit, *attempt), message_glyph(*level), text);
+            }
             Emitted::Run { at, change } => self.change(*at, change),
         }
     }
@@ -172,7 +175,7 @@ impl<W: Write> Lines<W> {
             },
             RunChange::SaveFailed(reason) => ('✗', format!("not saved: {reason}")),
             RunChange::Resumed => ('●', "resumed".into()),
-            RunChange::Said { level, text } => (if *level >= Level::Warning { '▲' } else { '·' }, (*text).to_owned()),
+            RunChange::Said { level, text } => (message_glyph(*level), (*text).to_owned()),
             RunChange::Ended(ended) => ('●', format!("run ended: {}", ended.outcome)),
         };
         self.line(at, "run", glyph, &text);
@@ -197,6 +200,10 @@ impl<W: Write> Lines<W> {
             .and_then(|()| out.paint(self.color.then_some(color), glyph.encode_utf8(&mut [0; 4])))
             .and_then(|()| writeln!(out, " {text}"));
     }
+}
+
+fn message_glyph(level: Level) -> char {
+    if level >= Level::Warning { '▲' } else { '·' }
 }
 
 /// A session id is told by its first eight characters; other keys are shown whole.

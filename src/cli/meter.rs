@@ -1,7 +1,7 @@
 //! What a run has cost so far, read off the lines as they are recorded.
 //!
 //! It counts as the fold does, without folding: the schedule and the gates ask while lines arrive. What an attempt costs
-//! is known with its result and not before.
+//! is known with its results and not before.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,11 @@ use std::{
 
 use memchr::memmem;
 
-use crate::{decode, run::spent, tape::UnitKey};
+use crate::{
+    decode,
+    run::spent::{self, Bill},
+    tape::UnitKey,
+};
 
 /// Bytes of a line in which it shows what it is. The type of a result comes last, its cost early.
 const HEAD: usize = 512;
@@ -21,27 +25,28 @@ const SIGNS: [&[u8]; 3] = [b"\"total_cost_usd\"", b"\"result\"", b"\"init\""];
 /// The costs of a run's attempts.
 #[derive(Debug, Default)]
 pub struct Meter {
-    bills: Mutex<HashMap<UnitKey, Vec<Bill>>>,
+    attempts: Mutex<HashMap<UnitKey, Vec<Spending>>>,
 }
 
 /// What an attempt cost.
 #[derive(Debug)]
-struct Bill {
+struct Spending {
     attempt: u32,
-    /// The session that it goes on with.
-    resumed: Option<String>,
     session: Option<String>,
-    /// What the session had cost before, if its agent bills that again.
-    before: f64,
-    cost: Option<f64>,
+    bill: Bill,
 }
 
 impl Meter {
     /// An attempt begins, in the session `resumed` if it goes on with one.
-    pub fn begins(&self, lane: (&UnitKey, u32), resumed: Option<String>) {
-        let mut bills = self.bills();
-        let bills = bills.entry(lane.0.clone()).or_default();
-        bills.push(Bill { attempt: lane.1, resumed, session: None, before: 0.0, cost: None });
+    pub fn begins(&self, lane: (&UnitKey, u32), resumed: Option<&str>) {
+        let mut all = self.attempts();
+        let attempts = all.entry(lane.0.clone()).or_default();
+        let mut bill = Bill::default();
+        if let Some(resumed) = resumed {
+            let before = attempts.iter().filter(|before| before.session.as_deref() == Some(resumed));
+            bill.resume(spent::paid(before.map(|before| before.bill.cost())));
+        }
+        attempts.push(Spending { attempt: lane.1, session: None, bill });
     }
 
     /// A line of an attempt was recorded. What the run has cost by now, if the line changed it.
@@ -51,25 +56,18 @@ impl Meter {
             return None;
         }
         let line = decode::line(line);
-        let mut all = self.bills();
-        let bills = all.get_mut(lane.0)?;
-        let place = bills.iter().position(|bill| bill.attempt == lane.1)?;
+        let mut all = self.attempts();
+        let attempt = all.get_mut(lane.0)?.iter_mut().find(|spending| spending.attempt == lane.1)?;
         match &line.body {
             decode::Body::Init(init) => {
-                let again = init.version.as_deref().is_some_and(spent::bills_again);
-                let resumed = bills[place].resumed.clone().filter(|_| again);
-                let paid = bills[..place].iter().filter(|bill| resumed.is_some() && bill.session == resumed);
-                let before = paid.filter_map(|bill| bill.cost).sum();
-                let bill = &mut bills[place];
-                bill.before = before;
-                bill.session = bill.session.take().or_else(|| line.session_id.as_deref().map(str::to_owned));
+                attempt.bill.release(init.version.as_deref());
+                attempt.session = attempt.session.take().or_else(|| line.session_id.as_deref().map(str::to_owned));
                 None
             }
             decode::Body::Result(result) => {
-                let total = result.total_cost_usd.filter(|cost| cost.is_finite())?;
-                let bill = &mut bills[place];
-                bill.cost = Some((total - bill.before).max(0.0));
-                Some(sum(&all))
+                let before = attempt.bill.cost();
+                attempt.bill.result(result);
+                (attempt.bill.cost() != before).then(|| sum(&all))
             }
             _ => None,
         }
@@ -77,17 +75,17 @@ impl Meter {
 
     /// What the run has cost so far, in US dollars, as far as it is known.
     pub fn spent(&self) -> f64 {
-        sum(&self.bills())
+        sum(&self.attempts())
     }
 
     /// A thread that panicked while it held the lock left bills that are still bills.
-    fn bills(&self) -> MutexGuard<'_, HashMap<UnitKey, Vec<Bill>>> {
-        self.bills.lock().unwrap_or_else(PoisonError::into_inner)
+    fn attempts(&self) -> MutexGuard<'_, HashMap<UnitKey, Vec<Spending>>> {
+        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn sum(bills: &HashMap<UnitKey, Vec<Bill>>) -> f64 {
-    bills.values().flatten().filter_map(|bill| bill.cost).sum()
+fn sum(attempts: &HashMap<UnitKey, Vec<Spending>>) -> f64 {
+    attempts.values().flatten().filter_map(|spending| spending.bill.cost()).sum()
 }
 
 #[cfg(test)]
@@ -142,7 +140,7 @@ mod tests {
             meter.begins((&"a".into(), 1), None);
             told(&meter, "a", 1, &init("s", version));
             told(&meter, "a", 1, &result(&json!(0.5)));
-            meter.begins((&"a".into(), 2), Some("s".into()));
+            meter.begins((&"a".into(), 2), Some("s"));
             told(&meter, "a", 2, &init("s", version));
             assert_eq!(told(&meter, "a", 2, &result(&json!(0.75))), Some(expected), "{version}");
         }

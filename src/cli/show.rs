@@ -238,9 +238,11 @@ pub async fn follow(
 
 fn at_of(emitted: &Emitted<'_>) -> Millis {
     match emitted {
-        Emitted::Event { at, .. } | Emitted::Unit { at, .. } | Emitted::Patch { at, .. } | Emitted::Run { at, .. } => {
-            *at
-        }
+        Emitted::Event { at, .. }
+        | Emitted::Unit { at, .. }
+        | Emitted::Patch { at, .. }
+        | Emitted::Message { at, .. }
+        | Emitted::Run { at, .. } => *at,
     }
 }
 

@@ -56,7 +56,7 @@ impl Tap {
         if let Note::AttemptStarted(started) = Note::parse(note) {
             let limiter = TurnLimiter::new(started.step_budget);
             self.limiters().insert((lane.0.clone(), lane.1), limiter);
-            self.meter.begins(lane, started.amendment.and_then(|amendment| amendment.resume));
+            self.meter.begins(lane, started.resumed().map(|resumed| resumed.session));
         }
     }
 

@@ -189,8 +189,8 @@ pub enum System<'a> {
         task_id: Option<Cow<'a, str>>,
         /// The call that started it.
         tool_use_id: Option<Cow<'a, str>>,
-        /// `is_backgrounded` of `task_started`.
-        backgrounded: bool,
+        /// `is_backgrounded` of `task_started`; older releases leave it out.
+        backgrounded: Option<bool>,
         /// Status or summary, whichever is there.
         status: Option<Cow<'a, str>>,
     },
@@ -292,8 +292,10 @@ pub struct ResultLine<'a> {
     pub usage: Option<Raw<'a>>,
     /// `modelUsage`, untouched.
     pub model_usage: Option<Raw<'a>>,
-    /// `total_cost_usd`.
+    /// `total_cost_usd`: of the process, and in some releases of the session before it.
     pub total_cost_usd: Option<f64>,
+    /// Costs in `model_usage_since_last_result`, added up: what this turn alone cost.
+    pub cost_since_last_result: Option<f64>,
     /// `duration_ms`.
     pub duration_ms: Option<u64>,
     /// `duration_api_ms`.

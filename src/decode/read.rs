@@ -262,6 +262,7 @@ fn result<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>) -> Scanned<ResultLine<'a
             b"usage" => line.usage = scan.raw()?,
             b"modelUsage" => line.model_usage = scan.raw()?,
             b"total_cost_usd" => line.total_cost_usd = scan.float()?,
+            b"model_usage_since_last_result" => line.cost_since_last_result = costs(scan)?,
             b"duration_ms" => line.duration_ms = scan.count()?,
             b"duration_api_ms" => line.duration_api_ms = scan.count()?,
             b"num_turns" => line.num_turns = scan.count()?,
@@ -271,6 +272,24 @@ fn result<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>) -> Scanned<ResultLine<'a
         Ok(())
     })?;
     Ok(line)
+}
+
+/// The `costUSD` of every model, added up. `None` if one of them says none.
+fn costs(scan: &mut Scan<'_>) -> Scanned<Option<f64>> {
+    let mut total = Some(0.0);
+    let is_object = scan.object(|scan, _| {
+        let mut cost = None;
+        scan.object(|scan, key| {
+            match key {
+                b"costUSD" => cost = scan.float()?,
+                _ => scan.skip()?,
+            }
+            Ok(())
+        })?;
+        total = total.zip(cost).map(|(total, cost)| total + cost);
+        Ok(())
+    })?;
+    Ok(total.filter(|_| is_object))
 }
 
 /// A string, or the `message` (else `error`) of an object.

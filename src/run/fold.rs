@@ -21,7 +21,7 @@ use super::{
     state::{Attempt, Holding, Lane, LaneId, Remark, Story, Touch, Unit, UnitStatus, push_compact},
 };
 use crate::{
-    actions::{Ended, Event},
+    actions::{Ended, Event, Turns},
     decode::{self, Line},
     tape::{
         Body, Millis, Note, Seq, UnitKey,
@@ -94,6 +94,19 @@ pub enum Emitted<'a> {
         reason: Option<&'a str>,
         /// What units before it wrote too.
         shared: &'a [Shared],
+    },
+    /// A message about a unit or an attempt of it.
+    Message {
+        /// When.
+        at: Millis,
+        /// Whose.
+        unit: &'a str,
+        /// Which attempt it is about; 0 before the first.
+        attempt: u32,
+        /// Severity.
+        level: Level,
+        /// One sentence.
+        text: &'a str,
     },
     /// The run changed its state.
     Run {
@@ -198,7 +211,9 @@ impl Fold {
             if fold.nameless && fold.announce(story) {
                 fold.tell(story.state.now, UnitStatus::Running, None, emit);
             }
-            if fold.attempt(story).verdict.is_none() {
+            if fold.is_at_rest() {
+                fold.conclude(story, emit);
+            } else if fold.attempt(story).verdict.is_none() {
                 if fold.attempt(story).start_note.is_some() {
                     // What its open calls came to, nobody recorded.
                     fold.cut_short();
@@ -306,12 +321,22 @@ impl Fold {
             (None, Some(recent)) => recent,
             (None, None) => {
                 let fallback = self.fallback.clone();
-                self.open(story, fallback, 1, arrived.at)
+                self.open(story, fallback, 1, arrived)
             }
-            (Some(id), Some(recent)) if self.lanes[recent.0 as usize].key.as_str() == id => recent,
-            (Some(id), _) => {
-                if let Some(found) = self.by_unit.get(id).and_then(|lanes| lanes.values().next()) {
-                    *found
+            (Some(id), Some(recent)) if self.is_lane_of(recent, id, line) => recent,
+            (Some(id), recent) => {
+                let newest = self.by_unit.get(id).and_then(|lanes| lanes.values().next_back()).copied();
+                if let Some(found) = newest.filter(|newest| self.is_lane_of(*newest, id, line)) {
+                    found
+                } else if let Some(newest) = newest {
+                    // The session was resumed after others had begun: a further attempt of it.
+                    let number = self.lanes[newest.0 as usize].number.saturating_add(1);
+                    let lane = self.open_bounded(story, arrived, UnitKey::from(id), number, emit)?;
+                    let fold = self.lane(lane);
+                    fold.resume(story, id);
+                    fold.unit(story).status = UnitStatus::Running;
+                    fold.tell(arrived.at, UnitStatus::Running, None, emit);
+                    lane
                 } else if self.lanes.len() == 1 && self.lanes[0].nameless {
                     // Frames before the first session id belong to the session that follows.
                     let position = self.units.remove(&self.lanes[0].key).unwrap_or(0);
@@ -320,6 +345,10 @@ impl Fold {
                     self.by_unit = HashMap::from([(UnitKey::from(id), BTreeMap::from([(1, LaneId(0))]))]);
                     LaneId(0)
                 } else {
+                    // One record after the other: the session before this one is over.
+                    if let Some(recent) = recent.filter(|recent| self.lanes[recent.0 as usize].is_at_rest()) {
+                        self.lane(recent).conclude(story, emit);
+                    }
                     self.open_bounded(story, arrived, UnitKey::from(id), 1, emit)?
                 }
             }
@@ -338,6 +367,13 @@ impl Fold {
         Some(lane)
     }
 
+    /// True for the lane of session `id`, unless `line` begins a turn after the lane was concluded.
+    fn is_lane_of(&self, lane: LaneId, id: &str, line: Option<&Line<'_>>) -> bool {
+        let fold = &self.lanes[lane.0 as usize];
+        let begins = || line.is_some_and(|line| matches!(line.body, decode::Body::Init(_)));
+        fold.key.as_str() == id && !(fold.is_complete() && begins())
+    }
+
     /// As [`open`](Self::open), unless there are too many lanes already: then the entry is lost, which is said once.
     fn open_bounded(
         &mut self,
@@ -348,7 +384,7 @@ impl Fold {
         emit: &mut dyn FnMut(Emitted<'_>),
     ) -> Option<LaneId> {
         if self.lanes.len() < MOST_ATTEMPTS {
-            return Some(self.open(story, key, number, arrived.at));
+            return Some(self.open(story, key, number, arrived));
         }
         story.state.lost.unknown += 1;
         if !std::mem::replace(&mut self.overfull, true) {
@@ -360,11 +396,15 @@ impl Fold {
     }
 
     /// Makes the lane, and the unit if it was not planned.
-    fn open(&mut self, story: &mut Story, key: UnitKey, number: u32, at: Millis) -> LaneId {
+    fn open(&mut self, story: &mut Story, key: UnitKey, number: u32, arrived: &Arrived<'_>) -> LaneId {
         let lane = LaneId(u32::try_from(self.lanes.len()).unwrap_or(u32::MAX));
         let unit = self.unit_index(story, &key);
         self.by_unit.entry(key.clone()).or_default().insert(number, lane);
-        self.lanes.push(Arc::new(LaneFold::new(key, number, unit, story.state.units[unit].attempts.len(), lane)));
+        // Our own attempts are given one prompt; what a capture is of, nobody knows.
+        let turns = if arrived.lane == Address::BySession { Turns::default() } else { Turns::of_one_prompt() };
+        let attempt = story.state.units[unit].attempts.len();
+        self.lanes.push(Arc::new(LaneFold::new(key, number, turns, unit, attempt, lane)));
+        let at = arrived.at;
         let attempt = Attempt { number, lane, started_at: at, last_at: at, ..Attempt::default() };
         push_compact(&mut story.state.units[unit].attempts, attempt);
         if story.lanes.len() < self.lanes.len() {

@@ -1,7 +1,7 @@
-//! What a unit took so far, over all of its attempts. Pure.
+//! What an attempt costs, and what a unit took so far over all of its attempts. Pure.
 
 use super::state::{Attempt, Unit};
-use crate::tape::Millis;
+use crate::{decode::ResultLine, tape::Millis};
 
 /// What a unit took.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -41,8 +41,74 @@ pub fn ran(unit: &Unit, attempt: &Attempt, now: Millis) -> Millis {
     end.since(attempt.started_at)
 }
 
+/// What one attempt costs, read off its results.
+///
+/// Newer releases say what each turn cost. Others only give a total: of the process, and from 2.1.277 on of the session
+/// that it continues, too. There, what was paid before is taken off; where that is not known, nor is the cost.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Bill {
+    /// The attempt continues a session.
+    resumed: bool,
+    /// What that session had cost before, as far as this run knows.
+    paid: Option<f64>,
+    /// The totals of the agent's release begin with that.
+    bills_again: Option<bool>,
+    /// Turns that said what they cost.
+    turns: Option<f64>,
+    /// Totals of processes before the one that reports now.
+    settled: f64,
+    /// The last total.
+    total: Option<f64>,
+}
+
+impl Bill {
+    /// The attempt continues a session for which `paid` was spent before; `None` where that is not known.
+    pub fn resume(&mut self, paid: Option<f64>) {
+        (self.resumed, self.paid) = (true, paid);
+    }
+
+    /// The agent says which release it is.
+    pub fn release(&mut self, version: Option<&str>) {
+        self.bills_again = Some(version.is_some_and(bills_again));
+    }
+
+    /// A result came.
+    pub fn result(&mut self, result: &ResultLine<'_>) {
+        if let Some(cost) = result.cost_since_last_result.filter(|cost| *cost >= 0.0) {
+            self.turns = Some(self.turns.unwrap_or_default() + cost);
+        }
+        let Some(total) = result.total_cost_usd.filter(|cost| cost.is_finite() && *cost >= 0.0) else { return };
+        if let Some(last) = self.total.filter(|last| *last > total) {
+            // Another process reports, whose total begins afresh.
+            self.settled += last - self.before().unwrap_or_default();
+            self.resumed = false;
+        }
+        self.total = Some(total);
+    }
+
+    /// What the attempt has cost so far; `None` where that is not known.
+    pub fn cost(&self) -> Option<f64> {
+        let of_totals = || Some(self.settled + (self.total? - self.before()?).max(0.0));
+        self.turns.or_else(of_totals)
+    }
+
+    /// What the totals begin with.
+    fn before(&self) -> Option<f64> {
+        match self.bills_again {
+            _ if !self.resumed => Some(0.0),
+            Some(false) => Some(0.0),
+            Some(true) | None => self.paid,
+        }
+    }
+}
+
+/// What was paid for a session by attempts that worked in it. `None` if there are none, or one does not say.
+pub fn paid(costs: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
+    costs.into_iter().try_fold(None, |sum, cost| Some(Some(sum.unwrap_or_default() + cost?))).flatten()
+}
+
 /// True for releases whose total of a resumed session begins with what it had cost before.
-pub fn bills_again(version: &str) -> bool {
+fn bills_again(version: &str) -> bool {
     const SINCE: [u32; 3] = [2, 1, 277];
     let number = version.split_whitespace().next().unwrap_or_default();
     let parts: Vec<u32> = number.split('.').map_while(|part| part.parse().ok()).collect();
@@ -82,5 +148,41 @@ mod tests {
         assert_eq!(spent.whole_cost(), None);
         unit.status = UnitStatus::Interrupted;
         assert_eq!(Spent::of(&unit, Millis(9999)).worked, Millis(105));
+    }
+
+    fn bill(resumed: Option<Option<f64>>, version: &str, results: &[(f64, Option<f64>)]) -> Option<f64> {
+        let mut bill = Bill::default();
+        if let Some(paid) = resumed {
+            bill.resume(paid);
+        }
+        bill.release(Some(version));
+        for (total, since) in results {
+            let (total_cost_usd, cost_since_last_result) = (Some(*total), *since);
+            bill.result(&ResultLine { total_cost_usd, cost_since_last_result, ..ResultLine::default() });
+        }
+        bill.cost()
+    }
+
+    #[test]
+    fn resumed_session_is_billed_for_its_own_turns_only() {
+        // Told by the release.
+        assert_eq!(bill(Some(None), "2.1.330", &[(3.0, Some(1.0))]), Some(1.0));
+        assert_eq!(bill(Some(Some(9.0)), "2.1.330", &[(3.0, Some(1.0)), (3.5, Some(0.5))]), Some(1.5));
+        assert_eq!(bill(None, "2.1.330", &[(3.0, Some(3.0)), (3.0, Some(0.0))]), Some(3.0));
+        // The total has it all.
+        assert_eq!(bill(Some(Some(2.0)), "2.1.300", &[(3.0, None)]), Some(1.0));
+        assert_eq!(bill(Some(None), "2.1.300", &[(3.0, None)]), None);
+        // The total is that of the process.
+        assert_eq!(bill(Some(None), "2.1.223", &[(1.0, None)]), Some(1.0));
+        assert_eq!(bill(None, "2.1.300", &[(1.0, None), (1.5, None)]), Some(1.5));
+        // Two processes in one record.
+        assert_eq!(bill(None, "2.1.223", &[(1.0, None), (0.5, None)]), Some(1.5));
+    }
+
+    #[test]
+    fn what_a_session_was_paid_is_known_if_every_attempt_says_so() {
+        assert_eq!(paid([]), None);
+        assert_eq!(paid([Some(1.0), Some(0.5)]), Some(1.5));
+        assert_eq!(paid([Some(1.0), None]), None);
     }
 }

@@ -4,6 +4,7 @@
 //! version still replays.
 
 mod earlier;
+mod resumed;
 mod source;
 pub mod work;
 
@@ -14,6 +15,7 @@ use serde_json::Value;
 
 pub use self::{
     earlier::{Content, Continues, Earlier, Reused},
+    resumed::Resumed,
     source::{DiffCounts, Evicted, FileRead, Selection, SourceRead},
     work::Work,
 };
@@ -312,6 +314,9 @@ pub struct AttemptStarted {
     /// What a person wanted otherwise than planned. Model, budget and prompt above have it already.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub amendment: Option<Amendment>,
+    /// A resumed session may answer with another id. Absent on tapes of older programs.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub tolerates_mismatch: bool,
     /// What the unit is made of. `None` on tapes of older programs, and where it could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<Content>,

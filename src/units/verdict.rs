@@ -98,10 +98,10 @@ pub enum Isolation {
 /// Owned facts of a result line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResultFacts {
+    /// It reports a failure, by the rule of the contract.
+    pub failed: bool,
     /// `subtype`.
     pub subtype: Option<String>,
-    /// `is_error`.
-    pub is_error: Option<bool>,
     /// `terminal_reason`.
     pub terminal_reason: Option<String>,
     /// `stop_reason`.
@@ -134,8 +134,9 @@ pub fn out_of_files(what: &str) -> Verdict {
     failure(StopReason::Error, Cause::OpenFiles, format!("too many open files: {}", quote(what)))
 }
 
-/// KTX's three words for a result. Turn and cost budgets come first, whatever `is_error` says: releases before 2.1.88
-/// report a spent budget without it.
+/// KTX's three words for a result. Turn and cost budgets come first, whether it reports a failure or not: releases
+/// before 2.1.88 report a spent budget without one. Other than KTX, a subtype that is absent or not known is no error:
+/// the contract knows such results as successes.
 pub fn stop_reason(result: &ResultFacts) -> StopReason {
     let subtype = result.subtype.as_deref();
     let terminal = result.terminal_reason.as_deref();
@@ -144,8 +145,8 @@ pub fn stop_reason(result: &ResultFacts) -> StopReason {
     if max_turns || subtype == Some("error_max_budget_usd") || terminal == Some("budget_exhausted") {
         return StopReason::Budget;
     }
-    let natural =
-        result.is_error != Some(true) && subtype == Some("success") && matches!(terminal, None | Some("completed"));
+    let names_error = subtype.is_some_and(|subtype| subtype.starts_with("error"));
+    let natural = !result.failed && !names_error && matches!(terminal, None | Some("completed"));
     if natural { StopReason::Natural } else { StopReason::Error }
 }
 
@@ -189,6 +190,13 @@ fn of_loop(facts: &Facts, stop: StopReason) -> Option<Verdict> {
     if let Some(strayed) = &facts.session_mismatch {
         let verdict = failure(StopReason::Error, Cause::LoopError, quote(strayed));
         return Some(Verdict { remedy: Some(remedy::NEW_SESSION.to_owned()), ..verdict });
+    }
+    if stop == StopReason::Error
+        && let Some(result) = facts.result.as_ref().filter(|result| !result.failed)
+    {
+        // No success, and no failure either: the agent says that it was ended early and that this is no error.
+        let verdict = failure(stop, cause::of_loop(facts), cut_short(result));
+        return Some(Verdict { outcome: Outcome::Stopped, ..verdict });
     }
     (stop == StopReason::Error).then(|| {
         let verdict = failure(stop, cause::of_loop(facts), loop_reason(facts));
@@ -250,9 +258,18 @@ fn failure(stop: StopReason, cause: Cause, reason: String) -> Verdict {
     Verdict { outcome: Outcome::Failed, stop, cause, reason, remedy }
 }
 
+fn terminal(result: &ResultFacts) -> Option<&str> {
+    result.terminal_reason.as_deref().filter(|terminal| *terminal != "completed")
+}
+
+fn cut_short(result: &ResultFacts) -> String {
+    let word = terminal(result).or(result.subtype.as_deref()).unwrap_or("no reason given");
+    format!("Claude Code ended before it was done ({})", quote(word))
+}
+
 fn loop_reason(facts: &Facts) -> String {
     let Some(result) = &facts.result else { return no_result(facts) };
-    let terminal = result.terminal_reason.as_deref().filter(|terminal| *terminal != "completed");
+    let terminal = terminal(result);
     if let Some(aborted @ ("aborted_streaming" | "aborted_tools")) = terminal {
         return format!("Claude Code was interrupted ({aborted})");
     }

@@ -18,7 +18,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("scoped_dir", &[]),
     ("program_path", &[]),
     ("group_guard", &[]),
-    ("claude", &["tape", "decode", "units", "run", "config", "scoped_dir", "program_path", "group_guard"]),
+    ("claude", &["tape", "decode", "actions", "units", "run", "config", "scoped_dir", "program_path", "group_guard"]),
     ("ingest", &["tape", "units", "run", "config", "scoped_dir", "program_path", "group_guard"]),
     ("store", &["tape", "run", "config", "scoped_dir"]),
     ("replay", &["tape", "decode", "run", "scoped_dir"]),

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fmt::Write, fs, path::PathBuf};
 
 use ingestdeck::{
-    actions::{Ended, Event, Translator},
+    actions::{Ended, Event, Translator, Turns},
     decode::{self, Body, Kind},
 };
 use serde_json::Value;
@@ -69,7 +69,7 @@ fn events(lines: &[Vec<u8>]) -> Vec<Value> {
         assert_eq!(direct, serde_json::to_vec(&event).unwrap());
         events.push(serde_json::from_slice(&direct).unwrap());
     };
-    let mut translator = Translator::new(None, None);
+    let mut translator = Translator::new(Turns::default());
     for line in lines {
         translator.push(&decode::line(line), line, &mut emit);
     }

@@ -30,10 +30,12 @@ fn any_stream() -> impl Strategy<Value = Vec<String>> {
 
 proptest! {
     #[test]
-    fn every_stream_obeys_the_contract(lines in any_stream(), resume in any::<bool>(), tolerant in any::<bool>()) {
-        let mut translator = Translator::new(resume.then_some("s"), None);
-        if tolerant {
-            translator = translator.tolerate_mismatch();
+    fn every_stream_obeys_the_contract(
+        lines in any_stream(), open in any::<bool>(), resume in any::<bool>(), tolerant in any::<bool>(),
+    ) {
+        let mut translator = Translator::new(if open { Turns::default() } else { Turns::of_one_prompt() });
+        if resume {
+            translator.resume(Identity::resuming("s", tolerant));
         }
         let lines: Vec<_> = lines.iter().map(String::as_str).collect();
         let events = run_with(translator, &lines);
@@ -44,7 +46,7 @@ proptest! {
     fn a_clone_goes_on_as_the_original_does(lines in any_stream(), at in any::<prop::sample::Index>()) {
         let lines: Vec<_> = lines.iter().map(String::as_str).collect();
         let (before, after) = lines.split_at(at.index(lines.len() + 1));
-        let mut translator = Translator::new(None, None);
+        let mut translator = one_prompt();
         push(&mut translator, before);
         prop_assert_eq!(run_with(translator.clone(), after), run_with(translator, after));
     }

@@ -24,7 +24,7 @@ fn results_settle_their_call() {
 
 #[test]
 fn a_repeated_result_keeps_kind_and_title() {
-    let mut translator = Translator::new(None, None);
+    let mut translator = one_prompt();
     let open = call("first", "Bash", r#"{"command":"make"}"#);
     push(&mut translator, &[&open, &result("first", "")]);
     for n in 0..3000 {
@@ -61,7 +61,7 @@ fn result_content_is_handed_on_raw_up_to_64_kib() {
     {
         let line = result("t", &format!(",\"content\":{content}"));
         let mut written = String::new();
-        Translator::new(None, None).push(&decode::line(line.as_bytes()), line.as_bytes(), &mut |event| {
+        one_prompt().push(&decode::line(line.as_bytes()), line.as_bytes(), &mut |event| {
             let mut bytes = Vec::new();
             event.write_json(&mut bytes);
             written = String::from_utf8(bytes).unwrap();

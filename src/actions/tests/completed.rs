@@ -80,7 +80,7 @@ fn invalid_lines_are_warnings() {
         (&*long, &*"ü".repeat(512)),
         (&*format!("a{long}"), &*format!("a{}", "ü".repeat(511))),
     ] {
-        let mut translator = Translator::new(None, None);
+        let mut translator = one_prompt();
         let events = push(&mut translator, &[line, "", " \r", line]);
         assert_eq!(
             events[0],
@@ -98,7 +98,7 @@ fn invalid_lines_are_warnings() {
     }
     let bytes = b"\xff\xfe\0";
     let mut shown = Value::Null;
-    Translator::new(None, None).push(&decode::line(bytes), bytes, &mut |event| shown = to_json(&event));
+    one_prompt().push(&decode::line(bytes), bytes, &mut |event| shown = to_json(&event));
     assert_eq!(shown["action"]["detail"]["line"], "\u{fffd}\u{fffd}\0");
 }
 
@@ -126,10 +126,25 @@ fn the_first_result_wins_and_nothing_follows_it() {
     let events = run(&[INIT, OK, &OK.replace("\"ok\"", "\"again\""), "not json", &call("t", "X", "{}"), INIT]);
     assert_eq!(outline(&events), ["started", "completed"]);
     assert_eq!(last(&events)["answer"], "ok");
-    let mut translator = Translator::new(None, None);
+    let mut translator = one_prompt();
     push(&mut translator, &[INIT, OK]);
     assert!(translator.is_complete());
     assert_eq!(end(&mut translator, &Ended { exit_code: Some(1), ..Ended::default() }), [] as [Value; 0]);
+}
+
+#[test]
+fn every_turn_of_a_conversation_is_told_before_its_one_end() {
+    let first = OK.replace("\"ok\"", "\"one\"");
+    let second = OK.replace("\"ok\"", "\"two\"");
+    let turn = [call("t", "X", "{}"), result("t", "")];
+    let lines = [INIT, &first, INIT, &turn[0], &turn[1], &second, "not json", &first];
+    let mut translator = Translator::new(Turns::default());
+    let events = push(&mut translator, &lines);
+    assert_eq!(outline(&events), ["started", "started t", "completed t"]);
+    let end = end(&mut translator, &Ended::default());
+    assert_eq!((outline(&end).len(), last(&end)["answer"].as_str()), (1, Some("two")));
+    // A process that was given one prompt has one turn.
+    assert_eq!(outline(&run(&lines)), ["started", "completed"]);
 }
 
 #[test]
@@ -182,7 +197,7 @@ fn a_stream_without_a_result_is_a_failure() {
         (signal(9), "claude failed (killed by signal 9).", "claude failed (killed by signal 9).", true),
     ] {
         for (lines, error) in [(vec![INIT.to_owned(), text("half")], with_id), (vec![], without_id)] {
-            let mut translator = Translator::new(None, None);
+            let mut translator = one_prompt();
             let lines: Vec<_> = lines.iter().map(String::as_str).collect();
             push(&mut translator, &lines);
             let events = end(&mut translator, &ended);
@@ -201,7 +216,7 @@ fn a_stream_without_a_result_is_a_failure() {
         }
     }
     // The session that was asked for is named even when nothing answered.
-    let events = run_with(Translator::new(Some("A"), None), &[]);
+    let events = run_with(resuming("A", false), &[]);
     assert_eq!(last(&events)["resume"]["value"], "A");
 }
 
@@ -221,9 +236,10 @@ fn calls_that_are_open_at_the_end_are_closed() {
 }
 
 #[test]
-fn a_background_agent_lets_a_result_end_a_turn_only() {
+fn a_background_task_lets_a_result_end_a_turn_only() {
     let background =
         r#"{"type":"system","subtype":"task_started","session_id":"s","task_id":"x","is_backgrounded":true}"#;
+    let unsaid = background.replace(r#","is_backgrounded":true"#, "");
     let first = OK.replace("\"ok\"", "\"one\"");
     let second = OK.replace("\"ok\"", "\"two\"");
     let answer = |lines: &[&str]| {
@@ -234,9 +250,16 @@ fn a_background_agent_lets_a_result_end_a_turn_only() {
     assert_eq!(answer(&[INIT, background, INIT, &first, &second]), "two");
     // No second result ever came.
     assert_eq!(answer(&[INIT, background, INIT, &first]), "one");
-    // Without a second init the first result completes, as it does without a background agent.
-    assert_eq!(answer(&[INIT, background, &first, INIT, &second]), "one");
-    assert_eq!(answer(&[INIT, &background.replace("true", "false"), INIT, &first, &second]), "one");
+    // The second turn may begin before or after the result of the first.
+    assert_eq!(answer(&[INIT, background, &first, INIT, &second]), "two");
+    // Older releases do not say whether a task is in the background.
+    assert_eq!(answer(&[INIT, &unsaid, INIT, &first, &second]), "two");
+    assert_eq!(answer(&[INIT, &unsaid, &first, INIT, &second]), "two");
+    // A task in the foreground ends with its turn.
+    assert_eq!(answer(&[INIT, &background.replace("true", "false"), &first, &second]), "one");
+    // A turn that was cut off has no answer.
+    let cut = run(&[INIT, background, &first, INIT, &text("half")]);
+    assert_eq!((last(&cut)["ok"].as_bool(), last(&cut)["answer"].as_str()), (Some(false), Some("half")));
     // Calls of the second turn are still translated.
     let events = run(&[INIT, background, INIT, &first, &call("t", "X", "{}"), &result("t", ""), &second]);
     assert_eq!(outline(&events), ["started", "started t", "completed t", "completed"]);
@@ -273,7 +296,7 @@ fn arguments_that_would_fill_the_memory_are_not_repeated() {
     assert!(events[1]["action"]["detail"].get("tool_input").is_some());
     assert_eq!(events[2]["action"]["detail"].get("tool_input"), None);
     // A stream that never closes its calls.
-    let mut translator = Translator::new(None, None);
+    let mut translator = one_prompt();
     let big = format!(r#"{{"content":"{}"}}"#, "x".repeat(60_000));
     for n in 0..100 {
         push(&mut translator, &[&call(&n.to_string(), "X", &big)]);

@@ -44,7 +44,7 @@ fn labels_follow_the_table() {
 #[test]
 fn the_label_of_an_action_knows_its_call() {
     let mut labels = Vec::new();
-    let mut translator = Translator::new(None, None);
+    let mut translator = one_prompt();
     for line in [call("t", "mcp__ktx__wiki_read", r#"{"key":"a\nb"}"#), result("t", ""), result("u", ""), "x".into()] {
         translator.push(&decode::line(line.as_bytes()), line.as_bytes(), &mut |event| {
             if let Event::Action(action) = &event {

@@ -1,10 +1,9 @@
 //! What the lines of a session say about the session itself: which it is, and whether it is complete. Pure.
 
-use std::collections::HashSet;
-
 use crate::{
+    actions::{Identity, Sighting, Turns},
     config::Mismatch,
-    decode::{Body, Line, line::System},
+    decode::Line,
     tape::note::Level,
 };
 
@@ -19,84 +18,44 @@ pub(super) enum Seen {
     Mismatch(String),
 }
 
-/// Follows the ids and the results of one session.
+/// Follows the ids and the results of one session, by the rules of the contract.
 #[derive(Debug)]
 pub(super) struct Watch {
-    session: Option<String>,
-    resumed: bool,
+    identity: Identity,
+    turns: Turns,
     rule: Mismatch,
-    mismatch: Option<String>,
-    /// Background tasks that have not reported back.
-    background: HashSet<String>,
-    complete: bool,
 }
 
 impl Watch {
     /// Expects `session`, if one goes on.
     pub(super) fn new(session: Option<String>, rule: Mismatch) -> Self {
-        let resumed = session.is_some();
-        Self { session, resumed, rule, mismatch: None, background: HashSet::new(), complete: false }
+        let resuming = |session: String| Identity::resuming(&session, rule == Mismatch::Warn);
+        let identity = session.map(resuming).unwrap_or_default();
+        Self { identity, turns: Turns::of_one_prompt(), rule }
     }
 
     /// The session, once it is known.
     pub(super) fn session(&self) -> Option<&str> {
-        self.session.as_deref()
+        self.identity.session()
     }
 
     /// The sentence of a fatal mismatch.
     pub(super) fn mismatch(&self) -> Option<&str> {
-        self.mismatch.as_deref()
+        self.identity.mismatch().filter(|_| self.rule == Mismatch::Error)
     }
 
     /// True from the result on, unless a background task will start another turn.
     pub(super) fn is_complete(&self) -> bool {
-        self.complete && self.background.is_empty()
+        self.turns.is_complete()
     }
 
     /// Takes in a line.
     pub(super) fn line(&mut self, line: &Line<'_>) -> Seen {
-        match &line.body {
-            Body::Result(_) => self.complete = true,
-            Body::Init(_) => self.complete = false,
-            Body::System(System::Task { subtype, task_id: Some(task), backgrounded, .. }) => match subtype.as_ref() {
-                "task_started" if *backgrounded => {
-                    self.background.insert(task.to_string());
-                }
-                "task_notification" => {
-                    self.background.remove(task.as_ref());
-                }
-                _ => {}
-            },
-            _ => {}
-        }
-        match line.session_id.as_deref() {
-            Some(id) if !id.is_empty() => self.id(id),
-            _ => Seen::Nothing,
-        }
-    }
-
-    fn id(&mut self, id: &str) -> Seen {
-        let Some(known) = &self.session else {
-            self.session = Some(id.to_owned());
-            return Seen::Nothing;
-        };
-        if known == id || self.mismatch.is_some() {
-            return Seen::Nothing;
-        }
-        // A new session that changes its mind keeps its first id.
-        if !self.resumed {
-            return Seen::Nothing;
-        }
-        let text = format!("claude emitted session id {id} but expected {known}");
-        match self.rule {
-            Mismatch::Error => {
-                self.mismatch = Some(text.clone());
-                Seen::Mismatch(text)
-            }
-            Mismatch::Warn => {
-                self.session = Some(id.to_owned());
-                Seen::Said(Level::Warning, text)
-            }
+        self.turns.push(line);
+        match self.identity.push(line) {
+            Sighting::Known | Sighting::Refused => Seen::Nothing,
+            Sighting::Tolerated(text) => Seen::Said(Level::Warning, text),
+            Sighting::Mismatch(text) => Seen::Mismatch(text),
         }
     }
 }
@@ -145,7 +104,6 @@ mod tests {
         let started = r#"{"type":"system","subtype":"task_started","task_id":"t","is_backgrounded":true}"#;
         let notified = r#"{"type":"system","subtype":"task_notification","task_id":"t","status":"completed"}"#;
         assert!(watch(None, Mismatch::Error, &[INIT_A, RESULT_A]).0.is_complete());
-        assert!(!watch(None, Mismatch::Error, &[INIT_A, RESULT_A, INIT_A]).0.is_complete());
         assert!(!watch(None, Mismatch::Error, &[INIT_A, started, RESULT_A]).0.is_complete());
         assert!(watch(None, Mismatch::Error, &[INIT_A, started, RESULT_A, notified, INIT_A, RESULT_A]).0.is_complete());
     }

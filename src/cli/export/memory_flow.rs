@@ -61,7 +61,11 @@ impl Steps {
             Emitted::Run { at, change: RunChange::Paused { until: Some(until), limit } } => {
                 (*at, Step::Wait { until: *until, limit: (*limit).to_owned() })
             }
-            Emitted::Unit { .. } | Emitted::Event { .. } | Emitted::Patch { .. } | Emitted::Run { .. } => return,
+            Emitted::Unit { .. }
+            | Emitted::Event { .. }
+            | Emitted::Patch { .. }
+            | Emitted::Message { .. }
+            | Emitted::Run { .. } => return,
         };
         // A held call resumes the same attempt; it did not start anew.
         self.0.push(step);

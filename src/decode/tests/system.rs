@@ -43,7 +43,7 @@ fn system_lines_are_told_apart_wherever_the_subtype_stands() {
                 subtype: "task_updated".into(),
                 task_id: Some("x".into()),
                 tool_use_id: None,
-                backgrounded: false,
+                backgrounded: None,
                 status: Some("completed".into()),
             },
         ),

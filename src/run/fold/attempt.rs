@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     actions::{
-        Ended, Translator,
+        Ended, Identity, Part, Translator, Turns,
         label::{self, short_name},
     },
     decode::{
@@ -22,16 +22,17 @@ use crate::{
         Arrived,
         chronicle::Mark,
         fold::Emitted,
-        spent,
+        reported::Reported,
+        spent::{Bill, paid},
         state::{Attempt, LaneId, Limit, Row, RowEnd, RowKind, Story, Tokens, Unit, UnitStatus, push_compact},
     },
     tape::{
         Millis, Seq, UnitKey,
-        note::{Cause, Outcome, StopReason, Verdict},
+        note::{AttemptStarted, Cause, Outcome, StopReason, Verdict},
     },
     units::{
         tally::FailureRule,
-        verdict::{self, Facts, ResultFacts},
+        verdict::{self, Facts},
     },
 };
 
@@ -67,15 +68,14 @@ pub(super) struct LaneFold {
     fates: Fates,
     /// The session told that it fails: that it then ends so is no second failure.
     failing: bool,
-    /// The last result tells that turns or money are spent.
-    spent: bool,
+    reported: Reported,
+    /// A capture whose last turn is over: where and when.
+    rests: Option<(Seq, Millis)>,
     /// Recent API messages with the highest usage seen of each.
     messages: Vec<(Box<str>, Tokens)>,
     /// Tokens of messages that are no longer remembered.
     settled: Tokens,
-    api_error: ApiError,
-    /// What the session had cost before this attempt went on with it.
-    cost_before: f64,
+    bill: Bill,
 }
 
 /// A call without a result.
@@ -83,21 +83,16 @@ pub(super) struct LaneFold {
 struct OpenCall {
     row: usize,
     tool: Box<str>,
-}
-
-/// What the last failed API call said, for the verdict of a capture.
-#[derive(Clone, Debug, Default)]
-struct ApiError {
-    class: Option<String>,
-    api_error: Option<String>,
-    status: Option<u64>,
-    resets_at: Option<i64>,
-    text: Option<String>,
+    /// It is a sub-agent's, which may outlive the turn.
+    nested: bool,
 }
 
 impl LaneFold {
-    pub(super) fn new(key: UnitKey, number: u32, unit: usize, attempt: usize, lane: LaneId) -> Self {
+    pub(super) fn new(key: UnitKey, number: u32, turns: Turns, unit: usize, attempt: usize, lane: LaneId) -> Self {
         Self {
+            translator: Translator::new(turns.clone()),
+            reported: Reported::new(turns),
+            rests: None,
             key,
             number,
             entries: 0,
@@ -106,24 +101,30 @@ impl LaneFold {
             attempt,
             lane,
             rows: 0,
-            translator: Translator::new(None, None),
             open: HashMap::new(),
             fates: Fates::default(),
             failing: false,
-            spent: false,
             messages: Vec::new(),
             settled: Tokens::default(),
-            api_error: ApiError::default(),
-            cost_before: 0.0,
+            bill: Bill::default(),
         }
     }
 
-    /// The attempt goes on with a session that earlier attempts have paid for. Their bill comes again with its own.
-    pub(super) fn resumes(&mut self, story: &mut Story, session: Option<&str>) {
+    /// A process of ours begins the attempt.
+    pub(super) fn begin(&mut self, story: &mut Story, started: &AttemptStarted) {
+        let Some(resumed) = started.resumed() else { return };
+        self.resume(story, resumed.session);
+        if !resumed.forked {
+            self.translator.resume(Identity::resuming(resumed.session, started.tolerates_mismatch));
+        }
+    }
+
+    /// The attempt continues a session that earlier attempts may have paid for.
+    pub(super) fn resume(&mut self, story: &mut Story, session: &str) {
         let attempts = self.unit(story).attempts.iter().take(self.attempt).rev().take(SEARCHED_ATTEMPTS);
         let earlier = attempts.filter(|attempt| attempt.number < self.number);
-        let paid = earlier.filter(|attempt| session.is_some() && attempt.session.as_deref() == session);
-        self.cost_before = paid.filter_map(|attempt| attempt.cost_usd).sum();
+        let same = earlier.filter(|attempt| attempt.session.as_deref() == Some(session));
+        self.bill.resume(paid(same.map(|attempt| attempt.cost_usd)));
     }
 
     pub(super) fn unit<'s>(&self, story: &'s mut Story) -> &'s mut Unit {
@@ -167,15 +168,17 @@ impl LaneFold {
     ) {
         let seq = arrived.seq;
         let depth = u8::from(line.parent_tool_use_id.is_some());
+        let is_over = self.translator.is_complete() || self.translator.is_mismatch(line);
+        let part = if is_over { Part::Trailing } else { self.reported.push(line) };
         match &line.body {
+            Said::Init(_) | Said::Assistant(_) | Said::User(_) | Said::StreamEvent(_) | Said::Result(_)
+                if part == Part::Trailing => {}
             Said::Init(init) => {
-                if !init.version.as_deref().is_some_and(spent::bills_again) {
-                    self.cost_before = 0.0;
-                }
+                self.wake(story);
+                self.bill.release(init.version.as_deref());
                 let attempt = self.attempt(story);
                 attempt.model = init.model.as_deref().map(Arc::from);
                 if attempt.session.is_none() {
-                    attempt.session = line.session_id.as_deref().map(Arc::from);
                     self.push_row(story, Row::new(seq, 0, RowKind::Started, RowEnd::Ok, 0));
                 }
             }
@@ -193,9 +196,6 @@ impl LaneFold {
             }
             Said::StreamEvent(_) | Said::ToolProgress { .. } | Said::Control { .. } => {}
             Said::RateLimit(limit) => {
-                if limit.status == "rejected" {
-                    self.api_error.resets_at = limit.resets_at;
-                }
                 if limit.status != "allowed" {
                     story.touch.marks.add(Mark::Limit);
                 }
@@ -217,20 +217,24 @@ impl LaneFold {
                 }
             }
         }
+        self.translate(story, arrived, (line, part), bytes, emit);
         if self.attempt(story).session.is_none() {
-            self.attempt(story).session = line.session_id.as_deref().map(Arc::from);
+            // A session that must not answer is not the one that is continued.
+            let done = self.translator.is_complete();
+            let session = if done { self.translator.session() } else { self.translator.seen() };
+            self.attempt(story).session = session.map(Arc::from);
         }
-        self.translate(story, arrived, line, bytes, emit);
-        if by_session && self.translator.is_complete() && self.attempt(story).verdict.is_none() {
-            self.judge(story, line, arrived.at, emit);
+        if by_session && part == Part::Result && !self.translator.is_complete() {
+            self.rest(story, arrived);
         }
     }
 
     /// The stream is over: whatever the translator still owes is emitted, and open rows are closed.
     pub(super) fn end(&mut self, story: &mut Story, seq: Seq, ended: &Ended, emit: &mut dyn FnMut(Emitted<'_>)) {
-        let (at, key, number) = (story.state.now, self.key.clone(), self.number);
-        // A result that another turn might have followed completes only now.
-        let mut told = Told { spent: self.spent, ..Told::default() };
+        let (seq, at) = self.rests.unwrap_or((seq, story.state.now));
+        let (key, number) = (self.key.clone(), self.number);
+        let has_row = self.reported.result().is_some() && !self.reported.turns().is_underway();
+        let mut told = Told { has_row, ..Told::default() };
         let fates = &self.fates;
         self.translator.end(ended, &mut |event| {
             told.note(&event);
@@ -238,6 +242,29 @@ impl LaneFold {
             emit(Emitted::Event { entry: seq, at, unit: &key, attempt: number, event, aside });
         });
         self.settle(story, seq, told);
+    }
+
+    /// True for a capture whose last turn is over, while nothing says that no other one follows.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.rests.is_some() && !self.translator.is_complete()
+    }
+
+    /// True for a message that an event of the attempt has given already.
+    pub(super) fn has_warned(&self, text: &str) -> bool {
+        self.translator.mismatch() == Some(text)
+    }
+
+    /// True once nothing belongs to the attempt any more.
+    pub(super) fn is_complete(&self) -> bool {
+        self.translator.is_complete()
+    }
+
+    /// No other turn follows the last one of a capture.
+    pub(super) fn conclude(&mut self, story: &mut Story, emit: &mut dyn FnMut(Emitted<'_>)) {
+        let Some((seq, at)) = self.rests else { return };
+        self.end(story, seq, &Ended::default(), emit);
+        let Some(verdict) = self.attempt(story).verdict.clone() else { return };
+        self.tell(at, status_of(&verdict), Some(&verdict.reason), emit);
     }
 
     /// Brings the unit's status in line with whether a call waits for a person.
@@ -305,16 +332,6 @@ impl LaneFold {
                 self.message(story, chat);
             }
         }
-        if chat.error.is_some() || chat.api_error.is_some() {
-            let text = chat.blocks.iter().find_map(|block| match block {
-                Block::Text(text) => Some(text.read().into_owned()),
-                _ => None,
-            });
-            self.api_error.class = chat.error.as_deref().map(str::to_owned);
-            self.api_error.api_error = chat.api_error.as_deref().map(str::to_owned);
-            self.api_error.status = chat.api_error_status;
-            self.api_error.text = text;
-        }
         if depth == 0 {
             let said = |block: &Block<'_>| matches!(block, Block::Text(text) if !text.is_blank());
             self.failing = chat.error.is_some() && chat.blocks.iter().any(said);
@@ -331,7 +348,10 @@ impl LaneFold {
                 }
                 Block::ToolUse(call) => {
                     let row = self.push_row(story, Row::new(seq, index, RowKind::Tool, RowEnd::Open, depth));
-                    self.open.insert(call.id.as_ref().into(), OpenCall { row, tool: call.name.as_ref().into() });
+                    self.open.insert(
+                        call.id.as_ref().into(),
+                        OpenCall { row, tool: call.name.as_ref().into(), nested: depth > 0 },
+                    );
                     let open = u32::try_from(self.open.len()).unwrap_or(u32::MAX);
                     let attempt = self.attempt(story);
                     attempt.calls += 1;
@@ -411,39 +431,29 @@ impl LaneFold {
 
     fn result(&mut self, story: &mut Story, result: &ResultLine<'_>) {
         let totals = result.usage.map(|usage| tokens(Usage::of(usage)));
-        let before = self.cost_before;
+        self.bill.result(result);
+        let cost = self.bill.cost();
         let attempt = self.attempt(story);
         attempt.forget_live();
-        let cost = result.total_cost_usd.filter(|cost| cost.is_finite()).map(|cost| (cost - before).max(0.0));
-        let known = attempt.cost_usd;
-        if cost.is_some() {
-            attempt.cost_usd = cost;
-        }
+        let known = std::mem::replace(&mut attempt.cost_usd, cost);
         // A result after an API failure says zero although tokens were spent.
         if let Some(totals) = totals.filter(|totals| *totals != Tokens::default()) {
             attempt.tokens = totals;
         }
-        if let Some(cost) = cost {
-            story.state.spent_usd += cost - known.unwrap_or_default();
-        }
+        story.state.spent_usd += cost.unwrap_or_default() - known.unwrap_or_default();
     }
 
     fn translate(
         &mut self,
         story: &mut Story,
         arrived: &Arrived<'_>,
-        line: &Line<'_>,
+        (line, part): (&Line<'_>, Part),
         bytes: &[u8],
         emit: &mut dyn FnMut(Emitted<'_>),
     ) {
         let (entry, at, key, attempt) = (arrived.seq, arrived.at, &self.key, self.number);
-        let mut told = match &line.body {
-            Said::Result(result) => {
-                self.spent = verdict::stop_reason(&facts_of(result)) == StopReason::Budget;
-                Told { again: self.has_said(result), spent: self.spent, ..Told::default() }
-            }
-            _ => Told::default(),
-        };
+        let mut told = Told { has_row: part == Part::Result, ..Told::default() };
+        let again = matches!(&line.body, Said::Result(result) if self.has_said(result));
         let fates = &self.fates;
         self.translator.push(line, bytes, &mut |event| {
             told.note(&event);
@@ -451,34 +461,34 @@ impl LaneFold {
             emit(Emitted::Event { entry, at, unit: key, attempt, event, aside });
         });
         self.settle(story, arrived.seq, told);
+        if part == Part::Result {
+            self.result_row(story, arrived.seq, again);
+        }
     }
 
-    /// The verdict of a captured session: its result decides, as there are no notes.
-    fn judge(&self, story: &mut Story, line: &Line<'_>, at: Millis, emit: &mut dyn FnMut(Emitted<'_>)) {
-        let result = match &line.body {
-            Said::Result(result) => Some(facts_of(result)),
-            _ => None,
-        };
-        let facts = Facts {
-            result,
-            error_class: self.api_error.class.clone(),
-            api_error: self.api_error.api_error.clone(),
-            api_status: self.api_error.status,
-            last_text: self.api_error.text.clone(),
-            limit_resets_at: self.api_error.resets_at,
-            ..Facts::default()
-        };
+    /// A turn of a capture is over. Its result decides, as there are no notes, until another turn begins.
+    fn rest(&mut self, story: &mut Story, arrived: &Arrived<'_>) {
+        let facts = self.reported.complete(Facts::default(), &self.translator.last_text());
         let verdict = verdict::decide(&self.key, &facts, FailureRule::Strict);
         let status = status_of(&verdict);
-        let reason = verdict.reason.clone();
         let attempt = self.attempt(story);
-        attempt.ended_at = Some(at);
+        attempt.ended_at = Some(arrived.at);
+        attempt.completed = facts.result.map(|result| !result.failed);
         attempt.verdict = Some(verdict);
         self.unit(story).status = status;
+        self.rests = Some((arrived.seq, arrived.at));
         if status == UnitStatus::Budget {
             story.touch.marks.add(Mark::Limit);
         }
-        self.tell(at, status, Some(&reason), emit);
+    }
+
+    /// Another turn begins: the result of the last one decides no more.
+    fn wake(&mut self, story: &mut Story) {
+        if self.rests.take().is_some() {
+            let attempt = self.attempt(story);
+            (attempt.ended_at, attempt.completed, attempt.verdict) = (None, None, None);
+            self.unit(story).status = UnitStatus::Running;
+        }
     }
 
     fn count_denial(&mut self, story: &mut Story, id: &str) {
@@ -495,19 +505,6 @@ pub(super) fn status_of(verdict: &Verdict) -> UnitStatus {
         (Outcome::Succeeded, ..) => UnitStatus::Succeeded,
         (Outcome::Failed, ..) => UnitStatus::Failed,
         (Outcome::Stopped, ..) => UnitStatus::Stopped,
-    }
-}
-
-fn facts_of(result: &ResultLine<'_>) -> ResultFacts {
-    let owned = |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().map(str::to_owned);
-    ResultFacts {
-        subtype: owned(&result.subtype),
-        is_error: result.is_error,
-        terminal_reason: owned(&result.terminal_reason),
-        stop_reason: owned(&result.stop_reason),
-        text: owned(&result.result),
-        errors: owned(&result.error).or_else(|| (!result.errors.is_empty()).then(|| result.errors.join("; "))),
-        api_status: result.api_error_status,
     }
 }
 

@@ -167,15 +167,22 @@ impl Fold {
             }
             Note::Said { level, text } => {
                 // Attempt 0 stands for a unit that has none yet: there is no lane to show it in.
+                let mut is_told = false;
                 if matches!(arrived.lane, Address::Attempt(_, 1..))
                     && let Some(lane) = self.address(story, arrived, None, emit)
                 {
                     self.enter(story, lane, arrived);
-                    self.lane(lane).note_row(story, arrived.seq, RowEnd::Ok);
+                    let fold = self.lane(lane);
+                    fold.note_row(story, arrived.seq, RowEnd::Ok);
+                    is_told = fold.has_warned(text);
                 }
                 self.remark(story, arrived, *level, text.clone());
-                if arrived.lane == Address::Run {
-                    emit(Emitted::Run { at, change: RunChange::Said { level: *level, text } });
+                match arrived.lane {
+                    Address::Run => emit(Emitted::Run { at, change: RunChange::Said { level: *level, text } }),
+                    Address::Attempt(unit, attempt) if !is_told => {
+                        emit(Emitted::Message { at, unit, attempt, level: *level, text });
+                    }
+                    Address::Attempt(..) | Address::BySession => {}
                 }
             }
             Note::RunEnded(ended) => Self::run_ended(story, arrived, ended, emit),
@@ -226,9 +233,8 @@ impl Fold {
         let Some(lane) = self.address(story, arrived, None, emit) else { return };
         self.enter(story, lane, arrived);
         story.state.ended = None;
-        let resumed = started.amendment.as_ref().and_then(|amendment| amendment.resume.as_deref());
         let fold = self.lane(lane);
-        fold.resumes(story, resumed);
+        fold.begin(story, started);
         let attempt = fold.attempt(story);
         attempt.asked_model = started.model.as_deref().map(Arc::from);
         attempt.amendment = started.amendment.clone().map(Arc::new);

@@ -179,18 +179,24 @@ fn billed(number: u32, release: &str, resume: Option<&str>, bill: f64) -> Vec<Re
 
 #[test]
 fn what_a_session_had_cost_before_is_not_counted_again() {
+    let cents = |cost: Option<f64>| cost.map(|cost| (cost * 100.0).round() as u32);
     let costs = |release: &str, resume: Option<&str>| -> Vec<u32> {
         let attempts =
             [billed(1, release, None, 0.25), billed(2, release, resume, 0.75), billed(3, release, resume, 1.0)];
         let timeline = played(timeline(attempts.concat(), 3, false));
         let attempts = &timeline.story().state.units[0].attempts;
-        attempts.iter().map(|attempt| (attempt.cost_usd.unwrap() * 100.0).round() as u32).collect()
+        attempts.iter().map(|attempt| cents(attempt.cost_usd).unwrap()).collect()
     };
     assert_eq!(costs("2.1.330", Some("s")), [25, 50, 25]);
     assert_eq!(costs("2.1.277 (Claude Code)", Some("s")), [25, 50, 25]);
     assert_eq!(costs("2.1.223", Some("s")), [25, 75, 100], "older releases begin anew");
-    assert_eq!(costs("2.1.330", Some("another")), [25, 75, 100]);
     assert_eq!(costs("2.1.330", None), [25, 75, 100]);
+    // Nobody knows what the session had cost before.
+    let alone = |release: &str| {
+        let timeline = played(timeline(billed(1, release, Some("s"), 0.75), 1, false));
+        cents(timeline.story().state.units[0].attempts[0].cost_usd)
+    };
+    assert_eq!([alone("2.1.300"), alone("2.1.223")], [None, Some(75)]);
     assert_eq!(costs("?", Some("s")), [25, 75, 100]);
 }
 

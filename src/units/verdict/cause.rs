@@ -71,7 +71,7 @@ fn error_texts(facts: &Facts) -> impl Iterator<Item = &str> {
     let result = facts.result.as_ref();
     let errors = result.and_then(|result| result.errors.as_deref());
     // The text of a result without an error flag is the model's.
-    let text = result.filter(|result| result.is_error == Some(true)).and_then(|result| result.text.as_deref());
+    let text = result.filter(|result| result.failed).and_then(|result| result.text.as_deref());
     let synthetic = facts.error_class.as_ref().and(facts.last_text.as_deref());
     errors.into_iter().chain(text).chain(synthetic)
 }

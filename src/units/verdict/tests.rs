@@ -11,7 +11,7 @@ fn unit() -> UnitKey {
 fn result(subtype: &str, is_error: bool, terminal_reason: Option<&str>) -> ResultFacts {
     ResultFacts {
         subtype: Some(subtype.into()),
-        is_error: Some(is_error),
+        failed: is_error,
         terminal_reason: terminal_reason.map(Into::into),
         ..ResultFacts::default()
     }
@@ -63,10 +63,24 @@ fn results_stop_as_every_release_means_it() {
         (result("success", false, Some("stop_hook_prevented")), StopReason::Error),
         (result("error_during_execution", false, None), StopReason::Error),
         (result("error_of_tomorrow", false, Some("completed")), StopReason::Error),
-        (ResultFacts::default(), StopReason::Error),
+        (ResultFacts::default(), StopReason::Natural),
+        (result("completion", false, None), StopReason::Natural),
+        (result("completion", true, None), StopReason::Error),
     ];
     for (facts, expected) in table {
         assert_eq!(stop_reason(&facts), expected, "{facts:?}");
+    }
+}
+
+#[test]
+fn result_that_names_an_error_without_failing_is_stopped() {
+    for (result, word) in [
+        (result("error_during_execution", false, None), "error_during_execution"),
+        (result("success", false, Some("stop_hook_prevented")), "stop_hook_prevented"),
+    ] {
+        let verdict = strict(&Facts { result: Some(result), ..Facts::default() });
+        assert_eq!((verdict.outcome, verdict.stop), (Outcome::Stopped, StopReason::Error));
+        assert_eq!(verdict.reason, format!("Claude Code ended before it was done ({word})"));
     }
 }
 
@@ -288,7 +302,7 @@ proptest! {
     #[test]
     fn success_needs_every_check(
         subtype in prop::option::of(prop::sample::select(vec!["success", "error_max_turns", "error_during_execution", "x"])),
-        is_error in prop::option::of(any::<bool>()),
+        is_error in any::<bool>(),
         terminal in prop::option::of(prop::sample::select(vec!["completed", "max_turns", "api_error", "y"])),
         failed in 0..2usize,
         dangling in any::<bool>(),
@@ -298,7 +312,7 @@ proptest! {
         let mut facts = Facts {
             result: Some(ResultFacts {
                 subtype: subtype.map(Into::into),
-                is_error,
+                failed: is_error,
                 terminal_reason: terminal.map(Into::into),
                 text: Some(text),
                 ..ResultFacts::default()
@@ -334,7 +348,7 @@ fn a_call_that_a_person_denied_fails_no_unit_and_is_told() {
 fn a_session_that_cannot_go_on_asks_for_a_new_one() {
     let gone = ResultFacts {
         subtype: Some("error_during_execution".into()),
-        is_error: Some(true),
+        failed: true,
         errors: Some("No conversation found with session ID: 0199".into()),
         ..ResultFacts::default()
     };

@@ -2,12 +2,18 @@
 //!
 //! One thing that happened has one row and one mark, however many lines tell of it.
 
-use super::LaneFold;
+use std::collections::HashMap;
+
+use super::{LaneFold, OpenCall};
 use crate::{
     actions::{ActionKind, Event, Phase, event::Detail},
     decode::ResultLine,
     run::state::{Row, RowEnd, RowKind, Story, push_compact},
-    tape::{Seq, note::Outcome},
+    tape::{
+        Seq,
+        note::{Outcome, StopReason},
+    },
+    units::verdict,
 };
 
 impl LaneFold {
@@ -52,23 +58,41 @@ impl LaneFold {
             self.tell_denial(story, seq, id, 0);
         }
         if let Some(ok) = told.completed {
-            for (id, call) in std::mem::take(&mut self.open) {
-                self.close_row(story, call.row, seq, self.fates.of_open(&id));
-            }
+            self.close_calls(story, seq, |_| true);
             let attempt = self.attempt(story);
-            attempt.open_calls = 0;
             attempt.completed = Some(ok);
             attempt.forget_live();
-            let end = match (ok, told.spent) {
-                (true, _) => RowEnd::Ok,
-                // A spent budget is a limit that was met, and no failure.
-                (false, true) => RowEnd::Cut,
-                (false, false) => self.fates.of_session(),
-            };
-            let marked = told.again && end == RowEnd::Failed && self.failing;
-            let block = u8::from(told.again) + u8::from(marked);
-            self.push_end(story, Row::new(seq, block, RowKind::Completed, end, 0));
+            if !told.has_row {
+                let end = if ok { RowEnd::Ok } else { self.fates.of_session() };
+                self.push_end(story, Row::new(seq, 0, RowKind::Completed, end, 0));
+            }
         }
+    }
+
+    /// Closes calls that will have no result.
+    fn close_calls(&mut self, story: &mut Story, seq: Seq, is_over: impl Fn(&OpenCall) -> bool) {
+        let (closed, open) = std::mem::take(&mut self.open).into_iter().partition(|(_, call)| is_over(call));
+        self.open = open;
+        let closed: HashMap<Box<str>, OpenCall> = closed;
+        for (id, call) in closed {
+            self.close_row(story, call.row, seq, self.fates.of_open(&id));
+        }
+        self.attempt(story).open_calls = u32::try_from(self.open.len()).unwrap_or(u32::MAX);
+    }
+
+    /// A row for a result, by which a turn ends.
+    pub(super) fn result_row(&mut self, story: &mut Story, seq: Seq, again: bool) {
+        self.close_calls(story, seq, |call| !call.nested);
+        let Some(result) = self.reported.result() else { return };
+        let end = match (verdict::stop_reason(result), result.failed) {
+            (StopReason::Natural, _) | (StopReason::Budget, false) => RowEnd::Ok,
+            (StopReason::Error, true) => self.fates.of_session(),
+            // A spent budget is a limit that was met, and no failure.
+            (StopReason::Budget, true) | (StopReason::Error, false) => RowEnd::Cut,
+        };
+        let marked = again && end == RowEnd::Failed && self.failing;
+        let block = u8::from(again) + u8::from(marked);
+        self.push_end(story, Row::new(seq, block, RowKind::Completed, end, 0));
     }
 
     /// A call was denied. It is told by the call's own row; one without gets a row for the denial, once.
@@ -129,10 +153,8 @@ impl LaneFold {
 pub(super) struct Told {
     pub(super) denied: Vec<Box<str>>,
     pub(super) completed: Option<bool>,
-    /// What it completes with was said before.
-    pub(super) again: bool,
-    /// It completes since its turns or its money are spent.
-    pub(super) spent: bool,
+    /// The result that it completes with has a row.
+    pub(super) has_row: bool,
 }
 
 impl Told {
