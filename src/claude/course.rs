@@ -9,6 +9,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::{
+    actions::{Identity, Sighting},
     decode::{Body, Line, line::Init},
     tape::{
         Note,
@@ -103,8 +104,7 @@ pub(super) struct Course {
     foreign: ForeignCalls,
     sources: Option<Vec<String>>,
     prompt: String,
-    /// The session that goes on.
-    resume: Option<String>,
+    identity: Identity,
     with_tools: bool,
     /// Calls that the gate decides over: request id, tool, call id.
     held: Vec<(String, String, Option<String>)>,
@@ -135,7 +135,7 @@ impl Course {
             foreign: ForeignCalls::default(),
             sources: None,
             prompt,
-            resume,
+            identity: resume.map(|session| Identity::resuming(&session, false)).unwrap_or_default(),
             with_tools,
             held: Vec::new(),
             phase: Phase::Opening,
@@ -159,7 +159,16 @@ impl Course {
 
     /// A line of its stdout.
     pub(super) fn line(&mut self, line: &Line<'_>) -> Vec<Step> {
-        self.gather.line(line);
+        if !self.gather.is_over()
+            && let Sighting::Mismatch(sentence) = self.identity.push(line)
+        {
+            // Whatever the person answered to is not there.
+            self.gather.facts.session_mismatch = Some(sentence);
+            return self.stop(Rung::Interrupt);
+        }
+        if self.gather.facts.session_mismatch.is_none() {
+            self.gather.line(line);
+        }
         let ran = self.foreign.breach(&self.allowed, &line.body);
         let mut steps = ran.map(|sentence| self.breach(sentence)).unwrap_or_default();
         steps.extend(self.reply(line));
@@ -173,13 +182,7 @@ impl Course {
                 let effects = self.control.frame(kind, request_id, body);
                 effects.into_iter().flat_map(|effect| self.effect(effect)).collect()
             }
-            Body::Init(init) => match self.strayed(line.session_id.as_deref()) {
-                Some(sentence) => {
-                    self.gather.facts.session_mismatch.get_or_insert(sentence);
-                    self.stop(Rung::Interrupt)
-                }
-                None => self.announced(init),
-            },
+            Body::Init(init) => self.announced(init),
             // Its last turn is not proved yet. The question has its alarm, and its answer goes on from here.
             Body::Result(_) if self.awaits_settings() => {
                 self.phase = Phase::Over;
@@ -392,13 +395,6 @@ impl Course {
         let seconds = self.patience.opening.as_secs();
         self.gather.facts.spawn_error = Some(format!("claude did not {what} within {seconds} s"));
         self.stop(Rung::Interrupt)
-    }
-
-    /// The sentence about an agent that goes on with another session than it was asked to: whatever the person answered
-    /// to is not there.
-    fn strayed(&self, session: Option<&str>) -> Option<String> {
-        let (expected, found) = (self.resume.as_deref()?, session?);
-        (expected != found).then(|| format!("Claude Code resumed session {found} instead of {expected}"))
     }
 
     /// A turn begins, and the agent said what it offers.

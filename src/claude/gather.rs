@@ -47,9 +47,14 @@ impl Gather {
         }
     }
 
-    /// True once there is a result, and no turn runs that would bring another.
+    /// True once the turn that ran last has its result.
     pub fn has_result(&self) -> bool {
         self.reported.result().is_some()
+    }
+
+    /// True once nothing that comes belongs to the attempt.
+    pub fn is_over(&self) -> bool {
+        self.reported.turns().is_closed()
     }
 
     /// Everything that is known.

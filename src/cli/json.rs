@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use crate::{
+    actions::Event,
     cli::{output, summary::Summary},
     run::{Emitted, Origin, RunChange, RunState},
     tape::Millis,
@@ -39,7 +40,7 @@ impl<W: Write> Json<W> {
             Emitted::Event { at, unit, attempt, event, aside, .. } => {
                 self.stamp(*at, Some((unit, *attempt)));
                 event.write_json(&mut self.buffer);
-                if let Some(aside) = aside {
+                if let (Some(aside), Event::Action(_)) = (aside, event) {
                     let beside = format!(r#","call":"{}""#, aside.word());
                     self.buffer.extend_from_slice(beside.as_bytes());
                 }
@@ -92,9 +93,8 @@ impl<W: Write> Json<W> {
     }
 
     /// Writes the summary, always the last line.
-    pub fn end(mut self, state: &RunState) -> io::Result<()> {
+    pub fn end(mut self, state: &RunState, summary: &Summary) -> io::Result<()> {
         self.stamp(state.now, None);
-        let summary = Summary::of(state);
         self.value(&summary.to_json());
         self.buffer.extend_from_slice(b"}\n");
         self.flush();

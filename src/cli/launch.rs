@@ -483,7 +483,7 @@ async fn plainly(
     let state = &timeline.story().state;
     let summary = Summary::of(state);
     shown?;
-    sink.end(&origin, state)?;
+    sink.end(&origin, state, false)?;
     ended.map_err(Failure::internal)?;
     Ok(Outcome { exit: signals::exit_of(heard, |interrupted| summary.exit_after(interrupted)), summary })
 }

@@ -105,6 +105,11 @@ impl<W: Write> Lines<W> {
                 } else {
                     ('✗', completed.error.as_deref().map_or("failed", label::error))
                 };
+                let glyph = match aside {
+                    Some(Aside::Spent) => '◆',
+                    Some(Aside::Cut) => '■',
+                    Some(Aside::Declined) | None => glyph,
+                };
                 self.line(at, &lane(unit, attempt), glyph, &format!("completed: {text}"));
             }
         }
@@ -122,9 +127,9 @@ impl<W: Write> Lines<W> {
                 let glyph = match (aside, event.ok, event.level) {
                     (Some(Aside::Declined), ..) => '△',
                     (Some(Aside::Cut), ..) => '■',
-                    (None, Some(false), Some(_)) => '▲',
-                    (None, Some(false), None) => '✗',
-                    (None, ..) => '✓',
+                    (_, Some(false), Some(_)) => '▲',
+                    (_, Some(false), None) => '✗',
+                    (_, ..) => '✓',
                 };
                 let mut text = label::of(&event.action).to_string();
                 if let Some(took) = took {
@@ -134,7 +139,9 @@ impl<W: Write> Lines<W> {
                 let said = match aside {
                     Some(Aside::Cut) => None,
                     Some(Aside::Declined) => said(event),
-                    None => message.map(Cow::Borrowed).or_else(|| said(event).filter(|_| event.ok == Some(false))),
+                    Some(Aside::Spent) | None => {
+                        message.map(Cow::Borrowed).or_else(|| said(event).filter(|_| event.ok == Some(false)))
+                    }
                 };
                 if let Some(aside) = aside {
                     let _ = write!(text, "  {}", aside.word());

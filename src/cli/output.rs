@@ -13,6 +13,7 @@ use std::{
 };
 
 use clap::{ArgMatches, CommandFactory as _, builder::Styles};
+use memchr::memmem;
 
 use super::args::{CLAUDE_BIN, Cli, Ui};
 use crate::tui::text;
@@ -149,9 +150,47 @@ fn escape_text(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Lines of JSON with the same values, without anything that a terminal obeys. All JSON here is written from strings, so
+/// Lines of JSON with the same values, without anything that a terminal obeys, and with U+FFFD for each surrogate that
+/// has no partner: agents write them, and strict readers refuse them. All JSON here is written from strings, so
 /// it is UTF-8; checking that again would take as long as everything else in this function.
 pub fn escape_json(json: &[u8]) -> Cow<'_, [u8]> {
+    match replace_surrogates(json) {
+        Cow::Borrowed(json) => escape_hidden(json),
+        Cow::Owned(json) => Cow::Owned(escape_hidden(&json).into_owned()),
+    }
+}
+
+/// Replaces the escapes of surrogates that are not in pairs.
+fn replace_surrogates(json: &[u8]) -> Cow<'_, [u8]> {
+    let mut replaced = Cow::Borrowed(json);
+    if memmem::find(json, br"\ud").is_none() && memmem::find(json, br"\uD").is_none() {
+        return replaced;
+    }
+    let mut at = 0;
+    while let Some(escape) = json.get(at..).and_then(|rest| memchr::memchr(b'\\', rest)) {
+        at += escape;
+        at += match (utf16(&json[at..]), json.get(at + 6..).and_then(utf16)) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
+            (Some(0xd800..=0xdfff), _) => {
+                replaced.to_mut()[at..at + 6].copy_from_slice(br"\ufffd");
+                6
+            }
+            _ => 2,
+        };
+    }
+    replaced
+}
+
+/// The code unit that `json` begins with, if that is a `\u` escape.
+fn utf16(json: &[u8]) -> Option<u16> {
+    let digits = json.strip_prefix(br"\u")?.get(..4)?;
+    // A sign is no digit, though the parser takes one.
+    let digits =
+        std::str::from_utf8(digits).ok().filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+    u16::from_str_radix(digits, 16).ok()
+}
+
+fn escape_hidden(json: &[u8]) -> Cow<'_, [u8]> {
     let (mut escaped, mut copied, mut at) = (Vec::new(), 0, 0);
     while let Some(suspect) = json.get(at..).and_then(first_suspect) {
         at += suspect;
@@ -252,6 +291,21 @@ mod tests {
         assert_eq!(String::from_utf8_lossy(&escape_json(json.as_bytes())), expected);
         for plain in ["{\"a\":1}\n", "\"é – “日本” 🦀 \u{fffd}\""] {
             assert!(matches!(escape_json(plain.as_bytes()), Cow::Borrowed(_)), "{plain}");
+        }
+    }
+
+    #[test]
+    fn surrogates_without_partner_are_replaced() {
+        for (json, expected) in [
+            (r#"{"a":"\ud800"}"#, r#"{"a":"\ufffd"}"#),
+            (r#""\uDC00\uD800x\ud83d\ude00""#, r#""\ufffd\ufffdx\ud83d\ude00""#),
+            (r#""\ud83d\ud83d\ude00""#, r#""\ufffd\ud83d\ude00""#),
+            (r#""\\ud800 \\\ud800""#, r#""\\ud800 \\\ufffd""#),
+            (r#""\u00e9\ud7ff\ue000""#, r#""\u00e9\ud7ff\ue000""#),
+        ] {
+            let escaped = escape_json(json.as_bytes());
+            assert_eq!(String::from_utf8_lossy(&escaped), expected);
+            assert!(serde_json::from_slice::<serde_json::Value>(&escaped).is_ok());
         }
     }
 

@@ -20,13 +20,14 @@ pub fn replay(global: &Global, args: &ReplayArgs) -> Result<Exit, Failure> {
     let speed = args.speed.as_deref().map(pace).transpose()?;
     let ui = show::resolve(global.ui);
     let source = for_ui(open(global, &args.what)?, ui);
+    let goes_on = super::runs::running(global, &args.what, &source)?.is_some();
     if ui != Ui::Tui && args.paused {
         return Err(Failure::usage("--paused needs the screen; add --ui tui, or leave it out"));
     }
     if ui == Ui::Tui {
-        return super::screen::recorded(global, args, speed, Timeline::new(Box::new(source)));
+        return super::screen::recorded(global, args, speed, Timeline::new(Box::new(source)).going_on(goes_on));
     }
-    plain(global, ui, Timeline::forward(Box::new(source)), speed.filter(|speed| speed.is_finite()))
+    plain(global, ui, Timeline::forward(Box::new(source)).going_on(goes_on), speed.filter(|speed| speed.is_finite()))
 }
 
 /// Reads a pace: a number above 0, or `max`, which is infinity.
@@ -43,7 +44,7 @@ fn plain(global: &Global, ui: Ui, mut timeline: Timeline, speed: Option<f64>) ->
     let origin = timeline.source().origin().clone();
     let mut sink = Plain::new(ui, global, &origin);
     show::play(&mut timeline, &mut sink, speed)?;
-    sink.end(&origin, &timeline.story().state)?;
+    sink.end(&origin, &timeline.story().state, timeline.goes_on())?;
     Ok(Exit::Ok)
 }
 

@@ -3,7 +3,7 @@
 //! Owns which record is meant and where the report goes. What stands in it is folded by [`crate::run::report`], and
 //! written by the pure functions below.
 
-use std::{fs, io::Write as _};
+use std::io::Write as _;
 
 use super::{
     args::{Format, Global, ReportArgs, Ui},
@@ -15,9 +15,8 @@ use super::{
 };
 use crate::{
     replay::FileSource,
-    run::{Progress, Report, Source as _, Timeline, report::Gathering},
+    run::{Progress, Report, Timeline, report::Gathering},
     scoped_dir::ScopedDir,
-    store::Standing,
 };
 
 mod escape;
@@ -105,31 +104,16 @@ pub fn fold(source: FileSource, live: bool) -> Result<Report, Failure> {
     Ok(gathering.report(timeline.source().origin(), timeline.story(), live))
 }
 
-/// The record, and whether somebody still writes to it: its end is then not the end of the run.
+/// The record, and whether its run goes on: its end is then not the end of the run.
 ///
 /// # Errors
 /// When there is no such record, or it cannot be read.
 pub fn open(global: &Global, what: &str) -> Result<(FileSource, bool), Failure> {
     // What a report shows of a string is a small part of the longest one.
     let source = replay::open(global, what)?.shortened();
-    let Some(run) = source.origin().header.as_ref().map(|header| header.run) else { return Ok((source, false)) };
-    let Ok(runs) = runs::place(global) else { return Ok((source, false)) };
-    let found = runs.list().map_err(Failure::internal)?.into_iter().find(|found| found.id == run);
-    let Some(found) = found.filter(|found| same_file(&found.tape, what) || !what.contains(['/', '.'])) else {
-        return Ok((source, false));
-    };
-    if runs.standing(&found).map_err(Failure::internal)? != Standing::Running {
-        return Ok((source, false));
-    }
-    let (source, _) = runs::follow(&runs, &found)?;
+    let Some(found) = runs::running(global, what, &source)? else { return Ok((source, false)) };
+    let (source, _) = runs::follow(&runs::place(global)?, &found)?;
     Ok((source.shortened(), true))
-}
-
-fn same_file(tape: &std::path::Path, what: &str) -> bool {
-    match (fs::canonicalize(tape), fs::canonicalize(what)) {
-        (Ok(tape), Ok(what)) => tape == what,
-        _ => false,
-    }
 }
 
 /// The part of the report that is about one connection.

@@ -1,6 +1,10 @@
 //! `runs`: what was recorded in the project.
 
-use std::{fs::File, io::Write as _, path::Path};
+use std::{
+    fs::{self, File},
+    io::Write as _,
+    path::Path,
+};
 
 use serde_json::json;
 
@@ -99,6 +103,27 @@ pub fn follow(runs: &Runs, found: &Found) -> Result<(FileSource, Finish), Failur
     FileSource::follow_file(&found.tape, open_run(runs, found)?).map_err(|error| replay::failure(&error))
 }
 
+/// The run of this place whose record `source` is, if it goes on. `what` is how a person named it.
+///
+/// # Errors
+/// When the runs cannot be read.
+pub fn running(global: &Global, what: &str, source: &FileSource) -> Result<Option<Found>, Failure> {
+    let Some(run) = source.origin().header.as_ref().map(|header| header.run) else { return Ok(None) };
+    let Ok(runs) = place(global) else { return Ok(None) };
+    let found = runs.list().map_err(Failure::internal)?.into_iter().find(|found| found.id == run);
+    let is_named = |found: &Found| same_file(&found.tape, what) || !what.contains(['/', '.']);
+    let Some(found) = found.filter(is_named) else { return Ok(None) };
+    let is_running = runs.standing(&found).map_err(Failure::internal)? == Standing::Running;
+    Ok(is_running.then_some(found))
+}
+
+fn same_file(tape: &Path, what: &str) -> bool {
+    match (fs::canonicalize(tape), fs::canonicalize(what)) {
+        (Ok(tape), Ok(what)) => tape == what,
+        _ => false,
+    }
+}
+
 /// Brings the index up to date. It can be built again at any time, so a failure is only logged.
 pub fn index_quietly(runs: &Runs) {
     if let Err(error) = indexed(runs) {
@@ -187,7 +212,7 @@ fn show_one(global: &Global, runs: &Runs, what: &str) -> Result<Exit, Failure> {
     let mut timeline = Timeline::new(Box::new(source));
     while timeline.advance(1 << 20, &mut |_| {}).map_err(Failure::internal)? == Progress::More {}
     let state = &timeline.story().state;
-    let summary = Summary::of(state);
+    let summary = Summary::of(state).going_on(standing == Standing::Running);
     let mut out = output::stdout_for(global.ui);
     let printed = if global.ui == Ui::Json {
         let mut event = summary.to_json();
@@ -248,7 +273,7 @@ pub fn unknown(error: &RunsError) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::symlink};
+    use std::os::unix::fs::symlink;
 
     use super::*;
     use crate::tape::RunId;

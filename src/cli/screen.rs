@@ -142,7 +142,8 @@ fn leave_words(timeline: Timeline) -> Result<(), Failure> {
         return leave_summary(timeline).map(drop);
     }
     let state = timeline.present();
-    let mut text = Summary::of(state).to_text(timeline.source().origin(), state);
+    let summary = Summary::of(state).going_on(timeline.goes_on());
+    let mut text = summary.to_text(timeline.source().origin(), state);
     text.push_str(&format!("left before all of it was read; this is about its first {} entries\n", state.entries));
     let _ = output::stdout().write_all(text.as_bytes());
     Ok(())
@@ -157,7 +158,7 @@ pub fn leave_summary(mut timeline: Timeline) -> Result<(Summary, Timeline), Fail
     timeline.seek(u64::MAX).map_err(Failure::internal)?;
     let state = &timeline.story().state;
     let mut summary = Summary::of(state);
-    summary.open = !timeline.is_read();
+    summary.open = timeline.goes_on() || !timeline.is_read();
     let text = summary.to_text(timeline.source().origin(), state);
     // A terminal that hung up takes no last words. How the screen was left says so already.
     let _ = output::stdout().write_all(text.as_bytes());

@@ -141,14 +141,15 @@ impl Plain {
         }
     }
 
-    /// Prints what is left to say at the end.
+    /// Prints what is left to say at the end of a record, which `goes_on` or not.
     ///
     /// # Errors
     /// When stdout was closed by its reader, or cannot be written.
-    pub fn end(self, origin: &Origin, state: &RunState) -> Result<(), Failure> {
+    pub fn end(self, origin: &Origin, state: &RunState, goes_on: bool) -> Result<(), Failure> {
+        let summary = Summary::of(state).going_on(goes_on);
         let result = match self {
-            Self::Lines(lines) => lines.end(&Summary::of(state).to_text(origin, state)),
-            Self::Json(json) => json.end(state),
+            Self::Lines(lines) => lines.end(&summary.to_text(origin, state)),
+            Self::Json(json) => json.end(state, &summary),
             Self::None => Ok(()),
         };
         result.map_err(|error| stdout_failed(&error))

@@ -135,6 +135,13 @@ impl Summary {
         }
     }
 
+    /// The totals of a record that may still grow, if it `goes_on`.
+    #[must_use]
+    pub fn going_on(mut self, goes_on: bool) -> Self {
+        self.open = goes_on;
+        self
+    }
+
     fn count(&self, status: UnitStatus) -> usize {
         self.counts.iter().find(|(known, _)| *known == status).map_or(0, |(_, count)| *count)
     }
@@ -168,8 +175,10 @@ impl Summary {
         let units: serde_json::Map<String, Value> =
             self.counts.iter().map(|(status, count)| (status.word().to_owned(), Value::from(*count))).collect();
         let [malformed, unknown, unknown_notes, torn] = self.lost;
+        let running = self.open.then_some(RunOutcome::Running.word());
+        let outcome = self.outcome.as_deref().or(running);
         json!({
-            "type": "run", "state": "summary", "outcome": self.outcome, "units": units, "turns": self.turns,
+            "type": "run", "state": "summary", "outcome": outcome, "units": units, "turns": self.turns,
             "calls": self.calls, "cost_usd": self.cost_usd,
             "commit": self.saved.as_ref().map(|(commit, ..)| commit), "not_saved": self.not_saved,
             "merged": self.shared.iter().map(|file| json!({"path": file.path, "units": file.units})).collect::<Vec<_>>(),

@@ -130,7 +130,7 @@ fn plainly(global: &Global, ui: Ui, writer: &Writer, mut timeline: Timeline, fin
     }
     let state = &timeline.story().state;
     let summary = Summary::of(state);
-    sink.end(&origin, state)?;
+    sink.end(&origin, state, false)?;
     if state.ended.is_none() {
         show::tell(&format!("ingestdeck: run {}: {GONE}", writer.found.id.short()));
     }

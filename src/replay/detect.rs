@@ -5,11 +5,13 @@ use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
 use super::{ktx, times};
-use crate::tape::{Header, HeaderError};
+use crate::{
+    decode::{self, Kind},
+    tape::{Header, HeaderError},
+};
 
 /// What `replay` can open, for the sentence that refuses everything else.
-const ACCEPTED: &str =
-    "replay opens tapes, stream-json captures, Claude Code session files, KTX's records and other JSON lines";
+const ACCEPTED: &str = "replay opens tapes, stream-json captures, Claude Code session files and KTX's records";
 
 /// What the entries of a file look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,9 +28,9 @@ pub enum Format {
     KtxTranscript,
     /// KTX's memory-flow replay, in its wrapper or bare.
     MemoryFlow,
-    /// Some other JSON, one value per line.
+    /// Some other JSON, one value per line, of a stream that may still become a transcript.
     JsonLines,
-    /// One JSON value over several lines; read as a single entry.
+    /// One line of a transcript, written over several lines; read as a single entry.
     Document,
     /// No bytes at all.
     Empty,
@@ -89,6 +91,12 @@ pub enum Refusal {
         /// The limit, in megabytes.
         most: u64,
     },
+    /// JSON, but not a transcript.
+    #[error("it is JSON, but no line of it belongs to a transcript; {ACCEPTED}")]
+    NoTranscript,
+    /// A list of messages.
+    #[error("it is one JSON list; turn it into lines with `jq -c '.[]' FILE | ingestdeck replay -`")]
+    List,
     /// Text, but not JSON.
     #[error("it holds no line of JSON, its first line is {0:?}; {ACCEPTED}")]
     NoJson(String),
@@ -127,11 +135,18 @@ pub fn detect(head: &[u8], extent: Extent) -> Result<Detected, Refusal> {
         return tape;
     }
     if extent == Extent::Whole && may_be_document(text) && serde_json::from_slice::<&RawValue>(text).is_ok() {
-        return found(if ktx::is_replay(text) { Format::MemoryFlow } else { Format::Document });
+        return match decode::line(text).body.kind() {
+            _ if ktx::is_replay(text) => found(Format::MemoryFlow),
+            Kind::Other | Kind::Malformed => Err(no_transcript(text)),
+            _ => found(Format::Document),
+        };
     }
     let shapes = whole_lines(text, extent).filter_map(|line| shape(line, true));
     if let Some((format, _)) = shapes.reduce(|best, next| if next.1 > best.1 { next } else { best }) {
-        return found(format);
+        return match (format, extent) {
+            (Format::JsonLines, Extent::Whole | Extent::Head) => Err(no_transcript(text)),
+            _ => found(format),
+        };
     }
     if looks_binary(text) {
         return Err(Refusal::Binary);
@@ -143,6 +158,11 @@ pub fn detect(head: &[u8], extent: Extent) -> Result<Detected, Refusal> {
         None if extent == Extent::Growing => found(Format::Capture),
         None => Err(Refusal::NoJson(String::from_utf8_lossy(first).chars().take(60).collect())),
     }
+}
+
+/// The refusal of JSON that is nothing else.
+fn no_transcript(text: &[u8]) -> Refusal {
+    if text.trim_ascii_start().starts_with(b"[") { Refusal::List } else { Refusal::NoTranscript }
 }
 
 /// True when the head may be the beginning of one JSON value over several lines.
@@ -267,8 +287,8 @@ mod tests {
             ("{\"type\":\"summary\"}\n{\"parentUuid\":null,\"sessionId\":\"s\"}\n", Format::SessionFile),
             ("{\"t\": 0.1, \"dir\": \"->\", \"msg\": {}}\n", Format::TwoWay),
             ("npm warn something\n{\"type\":\"system\",\"session_id\":\"s\"}\n", Format::Capture),
-            ("{\"a\":1}\n[2]\n", Format::JsonLines),
-            ("{\n \"model\": \"m\"\n}\n", Format::Document),
+            ("{\"a\":1}\n{\"type\":\"user\"}\n", Format::Capture),
+            ("{\n \"type\": \"result\"\n}\n", Format::Document),
             ("{\"ts\":\"t\",\"wuKey\":\"u\",\"toolName\":\"x\",\"input\":{}}\n", Format::KtxTranscript),
             ("{\"memoryFlowReplaySchemaVersion\":1,\"replay\":{}}\n", Format::MemoryFlow),
             ("{\n\"runId\":\"r\",\n\"events\":[],\"plannedWorkUnits\":[]}\n", Format::MemoryFlow),
@@ -304,11 +324,19 @@ mod tests {
         assert_eq!(refused(b"\x28\xb5\x2f\xfd\x00"), Refusal::Compressed("zstdcat"));
         assert_eq!(refused(b"\x7fELF\x02\x01\x01\x00\x00\x00\xff\xfe\xfd"), Refusal::Binary);
         assert_eq!(refused(b"# Title\n\ntext\n"), Refusal::NoJson("# Title".into()));
+        for json in
+            ["{\"a\":1}\n", "{\"a\":1}\n[2]\n", "{\n \"model\": \"m\"\n}\n", "42", "{\n \"type\": \"object\"\n}"]
+        {
+            assert_eq!(refused(json.as_bytes()), Refusal::NoTranscript, "{json}");
+        }
+        assert_eq!(refused(b"[{\"type\":\"user\"}]\n"), Refusal::List);
+        assert_eq!(detect(b"{\"a\":1}\n{\"b", Extent::Head).unwrap_err(), Refusal::NoTranscript);
     }
 
     #[test]
     fn what_still_grows_is_given_time() {
         assert_eq!(detect(b"warming up\n", Extent::Growing).unwrap().format, Format::Capture);
+        assert_eq!(detect(b"{\"a\":1}\n", Extent::Growing).unwrap().format, Format::JsonLines);
         assert_eq!(detect(b"", Extent::Growing).unwrap().format, Format::Capture);
         assert_eq!(detect(b"\x00\x01\x02\x03", Extent::Growing).unwrap_err(), Refusal::Binary);
     }

@@ -64,7 +64,7 @@ pub enum Emitted<'a> {
         attempt: u32,
         /// What.
         event: Event<'a>,
-        /// What we know of a finished call that the event cannot say.
+        /// What we know of a finished call, or of the end, that the event cannot say.
         aside: Option<Aside>,
     },
     /// A unit changed its status.
@@ -117,13 +117,15 @@ pub enum Emitted<'a> {
     },
 }
 
-/// What a call came to, where its result tells people less, or something else.
+/// What a call or an attempt came to, where its event tells people less, or something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aside {
     /// Its tool did not do what it asks for, and the result is no error.
     Declined,
     /// We ended the attempt before it had a result of its own, or the record breaks off.
     Cut,
+    /// Its turns or its money were spent, which is no failure.
+    Spent,
 }
 
 impl Aside {
@@ -132,6 +134,7 @@ impl Aside {
         match self {
             Self::Declined => "declined",
             Self::Cut => "cut short",
+            Self::Spent => "budget",
         }
     }
 }

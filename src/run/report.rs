@@ -271,7 +271,7 @@ impl Gathering {
         }
         gathered.open.remove(id);
         match (aside, event.ok) {
-            (Some(Aside::Cut), _) => gathered.calls(tool).cut += 1,
+            (Some(Aside::Cut | Aside::Spent), _) => gathered.calls(tool).cut += 1,
             (Some(Aside::Declined), _) => gathered.calls(tool).declined += 1,
             (None, Some(false)) => {
                 gathered.calls(tool).failed += 1;

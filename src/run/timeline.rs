@@ -31,6 +31,8 @@ pub struct Timeline {
     known: u64,
     ended: bool,
     finished: bool,
+    /// The record goes on after the end of the source, so nothing that is open there is closed.
+    goes_on: bool,
     checkpoints: Vec<Checkpoint>,
     spacing: u64,
     /// The last moment that was read, where reading goes on, while the cursor stands before it.
@@ -133,6 +135,7 @@ impl Timeline {
             known: 0,
             ended: false,
             finished: false,
+            goes_on: false,
             checkpoints: vec![start],
             spacing: FIRST_SPACING,
             frontier: None,
@@ -143,6 +146,18 @@ impl Timeline {
     /// For a source that is only played forward: keeps no checkpoints, so that going back folds from the beginning.
     pub fn forward(source: Box<dyn Source>) -> Self {
         Self { spacing: u64::MAX, ..Self::new(source) }
+    }
+
+    /// For the record of a run that goes on: what is open at its end stays open.
+    #[must_use]
+    pub fn going_on(mut self, goes_on: bool) -> Self {
+        self.goes_on = goes_on;
+        self
+    }
+
+    /// True if the record goes on after the end of the source.
+    pub fn goes_on(&self) -> bool {
+        self.goes_on
     }
 
     /// The story at the cursor.
@@ -401,7 +416,9 @@ impl Timeline {
     fn finish(&mut self, emit: &mut dyn FnMut(Emitted<'_>)) {
         if !self.finished {
             self.finished = true;
-            self.fold.finish(&mut self.story, emit);
+            if !self.goes_on {
+                self.fold.finish(&mut self.story, emit);
+            }
         }
     }
 

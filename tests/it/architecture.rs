@@ -443,7 +443,6 @@ const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
     ("src/cli/init.rs", "ktx.yaml in the named directory, created only if nothing is there"),
     ("src/cli/launch.rs", "an empty directory of this very run; the program of --claude-bin"),
     ("src/cli/manual.rs", "the directory that --out names"),
-    ("src/cli/report.rs", "compares the record with the project's runs"),
     ("src/cli/replay.rs", "whether an argument is a path"),
     ("src/cli/runs.rs", "whether a directory is a project"),
     ("src/cli/screenshot.rs", "the file that the command line names"),

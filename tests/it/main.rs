@@ -13,6 +13,7 @@ mod hostile_clones;
 mod hostile_git;
 mod ingest;
 mod journey;
+mod judgement;
 mod mcp;
 mod outside_paths;
 mod plan;

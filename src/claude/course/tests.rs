@@ -352,7 +352,7 @@ fn a_held_call_knows_how_many_failed_before_it() {
 
 #[test]
 fn another_session_than_the_one_to_resume_ends_the_attempt() {
-    for (resume, strayed) in [("s", None), ("other", Some("Claude Code resumed session s instead of other"))] {
+    for (resume, strayed) in [("s", None), ("other", Some("claude emitted session id s but expected other"))] {
         let allowed = Allowed::new(["mcp__ktx__a"], ["ktx"]);
         let resume = Some(resume.into());
         let mut course = Course::new(Facts::default(), allowed, true, "the prompt".into(), resume, Patience::default());

@@ -1,7 +1,7 @@
 //! What the lines of a session say about the session itself: which it is, and whether it is complete. Pure.
 
 use crate::{
-    actions::{Identity, Sighting, Turns},
+    actions::{Identity, Part, Sighting, Turns},
     config::Mismatch,
     decode::Line,
     tape::note::Level,
@@ -51,7 +51,9 @@ impl Watch {
 
     /// Takes in a line.
     pub(super) fn line(&mut self, line: &Line<'_>) -> Seen {
-        self.turns.push(line);
+        if self.turns.push(line) == Part::Trailing {
+            return Seen::Nothing;
+        }
         match self.identity.push(line) {
             Sighting::Known | Sighting::Refused => Seen::Nothing,
             Sighting::Tolerated(text) => Seen::Said(Level::Warning, text),

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     actions::{
-        Ended, Identity, Part, Translator, Turns,
+        Ended, Event, Identity, Part, Translator, Turns,
         label::{self, short_name},
     },
     decode::{
@@ -21,7 +21,7 @@ use crate::{
     run::{
         Arrived,
         chronicle::Mark,
-        fold::Emitted,
+        fold::{Aside, Emitted},
         reported::Reported,
         spent::{Bill, paid},
         state::{Attempt, LaneId, Limit, Row, RowEnd, RowKind, Story, Tokens, Unit, UnitStatus, push_compact},
@@ -235,10 +235,10 @@ impl LaneFold {
         let (key, number) = (self.key.clone(), self.number);
         let has_row = self.reported.result().is_some() && !self.reported.turns().is_underway();
         let mut told = Told { has_row, ..Told::default() };
-        let fates = &self.fates;
+        let (fates, reported) = (&self.fates, &self.reported);
         self.translator.end(ended, &mut |event| {
             told.note(&event);
-            let aside = fates.aside(&event);
+            let aside = fates.aside(&event).or_else(|| aside_of_end(reported, &event));
             emit(Emitted::Event { entry: seq, at, unit: &key, attempt: number, event, aside });
         });
         self.settle(story, seq, told);
@@ -454,10 +454,10 @@ impl LaneFold {
         let (entry, at, key, attempt) = (arrived.seq, arrived.at, &self.key, self.number);
         let mut told = Told { has_row: part == Part::Result, ..Told::default() };
         let again = matches!(&line.body, Said::Result(result) if self.has_said(result));
-        let fates = &self.fates;
+        let (fates, reported) = (&self.fates, &self.reported);
         self.translator.push(line, bytes, &mut |event| {
             told.note(&event);
-            let aside = fates.aside(&event);
+            let aside = fates.aside(&event).or_else(|| aside_of_end(reported, &event));
             emit(Emitted::Event { entry, at, unit: key, attempt, event, aside });
         });
         self.settle(story, arrived.seq, told);
@@ -505,6 +505,17 @@ pub(super) fn status_of(verdict: &Verdict) -> UnitStatus {
         (Outcome::Succeeded, ..) => UnitStatus::Succeeded,
         (Outcome::Failed, ..) => UnitStatus::Failed,
         (Outcome::Stopped, ..) => UnitStatus::Stopped,
+    }
+}
+
+/// What the result of an attempt comes to, where its `ok` says something else.
+fn aside_of_end(reported: &Reported, event: &Event<'_>) -> Option<Aside> {
+    let Event::Completed(completed) = event else { return None };
+    let result = reported.result().filter(|result| result.failed != completed.ok)?;
+    match (verdict::stop_reason(result), completed.ok) {
+        (StopReason::Budget, false) => Some(Aside::Spent),
+        (StopReason::Error, true) => Some(Aside::Cut),
+        _ => None,
     }
 }
 

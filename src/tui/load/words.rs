@@ -57,7 +57,8 @@ pub(super) fn end(result: &ResultLine<'_>) -> String {
 /// How a session ended. Some failures carry the subtype of a success.
 fn outcome<'a>(result: &'a ResultLine<'_>) -> &'a str {
     match result.subtype.as_deref() {
-        None | Some("success") if result.failed() => "failed",
+        Some(subtype) if subtype.starts_with("error") => subtype,
+        _ if result.failed() => "failed",
         None => "completed",
         Some(subtype) => subtype,
     }

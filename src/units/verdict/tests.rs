@@ -354,7 +354,7 @@ fn a_session_that_cannot_go_on_asks_for_a_new_one() {
     };
     for facts in [
         Facts { result: Some(gone), ..Facts::default() },
-        Facts { session_mismatch: Some("Claude Code resumed session a instead of b".into()), ..Facts::default() },
+        Facts { session_mismatch: Some("claude emitted session id a but expected b".into()), ..Facts::default() },
     ] {
         let verdict = decide(&"u".into(), &facts, FailureRule::Strict);
         assert_eq!((verdict.outcome, verdict.cause), (Outcome::Failed, Cause::LoopError));

@@ -105,7 +105,8 @@ fn judged(unit: &Unit, attempt: &Attempt) -> Vec<Piece> {
         }
         (Outcome::Succeeded, _) => (Role::Succeeded, "succeeded"),
         (Outcome::Failed, _) => (Role::Failed, "failed"),
-        (Outcome::Stopped, _) => (Role::Stopped, "stopped by a person"),
+        (Outcome::Stopped, _) if verdict.cause == Cause::Cancelled => (Role::Stopped, "stopped by a person"),
+        (Outcome::Stopped, _) => (Role::Stopped, "stopped before it was done"),
     };
     let stop = match verdict.stop {
         StopReason::Natural => "natural: the model was done",
