@@ -120,6 +120,8 @@ fn agree(name: &str, told: &Told) {
             "succeeded" => assert!(ok, "{name}: {}", of.reason),
             "failed" => assert!(!ok, "{name}: {}", of.reason),
             "budget" | "stopped" | "interrupted" => {}
+            // An attempt that another one followed, in a record without notes.
+            "running" => assert_ne!(fold.attempts.last(), Some(folded), "{name}"),
             other => panic!("{name}: {other}"),
         }
         if let Some(verdict) = &folded.verdict {
@@ -129,7 +131,7 @@ fn agree(name: &str, told: &Told) {
                 Outcome::Failed => "failed",
                 Outcome::Stopped => "stopped",
             };
-            assert_eq!(outcome, of.state, "{name}");
+            assert_eq!(outcome, of.state, "{name}: {}", verdict.reason);
         }
         // Whoever quotes an answer quotes the one that decided.
         if let [decided] = answers(answer)[..] {

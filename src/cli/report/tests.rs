@@ -1,6 +1,9 @@
 //! Reports of real records and of hostile ones.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};

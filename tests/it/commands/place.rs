@@ -288,6 +288,7 @@ pub(crate) fn contract(stream: &str) -> Vec<Value> {
         match (kind, lane) {
             ("run", None) => assert!(event["state"].is_string(), "{line}"),
             ("unit", Some(_)) => assert!(event["state"].is_string(), "{line}"),
+            ("message", Some(_)) => assert!(event["level"].is_string() && event["text"].is_string(), "{line}"),
             ("started" | "action" | "completed", Some(lane)) => {
                 assert_eq!(event["engine"], "claude", "{line}");
                 let count = completed.entry(lane).or_default();
