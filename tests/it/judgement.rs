@@ -99,6 +99,16 @@ fn of_attempts(json: &[Value]) -> BTreeMap<(String, u64), OfAttempt> {
     all
 }
 
+/// Fails if time goes back within an attempt. Captures with times of their own may do that.
+fn in_order(json: &[Value]) {
+    let mut times: BTreeMap<String, u64> = BTreeMap::new();
+    for line in json.iter().filter(|line| line["unit"].is_string()) {
+        let at = line["at"].as_u64().unwrap();
+        let before = times.insert(format!("{}#{}", line["unit"], line["try"]), at);
+        assert!(before <= Some(at), "time goes back: {line}");
+    }
+}
+
 /// The words of results that only one result has: `answer 7`.
 fn answers(text: &str) -> Vec<&str> {
     text.match_indices("answer-")
@@ -394,7 +404,9 @@ proptest! {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("capture.jsonl");
         fs::write(&path, format!("{FIRST}\n{}\n", lines.join("\n"))).unwrap();
-        agree("a capture", &told(&path));
+        let told = told(&path);
+        in_order(&told.json);
+        agree("a capture", &told);
     }
 
     #[test]
@@ -404,6 +416,8 @@ proptest! {
         let scratch = tempfile::tempdir().unwrap();
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         let resume = resumed.map(|tolerant| Resume { session: "s", tolerant });
-        agree("a session", &told(&recorded(scratch.path(), &lines, resume)));
+        let told = told(&recorded(scratch.path(), &lines, resume));
+        in_order(&told.json);
+        agree("a session", &told);
     }
 }

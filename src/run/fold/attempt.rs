@@ -218,6 +218,10 @@ impl LaneFold {
             }
         }
         self.translate(story, arrived, (line, part), bytes, emit);
+        if let (Part::Content, Some((_, at))) = (part, &mut self.rests) {
+            // Work in the background goes on between turns, and nothing is told after the end.
+            *at = arrived.at.max(*at);
+        }
         if self.attempt(story).session.is_none() {
             // A session that must not answer is not the one that is continued.
             let done = self.translator.is_complete();

@@ -49,9 +49,15 @@ pub(super) fn result(result: &ToolResult<'_>, most: usize) -> String {
 
 /// The end of a session whose last words were told before: how it ended, what it cost, how long it took.
 pub(super) fn end(result: &ResultLine<'_>) -> String {
-    let cost = result.total_cost_usd.map(|cost| format!(" · {}", dollars(Some(cost)))).unwrap_or_default();
+    let cost = cost(result);
     let took = result.duration_ms.map(|took| format!(" · {}", latency(Millis(took)))).unwrap_or_default();
     format!("{}{cost}{took}", outcome(result))
+}
+
+/// What a turn cost, else what its process did.
+fn cost(result: &ResultLine<'_>) -> String {
+    let cost = result.cost_since_last_result.or(result.total_cost_usd);
+    cost.map(|cost| format!(" · {}", dollars(Some(cost)))).unwrap_or_default()
 }
 
 /// How a session ended. Some failures carry the subtype of a success.
@@ -103,7 +109,7 @@ pub(super) fn line(body: &Body<'_>, json: &[u8], most: usize) -> String {
         }
         Body::Result(result) => {
             let word = outcome(result);
-            let cost = result.total_cost_usd.map(|cost| format!(" · {}", dollars(Some(cost)))).unwrap_or_default();
+            let cost = cost(result);
             let error = result.error.as_deref().or_else(|| result.errors.first().map(AsRef::as_ref));
             let text =
                 error.map(label::error).or(result.result.as_deref()).map(|text| format!(" · {}", one_row(text, most)));

@@ -74,18 +74,18 @@ fn replay_of_a_run_that_goes_on_says_running() {
     let claude = place.player("[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]").display().to_string();
     let mut running = place.start(place.command(&["run", "--ui", "lines", "--claude-bin", &claude]));
     running.wait_for("stdout", "docs-one#1               ● session");
-    let json = place.run(&["replay", "latest", "--ui", "json"]).done();
+    let json = place.run(&["replay", "latest", "--ui", "json"]).done().to_owned();
     let summary = events(&json, "run").pop().unwrap();
     assert_eq!((summary["outcome"].as_str(), summary["units"]["running"].as_u64()), (Some("running"), Some(1)));
     assert!(!json.contains("interrupted") && events(&json, "completed").is_empty(), "{json}");
-    let lines = place.run(&["replay", "latest", "--ui", "lines"]).done();
+    let lines = place.run(&["replay", "latest", "--ui", "lines"]).done().to_owned();
     assert!(lines.contains("still running after") && lines.contains("1 running"), "{lines}");
-    let shown = place.run(&["runs", "show", "latest"]).done();
+    let shown = place.run(&["runs", "show", "latest"]).done().to_owned();
     assert!(shown.contains("still running after") && !shown.contains("interrupted"), "{shown}");
-    let listed = place.run(&["runs", "list"]).done();
+    let listed = place.run(&["runs", "list"]).done().to_owned();
     assert!(listed.contains("  running "), "{listed}");
     running.signal(nix::sys::signal::Signal::SIGKILL);
     running.end();
-    let late = place.run(&["replay", "latest", "--ui", "lines"]).done();
+    let late = place.run(&["replay", "latest", "--ui", "lines"]).done().to_owned();
     assert!(late.contains("1 interrupted") && !late.contains("still running"), "{late}");
 }
