@@ -24,6 +24,10 @@ fn every_capture_is_replayed() {
     let place = Place::new();
     for file in fixtures("").into_iter().chain(fixtures("versions")) {
         let json = place.run(&["replay", &file, "--ui", "json"]);
+        if file.ends_with(".json") {
+            assert!(json.refused(2).contains("no line of it belongs to a transcript"), "{json:?}");
+            continue;
+        }
         assert_eq!(json.stderr, "", "{file}");
         let lines = contract(json.done());
         // One capture is of a process that said nothing.

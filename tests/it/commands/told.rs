@@ -29,7 +29,7 @@ fn session_that_resumes_another_one_ends_by_the_contract() {
     assert_eq!(completed["resume"]["value"], "abc");
     assert_eq!(events(&ran.stdout, "started").len(), 0);
     let ran = session("lines");
-    assert_eq!(ran.stdout.matches(text).count(), 2, "once completed, once failed: {ran:?}");
+    assert_eq!(ran.stdout.matches(text).count(), 3, "completed, failed, and in the summary: {ran:?}");
     assert!(ran.stdout.trim_end().ends_with("`claude --resume abc`"), "{ran:?}");
 }
 
