@@ -129,7 +129,7 @@ impl<W: Write> Lines<W> {
                     (Some(Aside::Cut), ..) => '■',
                     (_, Some(false), Some(_)) => '▲',
                     (_, Some(false), None) => '✗',
-                    (_, ..) => '✓',
+                    (..) => '✓',
                 };
                 let mut text = label::of(&event.action).to_string();
                 if let Some(took) = took {

@@ -459,9 +459,10 @@ impl LaneFold {
         let mut told = Told { has_row: part == Part::Result, ..Told::default() };
         let again = matches!(&line.body, Said::Result(result) if self.has_said(result));
         let (fates, reported) = (&self.fates, &self.reported);
+        let is_result = part == Part::Result;
         self.translator.push(line, bytes, &mut |event| {
             told.note(&event);
-            let aside = fates.aside(&event).or_else(|| aside_of_end(reported, &event));
+            let aside = fates.aside(&event).or_else(|| aside_of_end(reported, &event).filter(|_| is_result));
             emit(Emitted::Event { entry, at, unit: key, attempt, event, aside });
         });
         self.settle(story, arrived.seq, told);
