@@ -115,12 +115,17 @@ pub enum Probe {
     },
 }
 
-/// Asks for version and login. Takes seconds at most.
-pub async fn inspect(asked: &Asked) -> Report {
-    let installed = match asked.run(&["--version"], QUICK).await {
+/// Asks for the version.
+pub async fn installed(asked: &Asked) -> Installed {
+    match asked.run(&["--version"], QUICK).await {
         Err(why) => Installed::No(why),
         Ok(said) => version(&said),
-    };
+    }
+}
+
+/// Asks for version and login. Takes seconds at most.
+pub async fn inspect(asked: &Asked) -> Report {
+    let installed = installed(asked).await;
     let login = match &installed {
         Installed::No(_) => Login::Unknown("there is no claude to ask for its login".into()),
         Installed::Yes(version) if *version < FIRST_AUTH_STATUS => {

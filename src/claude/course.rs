@@ -260,7 +260,8 @@ impl Course {
     pub(super) fn command(&mut self, command: Command) -> Vec<Step> {
         let (how, rung) = match command {
             Command::Interrupt => (StopHow::Stop, Rung::Interrupt),
-            Command::Kill => (StopHow::Kill, Rung::Kill),
+            // SIGKILL follows; before it the agent ends what it has started.
+            Command::Kill => (StopHow::Kill, Rung::Terminate),
         };
         if self.phase == Phase::Over && self.gather.facts.stopped.is_none() {
             return self.stop(rung.max(Rung::Terminate));
@@ -272,7 +273,7 @@ impl Course {
     /// The tape cannot be written: nothing that happens from now on would be kept.
     pub(super) fn unrecorded(&mut self, error: String) -> Vec<Step> {
         self.gather.facts.record_error.get_or_insert(error);
-        self.stop(Rung::Kill)
+        self.stop(Rung::Terminate)
     }
 
     /// An alarm went off.

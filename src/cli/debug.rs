@@ -38,9 +38,9 @@ pub fn install(debug: bool) -> Result<(), Failure> {
             tracing::error!(%panic, "contained");
             return;
         }
+        terminal::restore();
         // Agents of a program that is falling apart must not run on.
         process::kill_all();
-        terminal::restore();
         // It may quote whatever was being worked on.
         output::tell(&panics.panic_report(panic).to_string());
     }));

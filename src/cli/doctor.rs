@@ -132,20 +132,36 @@ pub fn preflight(exe: &std::path::Path, pass: &[String], probe: bool, model: Opt
     let asked = asked(Program { exe: exe.to_owned(), prefix: Vec::new(), scripted: false }, environment(pass))?;
     let runtime = screen::runtime(1)?;
     let report = runtime.block_on(auth::inspect(&asked));
-    match &report.installed {
+    accept_release(&asked, &report.installed)?;
+    if let Some(problem) = report.login.problem() {
+        return Err(setup(problem));
+    }
+    if probe && let Probe::NotUsable { cause, text } = runtime.block_on(auth::probe(&asked, model)) {
+        return Err(Failure::new(Exit::of_cause(&cause), text));
+    }
+    Ok(())
+}
+
+/// What must hold before a session runs: a release that can be trusted with it. The login is the session's own business.
+///
+/// # Errors
+/// When it is missing, in one sentence with the remedy.
+pub fn check_release(exe: &std::path::Path, environment: Environment) -> Result<(), Failure> {
+    let asked = asked(Program { exe: exe.to_owned(), prefix: Vec::new(), scripted: false }, environment)?;
+    let installed = screen::runtime(1)?.block_on(auth::installed(&asked));
+    accept_release(&asked, &installed)
+}
+
+fn accept_release(asked: &Asked, installed: &Installed) -> Result<(), Failure> {
+    let setup = |text: String| Failure::new(Exit::Setup, text);
+    match installed {
         Installed::Yes(version) => match (version.standing(), version.standing().remark(*version)) {
             (version::Standing::Refused, Some(text)) => return Err(setup(text)),
             (_, remark) => warn(&remark.into_iter().collect::<Vec<_>>()),
         },
         Installed::Scripted => {}
         Installed::No(why) => return Err(setup(why.clone())),
-        Installed::Unclear(said) => return Err(setup(unclear(&asked, said))),
-    }
-    if let Some(problem) = report.login.problem() {
-        return Err(setup(problem));
-    }
-    if probe && let Probe::NotUsable { cause, text } = runtime.block_on(auth::probe(&asked, model)) {
-        return Err(Failure::new(Exit::of_cause(&cause), text));
+        Installed::Unclear(said) => return Err(setup(unclear(asked, said))),
     }
     Ok(())
 }

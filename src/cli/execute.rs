@@ -21,7 +21,7 @@ pub use self::pass::PassTerms;
 use self::{pass::Material, patches::Round};
 use super::{
     descriptors,
-    drive::{Executor, unprepared},
+    drive::{AttemptEnd, Executor, unprepared},
     gate::Holds,
 };
 use crate::{
@@ -365,7 +365,7 @@ impl Executor for Attempts {
         amendment: Option<Arc<Amendment>>,
         stop: mpsc::Receiver<StopHow>,
         ready: oneshot::Sender<()>,
-    ) -> Verdict {
+    ) -> AttemptEnd {
         let amendment = amendment.as_deref().cloned().unwrap_or_default();
         let (verdict, facts, work) = self.attempt(&unit, attempt, &amendment, stop, ready).await;
         if verdict.outcome == Outcome::Succeeded && matches!(self.ground, Ground::Overlay(_)) {
@@ -384,7 +384,7 @@ impl Executor for Attempts {
             more: serde_json::Map::default(),
         };
         self.note(&unit, attempt, &Note::AttemptEnded(Box::new(ended)));
-        verdict
+        verdict.into()
     }
 
     async fn integrate(&self, units: Vec<(UnitKey, u32)>) -> Together {

@@ -106,15 +106,9 @@ impl Launch {
 
     fn schedule(&self, integrates: bool) -> Schedule {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let retry = &self.config.retry;
         let settings = Settings {
             failure_mode: self.failure_mode(),
-            retry: RetryPolicy {
-                max_retries: *retry.max_retries,
-                initial_delay_ms: *retry.initial_delay_ms,
-                factor: *retry.factor,
-                max_delay_ms: *retry.max_delay_ms,
-            },
+            retry: retry_policy(&self.config),
             integrates,
             budget_usd: self.terms.run_budget_usd,
             pacing: pacing(&self.project.settings.rate_limit),
@@ -203,6 +197,17 @@ pub fn launch(global: &Global, mut launch: Launch) -> Result<Outcome, Failure> {
         let attempts = Attempts::new(project, &units, diff, job, ground, agent, terms, recorder, holds, locks);
         attempts.taking_over(resume::patches(continues.as_ref())).reconciling(reconcile)
     })
+}
+
+/// Automatic retries, as the settings want them.
+pub fn retry_policy(config: &Config) -> RetryPolicy {
+    let retry = &config.retry;
+    RetryPolicy {
+        max_retries: *retry.max_retries,
+        initial_delay_ms: *retry.initial_delay_ms,
+        factor: *retry.factor,
+        max_delay_ms: *retry.max_delay_ms,
+    }
 }
 
 /// From now on child processes end with this one, also when it is killed.

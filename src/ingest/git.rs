@@ -328,7 +328,7 @@ struct Guarded(Option<Pid>);
 impl Guarded {
     fn new(child: &Child) -> Self {
         let leader = i32::try_from(child.id()).ok().map(Pid::from_raw);
-        leader.into_iter().for_each(|leader| group_guard::watch(leader, Signal::SIGTERM));
+        leader.into_iter().for_each(group_guard::watch_git);
         Self(leader)
     }
 }

@@ -38,6 +38,18 @@ pub enum Next {
     AwaitRoom,
 }
 
+/// How an attempt may be made again without anybody asking.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Repeat {
+    /// From the beginning: nothing of it remains.
+    #[default]
+    Afresh,
+    /// Only by continuing this session: what its tools did remains.
+    Resume(String),
+    /// Not at all: what its tools did remains, and it is not known how to continue.
+    Never,
+}
+
 impl RetryPolicy {
     /// What follows `verdict` for a unit that has used `used` retries. Used up means that the failure stands.
     pub fn next(&self, verdict: &Verdict, used: u32) -> Next {

@@ -25,7 +25,7 @@ use self::{
 use super::{
     governor::{self, Change, Governor, Pacing},
     limits::Observed,
-    retry::{self, Next, RetryPolicy},
+    retry::{self, Next, Repeat, RetryPolicy},
 };
 
 /// What a failed unit means for the others.
@@ -119,6 +119,8 @@ pub enum Input {
         attempt: u32,
         /// How.
         verdict: Verdict,
+        /// How it may be made again without anybody asking.
+        repeat: Repeat,
     },
     /// What came of [`Order::Integrate`].
     Integrated(Together),
@@ -337,7 +339,9 @@ impl Schedule {
                 }
             }
             Input::Ready { unit, attempt } => self.board.ready(&unit, attempt),
-            Input::Ended { unit, attempt, verdict } => self.ended(&unit, attempt, &verdict, &mut orders),
+            Input::Ended { unit, attempt, verdict, repeat } => {
+                self.ended(&unit, attempt, &verdict, repeat, &mut orders);
+            }
             Input::Integrated(together) => self.integrated(together, &mut orders),
             Input::Saved { ok } => self.saved(ok, &mut orders),
             Input::TimerFired(id) => self.timer_fired(id, &mut orders),
@@ -370,7 +374,7 @@ impl Schedule {
         self.stage == Stage::Ended
     }
 
-    fn ended(&mut self, key: &UnitKey, attempt: u32, verdict: &Verdict, orders: &mut Vec<Order>) {
+    fn ended(&mut self, key: &UnitKey, attempt: u32, verdict: &Verdict, repeat: Repeat, orders: &mut Vec<Order>) {
         let Some((at, asked_to_stop)) = self.board.in_flight(key, attempt) else { return };
         self.board.judge(at, verdict.outcome, verdict.stop);
         if verdict.outcome == Outcome::Succeeded {
@@ -381,7 +385,20 @@ impl Schedule {
         let next = match self.settings.retry.next(verdict, self.board.units()[at].retries) {
             Next::AwaitLimit if !self.settings.pacing.enabled => Next::Stand,
             Next::AwaitRoom if self.is_alone(at) => Next::Stand,
-            next => next,
+            Next::Stand => Next::Stand,
+            next => match repeat {
+                Repeat::Afresh => next,
+                Repeat::Resume(session) => {
+                    self.board.resume(at, session);
+                    next
+                }
+                Repeat::Never if asked_to_stop || self.halt.is_some() => Next::Stand,
+                Repeat::Never => {
+                    let text = format!("{key} is not retried: its tools have run, and its session id is unknown");
+                    say(Level::Warning, text, orders);
+                    Next::Stand
+                }
+            },
         };
         let given_up = next == Next::AwaitLimit && self.board.meet_limit(at) >= self.settings.pacing.max_attempts;
         if next == Next::AwaitLimit && !given_up {

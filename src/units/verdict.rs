@@ -11,6 +11,7 @@ use crate::tape::{
     note::{Cause, Outcome, StopHow, StopReason, Verdict},
 };
 
+pub use self::remedy::of_session as session_remedy;
 pub use super::tally::FailureRule;
 use super::tally::Tally;
 
@@ -71,7 +72,17 @@ pub struct Facts {
     pub publish_error: Option<String>,
 }
 
+/// What Claude Code answers to the id of a session that it does not have.
+pub const UNKNOWN_SESSION: &str = "No conversation found with session ID";
+
 impl Facts {
+    /// It was to continue a session that Claude Code does not have.
+    pub fn is_unknown_session(&self) -> bool {
+        let errors = self.result.as_ref().and_then(|result| result.errors.as_deref());
+        let stderr = self.stderr_tail.iter().map(String::as_str);
+        errors.into_iter().chain(stderr).any(|text| text.contains(UNKNOWN_SESSION))
+    }
+
     /// The sentence of an isolation breach.
     pub fn breach(&self) -> Option<&str> {
         match &self.isolation {
@@ -192,8 +203,7 @@ fn of_loop(facts: &Facts, stop: StopReason) -> Option<Verdict> {
     }
     (stop == StopReason::Error).then(|| {
         let verdict = failure(stop, cause::of_loop(facts), loop_reason(facts));
-        let gone = verdict.reason.contains("No conversation found with session ID");
-        let remedy = if gone { Some(remedy::NEW_SESSION.to_owned()) } else { verdict.remedy };
+        let remedy = if facts.is_unknown_session() { Some(remedy::NEW_SESSION.to_owned()) } else { verdict.remedy };
         Verdict { remedy, ..verdict }
     })
 }

@@ -11,6 +11,7 @@ use crate::{
 mod limits;
 mod oracle;
 mod pass;
+mod repeat;
 mod settle;
 
 fn keys(count: usize) -> Vec<UnitKey> {
@@ -46,7 +47,7 @@ fn limited() -> Verdict {
 }
 
 fn ended(n: usize, attempt: u32, verdict: Verdict) -> Input {
-    Input::Ended { unit: key(n), attempt, verdict }
+    Input::Ended { unit: key(n), attempt, verdict, repeat: Repeat::Afresh }
 }
 
 fn ready(n: usize, attempt: u32) -> Input {

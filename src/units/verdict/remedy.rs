@@ -49,6 +49,26 @@ pub(super) fn of(cause: &Cause) -> Option<String> {
     Some(text.to_owned())
 }
 
+/// The remedy of a plain session with this cause: it has no plan, no raw files and no project. `own` is the remedy of a unit.
+pub fn of_session(cause: &Cause, own: Option<String>) -> Option<String> {
+    let text = match cause {
+        Cause::Budget => "raise max_turns in [agent] and continue the session with --resume",
+        Cause::Isolation => {
+            "update `claude`, or find out what sets its permission mode: a wrapper, or settings that an organization manages"
+        }
+        Cause::ContextOverflow => "begin a new session with a shorter prompt, or choose a model with a larger context",
+        Cause::RateLimited => "try again in a while",
+        Cause::Model => "choose a model that your account may use, with --model or in config.toml",
+        Cause::OpenFiles => "raise `ulimit -n`",
+        Cause::Internal if own.as_deref() != Some(SPAWN) => {
+            "check free disk space and the permissions of the state directory"
+        }
+        Cause::LoopError if own.as_deref() == Some(NEW_SESSION) => "check the session id, or leave out --resume",
+        _ => return own,
+    };
+    Some(text.to_owned())
+}
+
 fn usage_limit(resets_at: Option<i64>) -> String {
     match resets_at.and_then(|at| Timestamp::from_second(at).ok()) {
         Some(at) => format!("wait for the reset at {at}, or sign in with another account"),
