@@ -252,7 +252,8 @@ mod table {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use std::{
         io::{BufRead as _, BufReader},

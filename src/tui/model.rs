@@ -327,6 +327,11 @@ impl Model {
         self.live && !self.watching
     }
 
+    /// A plain session that goes on: it writes into the user's own directory, and its calls wait for nobody.
+    pub fn is_session(&self) -> bool {
+        self.takes_orders() && !self.can_hold
+    }
+
     /// A question about something that is over by itself must not be answered any more.
     fn drop_stale_question(&mut self, story: &Story) {
         let is_over = |key: &UnitKey| story.state.units.iter().any(|unit| unit.key == *key && unit.status.is_over());

@@ -17,6 +17,7 @@ mod reconcile;
 mod records;
 mod reports;
 mod resume;
+mod sessions;
 mod tools;
 mod trees;
 mod watch;

@@ -179,6 +179,10 @@ pub(super) fn slots(model: &mut Model, story: &Story, by: i32) -> Vec<Effect> {
     Vec::new()
 }
 
+/// What a stop means for files.
+const STOPS_ATTEMPT: &str = "What the attempt wrote is dropped; its record stays.";
+const STOPS_SESSION: &str = "Files that it changed stay changed; it can be continued later.";
+
 pub(super) fn stop(model: &mut Model, story: &Story) -> Vec<Effect> {
     model.deck.auto = false;
     let Some(unit) = target(model, story) else { return nobody(model) };
@@ -194,7 +198,7 @@ pub(super) fn stop(model: &mut Model, story: &Story) -> Vec<Effect> {
     } else {
         model.question = Some(Question {
             text: format!("Stop {key}?"),
-            details: vec!["What the attempt wrote is dropped; its record stays.".to_owned()],
+            details: vec![if model.is_session() { STOPS_SESSION } else { STOPS_ATTEMPT }.to_owned()],
             then: vec![Effect::Command(Command::Stop { unit: key })],
         });
     }

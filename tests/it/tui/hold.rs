@@ -73,16 +73,30 @@ fn space_holds_a_running_unit_and_lets_a_held_one_go() {
 }
 
 #[test]
-fn space_plays_and_pauses_where_nothing_can_be_held() {
+fn space_plays_a_record_and_leaves_a_session_alone() {
     let (script, _) = play(held().timeline(), None, options(), Script::new("<space>", SIZE));
     assert!(script.text().contains("×1"), "a record plays:\n{}", script.text());
     let (script, given) = live(&held(), Options { can_hold: false, ..options() }, Script::new("<space>s", SIZE));
-    assert!(given.is_empty() && script.text().contains("PAUSED"), "{}", script.text());
+    let text = script.text();
+    assert!(
+        given.is_empty() && text.contains("the calls of a session cannot be held") && text.contains("LIVE"),
+        "{text}"
+    );
     let (script, given) = live(&held(), options(), Script::new(",<space>", SIZE));
     assert!(given.is_empty() && script.text().contains("LIVE"), "from the past it leads back:\n{}", script.text());
     let mut over = running();
     over.end("dbt-all", 1, 0);
     assert_eq!(orders(&over, "gg<space>"), []);
+}
+
+#[test]
+fn stop_question_of_a_session_does_not_promise_to_drop_its_files() {
+    let session = Options { can_hold: false, ..options() };
+    let (script, _) = live(&running(), session, Script::new("x", SIZE));
+    let text = script.text();
+    assert!(text.contains("Files that it changed stay changed") && !text.contains("dropped"), "{text}");
+    let (script, _) = live(&running(), options(), Script::new("x", SIZE));
+    assert!(script.text().contains("What the attempt wrote is dropped"), "{}", script.text());
 }
 
 #[test]
