@@ -214,6 +214,16 @@ async fn session_that_says_nothing_is_ended() {
 }
 
 #[tokio::test]
+async fn session_that_has_begun_may_be_silent_for_longer() {
+    let init = r#"{"type":"system","subtype":"init","session_id":"s1"}"#;
+    let done = r#"{"type":"result","subtype":"success","is_error":false,"result":"done","session_id":"s1"}"#;
+    let mut desk = Desk::new(shell(&format!("echo '{init}'; sleep 2.2; echo '{done}'")), "go");
+    desk.patience.opening = Duration::from_secs(2);
+    let end = desk.run().await;
+    assert_eq!(outcome(&end), (Outcome::Succeeded, Cause::Completed), "{end:?}");
+}
+
+#[tokio::test]
 async fn session_in_a_narrower_permission_mode_is_warned_about() {
     let init = r#"{"type":"system","subtype":"init","session_id":"s1","permissionMode":"plan"}"#;
     let done = r#"{"type":"result","subtype":"success","is_error":false,"result":"done","session_id":"s1"}"#;

@@ -170,7 +170,7 @@ impl Talk {
 
     /// It has not begun in time, or has nothing more to say.
     fn end_idle(&mut self) {
-        if self.opening.take().is_some() {
+        if self.linger.is_none() && self.opening.take().is_some() {
             let seconds = self.patience.opening.as_secs();
             self.gather.facts.spawn_error = Some(format!("claude did not begin to work within {seconds} s"));
         }
@@ -223,8 +223,6 @@ impl Talk {
         }
         for line in batch.lines() {
             let line = decode::line(line);
-            self.opening =
-                self.opening.filter(|_| !self.watch.has_begun()).map(|_| Instant::now() + self.patience.opening);
             match self.watch.line(&line) {
                 Seen::Nothing => {}
                 Seen::Said(level, text) => {
@@ -237,6 +235,8 @@ impl Talk {
                     self.climb(Rung::Terminate);
                 }
             }
+            let later = Instant::now() + self.patience.opening;
+            self.opening = self.opening.filter(|_| !self.watch.has_begun()).map(|_| later);
             if self.watch.mismatch().is_none() {
                 self.gather.line(&line.body);
             }
