@@ -97,6 +97,9 @@ pub enum Command {
     /// Unlike the units of a run, a session is not isolated: settings, hooks and MCP servers of the user and of the directory
     /// apply, and the tools that `[claude] allowed_tools` names may change files. Start one only in a directory that you trust. The prompt
     /// is an argument of the `claude` process, so other users of this machine can read it.
+    ///
+    /// What its tools did stays when it fails or is stopped. An automatic retry (`[retry]`) sends the prompt again only if no tool has
+    /// run; otherwise it continues the session.
     Session(SessionArgs),
     /// Serve the tools of a unit to any MCP client, on stdin and stdout
     Mcp(McpArgs),

@@ -337,6 +337,7 @@ impl Stage<'_> {
         }
         if let Ok(Outcome { exit: Exit::Limit, .. }) = outcome
             && matches!(ui, Ui::Json | Ui::None)
+            && matches!(self.fate, Fate::Project { .. })
         {
             // Whoever reads no text is told as well, where it does not disturb.
             let flag = self.global.project_dir.as_deref();
