@@ -114,7 +114,7 @@ impl Members {
     #[cfg(target_os = "linux")]
     fn alive(&mut self) -> BTreeSet<Pid> {
         let us = nix::unistd::getpid();
-        let mut others = table::processes(self.started);
+        let Some(mut others) = table::processes(self.started) else { return self.group() };
         others.retain(|process| process.pid != us);
         let mut alive = BTreeSet::new();
         loop {
@@ -137,9 +137,13 @@ impl Members {
         }
     }
 
-    /// The leader stands for its group.
     #[cfg(not(target_os = "linux"))]
     fn alive(&mut self) -> BTreeSet<Pid> {
+        self.group()
+    }
+
+    /// The leader, which stands for its group where there is no process table.
+    fn group(&self) -> BTreeSet<Pid> {
         killpg(self.leader, None).is_ok().then_some(self.leader).into_iter().collect()
     }
 }
@@ -204,11 +208,12 @@ mod table {
         process(pid.as_raw()).map_or(0, |process| process.started)
     }
 
-    /// All processes that did not start before `since`.
-    pub(super) fn processes(since: StartTime) -> Vec<Process> {
-        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    /// All processes that did not start before `since`. `None` if `/proc` is not there.
+    pub(super) fn processes(since: StartTime) -> Option<Vec<Process>> {
+        process(nix::unistd::getpid().as_raw())?;
+        let entries = fs::read_dir("/proc").ok()?.flatten();
         let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        ids.filter_map(process).filter(|process| process.started >= since).collect()
+        Some(ids.filter_map(process).filter(|process| process.started >= since).collect())
     }
 
     fn process(pid: i32) -> Option<Process> {
@@ -252,8 +257,8 @@ mod table {
     }
 }
 
-#[cfg(test)]
 #[cfg(target_os = "linux")]
+#[cfg(test)]
 mod tests {
     use std::{
         io::{BufRead as _, BufReader},
@@ -276,7 +281,7 @@ mod tests {
     }
 
     fn running(pids: &[Pid]) -> Vec<Pid> {
-        let all = table::processes(0);
+        let all = table::processes(0).unwrap();
         pids.iter().copied().filter(|pid| all.iter().any(|process| process.pid == *pid)).collect()
     }
 

@@ -7,6 +7,7 @@
 mod board;
 mod purse;
 mod reconcile;
+mod repeat;
 mod room;
 mod settle;
 
@@ -382,24 +383,7 @@ impl Schedule {
             let change = self.governor.passed();
             self.limit_changed(change, governor::REQUESTS, orders);
         }
-        let next = match self.settings.retry.next(verdict, self.board.units()[at].retries) {
-            Next::AwaitLimit if !self.settings.pacing.enabled => Next::Stand,
-            Next::AwaitRoom if self.is_alone(at) => Next::Stand,
-            Next::Stand => Next::Stand,
-            next => match repeat {
-                Repeat::Afresh => next,
-                Repeat::Resume(session) => {
-                    self.board.resume(at, session);
-                    next
-                }
-                Repeat::Never if asked_to_stop || self.halt.is_some() => Next::Stand,
-                Repeat::Never => {
-                    let text = format!("{key} is not retried: its tools have run, and its session id is unknown");
-                    say(Level::Warning, text, orders);
-                    Next::Stand
-                }
-            },
-        };
+        let next = self.next(at, verdict, repeat, asked_to_stop, orders);
         let given_up = next == Next::AwaitLimit && self.board.meet_limit(at) >= self.settings.pacing.max_attempts;
         if next == Next::AwaitLimit && !given_up {
             let change = self.governor.hit();

@@ -884,7 +884,7 @@ async fn a_stuck_tool_and_a_stuck_gate_hold_nobody_up() {
     tokio::time::timeout(LIMIT, stuck.hangs.notified()).await.unwrap();
     commands.send(Command::Kill).await.unwrap();
     let facts = tokio::time::timeout(LIMIT, run).await.unwrap().unwrap();
-    assert_eq!((facts.stopped, facts.signal), (Some(StopHow::Kill), Some(9)));
+    assert_eq!((facts.stopped, facts.signal), (Some(StopHow::Kill), Some(15)));
     let left_behind =
         scene.tape.notes().iter().any(|note| matches!(note, Note::Said { text, .. } if text.contains("left behind")));
     assert!(left_behind, "{:?}", scene.tape.notes());

@@ -291,7 +291,7 @@ fn a_plain_session_that_is_alive_is_in_nobodys_way() {
     let place = place();
     let bad = claude(&place, &[writes("docs-one"), BAD.to_owned()]);
     assert_eq!(run(&place, &bad, &[]).code, Some(100));
-    let session = place.script("chat", "echo '{\"type\":\"system\",\"subtype\":\"init\",\"session_id\":\"3f1c2f8e-0d1b-4f7e-9f0a-1a2b3c4d5e6f\"}'; exec sleep 50");
+    let session = place.claude("echo '{\"type\":\"system\",\"subtype\":\"init\",\"session_id\":\"3f1c2f8e-0d1b-4f7e-9f0a-1a2b3c4d5e6f\"}'; exec sleep 50");
     let mut chat = place.start(place.command(&[
         "session",
         "--ui",

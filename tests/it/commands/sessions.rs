@@ -87,6 +87,16 @@ fn unknown_session_id_has_no_resume_line() {
 }
 
 #[test]
+fn resume_line_does_not_name_a_foreign_session() {
+    let place = Place::new();
+    let claude = place.claude(&printed(&[INIT, DONE]));
+    let ran = place.run(&["session", "--resume", "mine", "--claude-bin", claude.to_str().unwrap(), "--", "hello"]);
+    assert_eq!(ran.code, Some(100), "{ran:?}");
+    assert!(ran.stdout.contains("claude emitted session id s1 but expected mine"), "{ran:?}");
+    assert_eq!(ran.stdout.lines().last(), Some("`claude --resume mine`"), "{ran:?}");
+}
+
+#[test]
 fn session_needs_a_release_that_can_be_trusted() {
     let place = Place::new();
     for (version, sentence) in [

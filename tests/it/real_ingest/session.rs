@@ -2,6 +2,7 @@
 
 use std::{fs, time::Instant};
 
+use jiff::Timestamp;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -76,6 +77,22 @@ fn side_effects_happen_once_however_often_the_service_fails() {
     assert!(played.stdout.contains("all paid"), "{played:#?}");
     assert_eq!(fs::read_to_string(deck.home.project().join("ledger.txt")).unwrap(), "PAID\n");
     resume_id(&played);
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn session_continues_after_a_usage_limit_without_a_retry() {
+    let pays = || bash("echo PAID >> ledger.txt");
+    let deck = Deck::new([
+        Route::on("Continue with the task", [Turn::says("all paid")]),
+        Route::any([pays(), Turn::usage_limit(Timestamp::now().as_second() + 6), pays(), Turn::says("paid again")]),
+    ])
+    .subscribed()
+    .set("allowed_tools = [\"Bash\"]\n[retry]\nmax_retries = 0\n");
+    let played = deck.play(&["session", "--", "charge the customer once"]);
+    assert_eq!(played.code, Some(0), "{played:#?}");
+    assert!(played.stdout.contains("all paid"), "{played:#?}");
+    assert_eq!(fs::read_to_string(deck.home.project().join("ledger.txt")).unwrap(), "PAID\n");
 }
 
 #[test]
