@@ -309,7 +309,8 @@ pub struct AttemptStarted {
     pub pid: Option<u32>,
     /// True when a scripted agent plays the model.
     pub scripted: bool,
-    /// What a person wanted otherwise than planned. Model, budget and prompt above have it already.
+    /// What is otherwise than planned: what a person asked for, or the session that an automatic retry continues. Model, budget and
+    /// prompt above have it already.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub amendment: Option<Amendment>,
     /// What the unit is made of. `None` on tapes of older programs, and where it could not be read.

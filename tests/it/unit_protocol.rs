@@ -343,7 +343,7 @@ async fn killed_in_mid_run_it_has_no_result() {
     let launch = UnitLaunch { partial_messages: true, ..scene.claude() };
     let facts = scene.stopped_at("text_delta", Command::Kill, launch, Some(&api)).await;
     assert_eq!(facts.stopped, Some(StopHow::Kill));
-    assert_eq!((facts.result, facts.signal), (None, Some(9)));
+    assert_eq!((facts.result, facts.exit_code), (None, Some(143)), "it could end what it had started");
     assert!(gone(scene.tape.started().pid));
 }
 
