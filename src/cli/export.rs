@@ -4,7 +4,7 @@
 //! a secret is and where it is looked for is in `redact`.
 
 use std::{
-    io::{self, BufRead as _, BufReader, BufWriter, Read as _, Seek as _, Write},
+    io::{self, BufRead as _, BufReader, BufWriter, IsTerminal as _, Read as _, Seek as _, Write},
     path::Path,
 };
 
@@ -43,6 +43,8 @@ pub fn export(global: &Global, args: &ExportArgs) -> Result<Exit, Failure> {
     let mut redactor = Redactor::new(KnownValues::gather(std::env::vars_os(), project.as_deref()));
     match &args.out {
         Some(path) => {
+            // Without such a run, the file stays as it is.
+            runs::tape_of(global, &args.run)?;
             let failed = |error: io::Error| cannot_write(path, &error);
             let mut out = BufWriter::new(out_file::create(path, project.as_deref()).map_err(failed)?);
             write(global, args, &mut redactor, &mut out, &failed)?;
@@ -82,9 +84,14 @@ fn write(
     failed: &dyn Fn(io::Error) -> Failure,
 ) -> Result<(), Failure> {
     match args.format {
-        ExportFormat::Tape => redacted_lines(global, &args.run, redactor, &mut |line| {
-            out.write_all(line).and_then(|()| out.write_all(b"\n")).map_err(failed)
-        }),
+        ExportFormat::Tape => {
+            // Copied byte for byte, but not to a terminal, which obeys what an agent wrote.
+            let is_shown = args.out.is_none() && io::stdout().is_terminal();
+            redacted_lines(global, &args.run, redactor, &mut |line| {
+                let line = if is_shown { output::escape_json(line) } else { line.into() };
+                out.write_all(&line).and_then(|()| out.write_all(b"\n")).map_err(failed)
+            })
+        }
         ExportFormat::Trace => {
             let mut trace: Option<Trace> = None;
             // What a trace shortens is masked before, as a whole.
