@@ -233,6 +233,11 @@ impl Git {
         self.programs.of_repository.iter()
     }
 
+    /// Whether git would start hooks of `.git/hooks` if hooks were not disabled.
+    pub(crate) fn has_own_hooks(&self) -> bool {
+        !self.programs.replaces_hooks
+    }
+
     /// The commit that a call names, which has to succeed.
     pub(crate) fn commit(&self, args: &[&str]) -> Result<CommitId, GitError> {
         CommitId::parse(&self.line(args)?).map_err(|cause| GitError::NoCommit { what: what(args), cause })

@@ -293,7 +293,7 @@ impl Repository {
     /// Programs that the repository would have git run, and that are not run, sorted.
     pub fn disabled(&self) -> BTreeSet<DisabledProgram> {
         let hooks = ScopedDir::open(&self.root).and_then(|root| root.dir(".git/hooks", None)?.entries());
-        let hooks = hooks.unwrap_or_default().into_iter().map(|(name, _)| name);
+        let hooks = hooks.unwrap_or_default().into_iter().map(|(name, _)| name).filter(|_| self.git.has_own_hooks());
         let hooks = hooks.filter(|name| !name.as_bytes().ends_with(b".sample"));
         let hooks = hooks.map(|name| DisabledProgram::new(ProgramKind::Hook, name.as_bytes()));
         hooks.chain(self.git.disabled().cloned()).collect()

@@ -27,6 +27,29 @@ const SECTIONS: &[Section] = &[
     ("merge", ProgramKind::MergeDriver, &[("driver", "")]),
 ];
 
+/// Settings whose value is a program, as a listing spells them and as people do. Fetching, signing and external diffs are
+/// disabled for every call, so git starts none of them. Editors and pagers are not listed: git starts them only for a
+/// terminal or a message to edit, which no call has.
+const SETTINGS: &[(&str, &str)] = &[
+    ("core.askpass", "core.askPass"),
+    (FSMONITOR, FSMONITOR),
+    ("core.gitproxy", "core.gitProxy"),
+    ("core.sshcommand", "core.sshCommand"),
+    ("credential.helper", "credential.helper"),
+    ("diff.external", "diff.external"),
+    ("gpg.openpgp.program", "gpg.openpgp.program"),
+    ("gpg.program", "gpg.program"),
+    ("gpg.ssh.defaultkeycommand", "gpg.ssh.defaultKeyCommand"),
+    ("gpg.ssh.program", "gpg.ssh.program"),
+    ("gpg.x509.program", "gpg.x509.program"),
+];
+
+/// A program that reports changed files, or a switch of the one that is part of git.
+const FSMONITOR: &str = "core.fsmonitor";
+
+/// The directory of hooks that replaces `.git/hooks`.
+const HOOKS_PATH: &[u8] = b"core.hookspath";
+
 /// What a program of a configuration is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProgramKind {
@@ -38,15 +61,17 @@ pub enum ProgramKind {
     MergeDriver,
     /// Runs at some events.
     Hook,
-    /// Reports changed files.
-    FsMonitor,
+    /// All hooks of a directory.
+    HooksDirectory,
+    /// Is the value of a setting.
+    Setting,
 }
 
 /// A program that a repository would have git run, and that is not run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DisabledProgram {
     pub kind: ProgramKind,
-    /// Its name in the configuration, escaped. Empty where there can be one only.
+    /// Its name in the configuration, the directory or the setting, escaped.
     pub name: String,
 }
 
@@ -63,7 +88,8 @@ impl fmt::Display for DisabledProgram {
             ProgramKind::DiffDriver => "diff driver",
             ProgramKind::MergeDriver => "merge driver",
             ProgramKind::Hook => "hook",
-            ProgramKind::FsMonitor => return f.write_str("core.fsmonitor"),
+            ProgramKind::HooksDirectory => return write!(f, "hooks in `{}` (core.hooksPath)", self.name),
+            ProgramKind::Setting => return f.write_str(&self.name),
         };
         write!(f, "{kind} `{}`", self.name)
     }
@@ -76,6 +102,8 @@ pub(super) struct Programs {
     pub(super) overrides: BTreeMap<OsString, &'static str>,
     /// The programs that the repository itself configures.
     pub(super) of_repository: BTreeSet<DisabledProgram>,
+    /// Some configuration names a directory of hooks, so git does not look into `.git/hooks`.
+    pub(super) replaces_hooks: bool,
 }
 
 /// More programs than can be disabled.
@@ -90,14 +118,14 @@ impl Programs {
         while let (Some(scope), Some(entry)) = (fields.next(), fields.next()) {
             let end = entry.iter().position(|byte| *byte == b'\n').unwrap_or(entry.len());
             let (key, value) = entry.split_at(end);
+            let value = value.get(1..);
+            programs.replaces_hooks |= key == HOOKS_PATH;
             let is_of_repository = matches!(scope, b"local" | b"worktree");
             let disabled = match Key::parse(key) {
                 Some(key) => key.disable(&mut programs.overrides, &mut bytes),
-                None if key == b"core.fsmonitor" && !is_false(value.get(1..)) => {
-                    Some(DisabledProgram::new(ProgramKind::FsMonitor, b""))
-                }
                 None => None,
             };
+            let disabled = disabled.or_else(|| disabled_setting(key, value));
             programs.of_repository.extend(disabled.filter(|_| is_of_repository));
             if programs.overrides.len() > MOST || bytes > MOST_BYTES {
                 return Err(TooMany);
@@ -140,11 +168,24 @@ impl<'a> Key<'a> {
     }
 }
 
-/// Whether git reads a value as no. An entry without a value is a yes.
-fn is_false(value: Option<&[u8]>) -> bool {
-    value.is_some_and(|value| {
-        value.is_empty() || [&b"false"[..], b"no", b"off", b"0"].iter().any(|no| value.eq_ignore_ascii_case(no))
-    })
+/// The program that a setting names, which a setting without a value does not.
+fn disabled_setting(key: &[u8], value: Option<&[u8]>) -> Option<DisabledProgram> {
+    let value = value.filter(|value| !value.is_empty())?;
+    if key == HOOKS_PATH {
+        return Some(DisabledProgram::new(ProgramKind::HooksDirectory, value));
+    }
+    let (_, name) = SETTINGS.iter().find(|(listed, _)| listed.as_bytes() == key)?;
+    let is_program = *name != FSMONITOR || !is_switch(value);
+    is_program.then(|| DisabledProgram::new(ProgramKind::Setting, name.as_bytes()))
+}
+
+/// Whether git reads a value as yes or no: a word, or a number with an optional unit.
+fn is_switch(value: &[u8]) -> bool {
+    let is_word =
+        [&b"true"[..], b"yes", b"on", b"false", b"no", b"off"].iter().any(|word| value.eq_ignore_ascii_case(word));
+    let digits = [&b"k"[..], b"m", b"g"].iter().find_map(|unit| value.strip_suffix(*unit)).unwrap_or(value);
+    let digits = digits.strip_prefix(b"-").unwrap_or(digits);
+    is_word || (!digits.is_empty() && digits.iter().all(u8::is_ascii_digit))
 }
 
 #[cfg(test)]
@@ -194,11 +235,40 @@ mod tests {
         assert_eq!(programs.of_repository, [DisabledProgram::new(ProgramKind::Hook, b"a.b")].into());
     }
 
+    fn shown(entries: &[(&str, &[u8])]) -> Vec<String> {
+        Programs::parse(&listed(entries)).unwrap().of_repository.iter().map(ToString::to_string).collect()
+    }
+
     #[test]
-    fn a_monitor_that_is_off_is_not_listed() {
-        let of = |entry: &[u8]| Programs::parse(&listed(&[("local", entry)])).unwrap().of_repository.len();
-        assert_eq!((of(b"core.fsmonitor\n/bin/trap"), of(b"core.fsmonitor")), (1, 1));
-        assert_eq!((of(b"core.fsmonitor\nfalse"), of(b"core.fsmonitor\n"), of(b"core.fsmonitor\nOff")), (0, 0, 0));
+    fn fsmonitor_is_listed_only_if_it_names_a_program() {
+        assert_eq!(shown(&[("local", b"core.fsmonitor\n/bin/trap")]), ["core.fsmonitor"]);
+        for switch in ["", "\n", "\ntrue", "\nYes", "\non", "\n1", "\nfalse", "\nOff", "\nno", "\n0", "\n-1", "\n2k"] {
+            let entry = format!("core.fsmonitor{switch}");
+            assert_eq!(shown(&[("local", entry.as_bytes())]), [""; 0], "{entry:?}");
+        }
+    }
+
+    #[test]
+    fn settings_that_name_programs_are_listed() {
+        for (key, name) in SETTINGS {
+            let entry = format!("{key}\n/bin/x");
+            assert_eq!(shown(&[("local", entry.as_bytes())]), [*name]);
+            assert_eq!(shown(&[("global", entry.as_bytes())]), [""; 0], "{key} is the user's own");
+            assert_eq!(shown(&[("local", format!("{key}\n").as_bytes())]), [""; 0], "{key} is unset");
+        }
+        for key in ["core.pager", "core.editor", "sequence.editor", "pager.log"] {
+            assert_eq!(shown(&[("local", format!("{key}\n/bin/x").as_bytes())]), [""; 0], "{key}");
+        }
+    }
+
+    #[test]
+    fn hooks_path_is_listed_and_replaces_hooks() {
+        let programs = Programs::parse(&listed(&[("local", b"core.hookspath\n.husky/\x1b")])).unwrap();
+        let shown: Vec<String> = programs.of_repository.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["hooks in `.husky/\\u{1b}` (core.hooksPath)"]);
+        assert!(programs.replaces_hooks);
+        let of_user = Programs::parse(&listed(&[("global", b"core.hookspath\n/x")])).unwrap();
+        assert!(of_user.of_repository.is_empty() && of_user.replaces_hooks);
     }
 
     #[test]

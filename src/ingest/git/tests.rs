@@ -136,6 +136,18 @@ fn hooks_and_helpers_of_a_repository_do_not_run() {
     }
     use_everything(&root);
     trap.assert_unsprung();
+    let listed: Vec<String> = Git::open(&root).unwrap().disabled().map(ToString::to_string).collect();
+    let expected = [
+        "core.askPass",
+        "core.fsmonitor",
+        "core.gitProxy",
+        "core.sshCommand",
+        "credential.helper",
+        "diff.external",
+        "gpg.program",
+        "gpg.ssh.program",
+    ];
+    assert_eq!(listed, expected);
     let author = Git::open(&root).unwrap().line(&["log", "-1", "--format=%an <%ae> %cn <%ce>"]).unwrap();
     assert_eq!(author, "ktx Local <local@ktx.local> ktx Local <local@ktx.local>");
 }
