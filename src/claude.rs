@@ -12,6 +12,7 @@ pub mod env;
 pub mod gather;
 pub mod isolation;
 pub mod lock;
+pub mod managed;
 pub mod mcp;
 pub mod pipe;
 pub mod private_dir;

@@ -20,7 +20,7 @@ use nix::{
     errno::Errno,
     fcntl::{AtFlags, OFlag, openat, renameat},
     sys::stat::{FileStat, Mode, SFlag, fstat, fstatat, mkdirat},
-    unistd::{UnlinkatFlags, unlinkat},
+    unistd::{AccessFlags, UnlinkatFlags, faccessat, unlinkat},
 };
 
 /// Mode of directories below `.ktx`.
@@ -221,6 +221,30 @@ impl ScopedDir {
     pub(crate) fn open_or_create(&self, relative: &str) -> io::Result<File> {
         let (dir, name) = self.parent_of(relative, Some(PRIVATE))?;
         Ok(dir.open_regular(name, OFlag::O_RDWR | OFlag::O_CREAT, 0o600)?.0)
+    }
+
+    /// Whether [`open_or_create`](Self::open_or_create) would find or make the file `relative`, with its error. Changes
+    /// nothing, so a full disk is not noticed.
+    pub(crate) fn check_open_or_create(&self, relative: &str) -> io::Result<()> {
+        check(relative)?;
+        let (parents, name) = relative.rsplit_once('/').unwrap_or(("", relative));
+        let mut dir = Self(self.0.try_clone()?);
+        for part in parents.split('/').filter(|part| !part.is_empty()) {
+            check(part)?;
+            dir = match dir.child(part) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return dir.check_writable(),
+                child => child?,
+            };
+        }
+        match dir.open_regular(name, OFlag::O_RDWR, 0) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => dir.check_writable(),
+            opened => opened.map(drop),
+        }
+    }
+
+    /// Whether entries can be made in this very directory. The superuser is refused by a read-only file system only.
+    fn check_writable(&self) -> io::Result<()> {
+        Ok(faccessat(&self.0, ".", AccessFlags::W_OK | AccessFlags::X_OK, AtFlags::AT_EACCESS)?)
     }
 
     /// Locks the file `relative`, created as by [`open_or_create`](Self::open_or_create), once no other process has it

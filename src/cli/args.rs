@@ -346,7 +346,7 @@ pub struct ReportArgs {
     /// How it is written [default: md, with --ui json: json]
     #[arg(long, value_enum)]
     pub format: Option<Format>,
-    /// Write it there instead of to stdout
+    /// Write it there instead of to stdout; `-` is stdout
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Only what is about this connection
@@ -363,7 +363,7 @@ pub struct ExportArgs {
     /// What is written
     #[arg(long, value_enum, default_value_t = ExportFormat::Tape)]
     pub format: ExportFormat,
-    /// Write it there instead of to stdout
+    /// Write it there instead of to stdout; `-` is stdout
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }

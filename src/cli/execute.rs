@@ -20,7 +20,7 @@ use uuid::Uuid;
 pub use self::pass::PassTerms;
 use self::{pass::Material, patches::Round};
 use super::{
-    descriptors,
+    debug, descriptors,
     drive::{Executor, unprepared},
     gate::Holds,
 };
@@ -368,6 +368,7 @@ impl Executor for Attempts {
     ) -> Verdict {
         let amendment = amendment.as_deref().cloned().unwrap_or_default();
         let (verdict, facts, work) = self.attempt(&unit, attempt, &amendment, stop, ready).await;
+        debug::log_verdict(&unit, attempt, &verdict, facts.exit_code, facts.signal);
         if verdict.outcome == Outcome::Succeeded && matches!(self.ground, Ground::Overlay(_)) {
             self.published().insert(unit.clone());
         } else {

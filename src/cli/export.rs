@@ -4,6 +4,7 @@
 //! a secret is and where it is looked for is in `redact`.
 
 use std::{
+    borrow::Cow,
     io::{self, BufRead as _, BufReader, BufWriter, IsTerminal as _, Read as _, Seek as _, Write},
     path::Path,
 };
@@ -31,6 +32,9 @@ mod redact;
 /// Longest line of a tape that is exported, in bytes: that of an agent, with every byte escaped.
 const LONGEST_LINE: u64 = 6 * (64 << 20) + (1 << 20);
 
+/// Value of `--out` that means stdout.
+pub(super) const STDOUT: &str = "-";
+
 /// Bytes folded at a time.
 const SLICE: usize = 1 << 20;
 
@@ -41,7 +45,7 @@ const SLICE: usize = 1 << 20;
 pub fn export(global: &Global, args: &ExportArgs) -> Result<Exit, Failure> {
     let project = project::directory(global).ok();
     let mut redactor = Redactor::new(KnownValues::gather(std::env::vars_os(), project.as_deref()));
-    match &args.out {
+    match args.out.as_ref().filter(|path| path.as_os_str() != STDOUT) {
         Some(path) => {
             // Without such a run, the file stays as it is.
             runs::tape_of(global, &args.run)?;
@@ -62,6 +66,20 @@ pub fn export(global: &Global, args: &ExportArgs) -> Result<Exit, Failure> {
         "ingestdeck: {values} of known kinds {were} masked; other secrets may be left, so look it over before you share it"
     ));
     Ok(Exit::Ok)
+}
+
+/// Masks secrets of known kinds, those of the environment and those of a project's settings.
+pub(super) struct Mask(Redactor);
+
+impl Mask {
+    pub(super) fn new(project: Option<&Path>) -> Self {
+        Self(Redactor::new(KnownValues::gather(std::env::vars_os(), project)))
+    }
+
+    /// `text` without secrets.
+    pub(super) fn text<'a>(&mut self, text: &'a str) -> Cow<'a, str> {
+        self.0.text(text)
+    }
 }
 
 /// `text` without secrets of known kinds, and how many places were masked.

@@ -116,11 +116,29 @@ impl Prepared {
     }
 }
 
+/// Whether a run could lock the project at `root` and record itself in it, with the words of its refusal. Changes nothing.
+///
+/// # Errors
+/// When a directory or a file that a run writes cannot be written.
+pub fn check_writable(root: &Path) -> Result<(), Failure> {
+    lock::check(root).map_err(|error| not_locked(&error))?;
+    Runs::of_project(root).check_create().map_err(Failure::internal)?;
+    match Repository::find(root) {
+        Ok(Some(repository)) => repository.check_lock().map_err(|error| Failure::usage(error.to_string())),
+        // A repository that cannot be used is reported for itself.
+        Ok(None) | Err(_) => Ok(()),
+    }
+}
+
 fn take(root: &Path) -> Result<ProjectLock, Failure> {
-    lock::take(root).map_err(|error| match error {
+    lock::take(root).map_err(|error| not_locked(&error))
+}
+
+fn not_locked(error: &ProjectLockError) -> Failure {
+    match error {
         ProjectLockError::Taken { .. } => Failure::usage(error.to_string()),
         ProjectLockError::Io { .. } => Failure::internal(error.to_string()),
-    })
+    }
 }
 
 fn cannot_undo(error: &PublishError) -> Failure {

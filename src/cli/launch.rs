@@ -509,6 +509,8 @@ pub fn find_claude(global: &Global) -> Result<std::path::PathBuf, Failure> {
             (false, false) => Err(Failure::new(Exit::Setup, format!("there is no program {given_is}; {INSTALL}"))),
         };
     }
-    program_path::find("claude")
-        .ok_or_else(|| Failure::new(Exit::Setup, format!("claude is not on the PATH; {INSTALL}")))
+    program_path::find("claude").ok_or_else(|| {
+        let skipped = program_path::skipped_note();
+        Failure::new(Exit::Setup, format!("claude is not on the PATH; {INSTALL}{skipped}"))
+    })
 }

@@ -55,8 +55,12 @@ pub fn start(
     let taken = resume::planned(global, &project, select, model.as_deref())?;
     // The lines of the run tell them, as they are on its record.
     let in_lines = show::resolve(global.ui) == Ui::Lines;
+    let left_out = match global.ui {
+        Ui::Json => taken.planned.warnings.clone(),
+        _ => taken.planned.folded_warnings(),
+    };
     if !in_lines {
-        project::warn(&taken.planned.warnings);
+        project::warn(&left_out);
     }
     let terms = Terms {
         model,
@@ -84,7 +88,7 @@ pub fn start(
             return Err(failure);
         }
         if in_lines {
-            project::warn(&taken.planned.warnings);
+            project::warn(&left_out);
         }
         project::warn(&taken.planned.skipped.iter().map(|skipped| skipped.why.clone()).collect::<Vec<_>>());
         show::tell(&format!("ingestdeck: {}", plan::nothing(&taken)));

@@ -7,6 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{
     args::{Global, Profile, SessionArgs, Ui},
+    debug,
     drive::Executor,
     execute::pass_on,
     exit::{Exit, Failure},
@@ -163,6 +164,7 @@ impl Executor for Sessions {
         let end = session::run_session(SessionLaunch { attempt, ..self.amended(amendment.as_deref()) }, commands).await;
         forwarding.abort();
         let verdict = end.verdict(&unit);
+        debug::log_verdict(&unit, attempt, &verdict, end.facts.exit_code, end.facts.signal);
         let ended = AttemptEnded {
             verdict: verdict.clone(),
             tool_failures: 0,

@@ -85,7 +85,10 @@ pub(super) const EMAIL: &str = "local@ktx.local";
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
     /// There is none.
-    #[error("git is not on the PATH, and this project is a git repository; install git")]
+    #[error(
+        "git is not on the PATH, and this project is a git repository; install git{}",
+        program_path::skipped_note()
+    )]
     Missing,
     /// It does not know what it is asked.
     #[error("git {}.{} or newer is needed, this is {found}; update git", OLDEST.0, OLDEST.1)]
@@ -150,6 +153,8 @@ fn said(stderr: &str) -> String {
 pub(crate) struct Answer {
     /// True for exit code 0.
     pub(crate) ok: bool,
+    /// Exit code; `None` if a signal ended it.
+    code: Option<i32>,
     pub(crate) stdout: Vec<u8>,
     /// The end of stderr on one line.
     pub(crate) stderr: String,
@@ -270,6 +275,18 @@ impl Git {
 
     /// A call that reads `input` and may say no.
     pub(crate) fn call(&self, args: &[&str], input: &[u8]) -> Result<Answer, GitError> {
+        let started = Instant::now();
+        let answer = self.answer(args, input);
+        let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        // Only the subcommand: messages, paths and branches are not for a log.
+        match &answer {
+            Ok(answer) => tracing::debug!(command = what(args), ms, code = answer.code, "git ended"),
+            Err(error) => tracing::debug!(command = what(args), ms, %error, "git failed"),
+        }
+        answer
+    }
+
+    fn answer(&self, args: &[&str], input: &[u8]) -> Result<Answer, GitError> {
         let failed = |cause| GitError::Io { what: what(args), cause };
         let mut child = self.command(args, !input.is_empty()).spawn().map_err(failed)?;
         let _guarded = Guarded::new(&child);
@@ -280,7 +297,7 @@ impl Git {
             return Err(GitError::TimedOut { what: what(args), limit: self.limit });
         };
         let status = child.wait().map_err(failed)?;
-        Ok(Answer { ok: status.success(), stdout, stderr: tail(&stderr) })
+        Ok(Answer { ok: status.success(), code: status.code(), stdout, stderr: tail(&stderr) })
     }
 
     fn command(&self, args: &[&str], has_input: bool) -> Command {

@@ -45,6 +45,12 @@ pub enum ProjectLockError {
     },
 }
 
+/// Whether [`take`] can open its lock file in the project at `root`, with its error. Changes nothing.
+pub fn check(root: &Path) -> Result<(), ProjectLockError> {
+    let checked = ScopedDir::open(root).and_then(|project| project.check_open_or_create(&format!("{STATE}/{NAME}")));
+    checked.map_err(|cause| ProjectLockError::Io { path: root.join(STATE).join(NAME), cause })
+}
+
 /// Takes the project at `root`.
 pub fn take(root: &Path) -> Result<ProjectLock, ProjectLockError> {
     let path = root.join(STATE).join(NAME);

@@ -76,8 +76,9 @@ const NAMED: usize = 3;
 pub enum RepositoryError {
     /// It belongs to something larger.
     #[error(
-        "{} lies inside the git repository {}, which is not its own; move the project out of it, or make it a \
-         repository of its own with `git init` and a first commit", project.display(), top.display()
+        "{} lies inside the git repository {top}, and a run commits only to a repository of the project's own; make one \
+         with `git init && git add -A && git commit -m start` in the project ({top} keeps tracking its files), or move \
+         the project out of it", project.display(), top = top.display()
     )]
     Foreign {
         project: PathBuf,
@@ -86,8 +87,8 @@ pub enum RepositoryError {
     },
     /// `.git` is a file.
     #[error(
-        "{} is a worktree or submodule of another git repository; run the ingest in the repository itself",
-        project.display()
+        "{0} is a linked worktree or a submodule, and a run commits only to a repository of the project's own; run in the \
+         main working tree, or in a clone: `git clone {0} DIR`, run in DIR, then `git pull DIR` here", project.display()
     )]
     Linked { project: PathBuf },
     /// Its configuration or its links lead elsewhere.
@@ -135,7 +136,7 @@ pub enum RepositoryError {
     #[error(transparent)]
     Git(#[from] GitError),
     /// The system refuses.
-    #[error("cannot look at the git repository of {}: {cause}", project.display())]
+    #[error("cannot use the git repository of {}: {cause}{}", project.display(), scoped_dir::remedy(cause))]
     Io {
         project: PathBuf,
         /// Why.
@@ -283,6 +284,12 @@ impl Repository {
         let lock = ScopedDir::open(&self.root).and_then(|root| root.try_lock(LOCK));
         let lock = lock.map_err(|cause| RepositoryError::Io { project: project(), cause })?;
         lock.ok_or_else(|| RepositoryError::Busy { project: project() })
+    }
+
+    /// Whether [`lock`](Self::lock) can open its file, with its error. Changes nothing.
+    pub(crate) fn check_lock(&self) -> Result<(), RepositoryError> {
+        let checked = ScopedDir::open(&self.root).and_then(|root| root.check_open_or_create(LOCK));
+        checked.map_err(|cause| RepositoryError::Io { project: self.root.clone(), cause })
     }
 
     /// Whether git tracks the file `path`, relative to the project.

@@ -229,6 +229,14 @@ impl Runs {
         Ok(NewRun { id, directory, tape, lock })
     }
 
+    /// Whether [`create`](Self::create) can make the directory of a run, with its error. Changes nothing.
+    pub fn check_create(&self) -> Result<(), RunsError> {
+        let path = self.root.join("runs");
+        let checked = ScopedDir::open(&self.project)
+            .and_then(|project| project.check_open_or_create(&format!("{STATE}/runs/new/{TAPE}")));
+        checked.map_err(|cause| RunsError::Io { path, cause })
+    }
+
     /// Every recorded run, newest first: the directories named after a run that hold a tape. Links are not runs.
     pub fn list(&self) -> Result<Vec<Found>, RunsError> {
         let path = self.root.join("runs");

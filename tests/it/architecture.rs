@@ -18,11 +18,15 @@ const EDGES: &[(&str, &[&str])] = &[
     ("scoped_dir", &[]),
     ("program_path", &[]),
     ("group_guard", &[]),
-    ("claude", &["tape", "decode", "units", "run", "config", "scoped_dir", "program_path", "group_guard"]),
+    ("file_limit", &[]),
+    (
+        "claude",
+        &["tape", "decode", "units", "run", "config", "scoped_dir", "program_path", "group_guard", "file_limit"],
+    ),
     ("ingest", &["tape", "units", "run", "config", "scoped_dir", "program_path", "group_guard"]),
     ("store", &["tape", "run", "config", "scoped_dir"]),
     ("replay", &["tape", "decode", "run", "scoped_dir"]),
-    ("tui", &["tape", "decode", "actions", "units", "run", "config", "program_path"]),
+    ("tui", &["tape", "decode", "actions", "units", "run", "config", "program_path", "file_limit"]),
     ("cli", EVERYTHING),
     ("main", &["cli"]),
 ];
@@ -37,6 +41,7 @@ const EVERYTHING: &[&str] = &[
     "scoped_dir",
     "program_path",
     "group_guard",
+    "file_limit",
     "claude",
     "ingest",
     "store",
@@ -429,6 +434,7 @@ const FILES_BY_PATH: &[&str] = &[
 
 /// Files that may do so, each with its reason.
 const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
+    ("src/claude/managed.rs", "settings of the machine, which may be links that its administrator made"),
     ("src/claude/auth.rs", "whether the working directory exists"),
     ("src/claude/lock.rs", "creates the user's own directory of locks"),
     ("src/claude/private_dir.rs", "directories for temporary files"),

@@ -9,6 +9,7 @@ pub(crate) mod place;
 mod agents;
 mod broken;
 mod crowded;
+mod doctor;
 mod escapes;
 mod exports;
 mod left;

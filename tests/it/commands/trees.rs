@@ -176,7 +176,7 @@ fn what_should_not_be_committed_to_is_refused_before_anything_starts() {
     fs::rename(place.path(".git"), place.path("../.git")).unwrap();
     refused("lies inside the git repository");
     place.write(".git", "gitdir: ../.git");
-    refused("is a worktree or submodule");
+    refused("is a linked worktree or a submodule");
 }
 
 #[test]
