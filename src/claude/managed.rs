@@ -32,7 +32,7 @@ pub fn problem(directory: &Path) -> Option<String> {
     })
 }
 
-/// Files in `directory` that change agents. Files that Claude Code could not read either, or that are empty, do not.
+/// Files in `directory` that change agents, as observed with release 2.1.330. A file that cannot be read counts as missing.
 fn found(directory: &Path) -> Vec<PathBuf> {
     let mut drop_ins: Vec<PathBuf> = fs::read_dir(directory.join("managed-settings.d"))
         .map(|entries| entries.filter_map(|entry| Some(entry.ok()?.path())).collect())
@@ -42,21 +42,28 @@ fn found(directory: &Path) -> Vec<PathBuf> {
         !is_hidden && path.extension() == Some(OsStr::new("json"))
     });
     drop_ins.sort();
-    let has_settings = |path: &PathBuf| object(path).is_some_and(|fields| !fields.is_empty());
-    // Even one without servers makes Claude Code refuse `--strict-mcp-config`.
-    let has_servers = |path: &PathBuf| object(path).is_some();
-    let settings = [directory.join("managed-settings.json")].into_iter().chain(drop_ins).filter(has_settings);
-    settings.chain([directory.join("managed-mcp.json")].into_iter().filter(has_servers)).collect()
+    let settings =
+        [directory.join("managed-settings.json")].into_iter().chain(drop_ins).filter(|path| has_settings(path));
+    settings.chain([directory.join("managed-mcp.json")].into_iter().filter(|path| has_servers(path))).collect()
 }
 
-fn object(path: &Path) -> Option<serde_json::Map<String, Value>> {
+/// Whether the file holds settings, or keeps Claude Code from starting because it is not an object.
+fn has_settings(path: &Path) -> bool {
+    let Some(text) = text(path).filter(|text| !text.trim_ascii().is_empty()) else { return false };
+    !matches!(serde_json::from_slice(&text), Ok(Value::Object(fields)) if fields.is_empty())
+}
+
+/// Whether the file makes Claude Code refuse `--strict-mcp-config`: even one without servers does.
+fn has_servers(path: &Path) -> bool {
+    let parsed = text(path).and_then(|text| serde_json::from_slice::<Value>(&text).ok());
+    parsed.is_some_and(|parsed| parsed.get("mcpServers").is_some_and(Value::is_object))
+}
+
+fn text(path: &Path) -> Option<Vec<u8>> {
     let is_file = path.metadata().is_ok_and(|metadata| metadata.is_file());
     let mut text = Vec::new();
     File::open(path).ok().filter(|_| is_file)?.take(LARGEST).read_to_end(&mut text).ok()?;
-    match serde_json::from_slice(&text) {
-        Ok(Value::Object(fields)) => Some(fields),
-        _ => None,
-    }
+    Some(text)
 }
 
 #[cfg(test)]
@@ -87,9 +94,9 @@ mod tests {
     #[test]
     fn every_kind_of_managed_file_counts() {
         let files = [
-            ("managed-mcp.json", "{}"),
+            ("managed-mcp.json", r#"{"mcpServers":{}}"#),
             ("managed-settings.d/b.json", r#"{"env":{}}"#),
-            ("managed-settings.d/a.json", r#"{"hooks":{}}"#),
+            ("managed-settings.d/a.json", "not JSON"),
             ("managed-settings.json", r#"{"model":"opus"}"#),
         ];
         let expected =
@@ -100,12 +107,13 @@ mod tests {
     #[test]
     fn files_without_settings_do_not_count() {
         let files = [
-            ("managed-settings.json", "{}"),
+            ("managed-settings.json", "\n"),
             ("managed-settings.d/a.json", "{}"),
             ("managed-settings.d/.b.json", r#"{"a":1}"#),
             ("managed-settings.d/c.json~", r#"{"a":1}"#),
-            ("managed-mcp.json", "not JSON"),
+            ("managed-mcp.json", "{}"),
         ];
         assert_eq!(named(&files), [""; 0]);
+        assert_eq!(named(&[("managed-settings.json", "{}"), ("managed-mcp.json", "not JSON")]), [""; 0]);
     }
 }

@@ -64,7 +64,8 @@ fn failures(doctor: &Ran) -> Vec<String> {
 
 #[test]
 fn doctor_fails_where_a_run_cannot_write() {
-    let harms: [(&str, fn(&Path)); 6] = [
+    type Harm = (&'static str, fn(&Path));
+    let harms: [Harm; 6] = [
         (".ktx is a file", |root| fs::write(root.join(".ktx"), "").unwrap()),
         (".ktx/ingestdeck is a file", |root| {
             fs::create_dir(root.join(".ktx")).unwrap();
