@@ -87,8 +87,9 @@ pub enum RepositoryError {
     },
     /// `.git` is a file.
     #[error(
-        "{0} is a linked worktree or a submodule, and a run commits only to a repository of the project's own; run in the \
-         main working tree, or in a clone: `git clone {0} DIR`, run in DIR, then `git pull DIR` here", project.display()
+        "{} is a linked worktree or a submodule, and a run commits only to a repository of the project's own; run in the \
+         main working tree, or in a clone: `git clone {} DIR`, run in DIR, then `git pull DIR` here",
+        project.display(), shell_word(project)
     )]
     Linked { project: PathBuf },
     /// Its configuration or its links lead elsewhere.
@@ -142,6 +143,12 @@ pub enum RepositoryError {
         /// Why.
         cause: io::Error,
     },
+}
+
+/// A path as a word of a command line.
+fn shell_word(path: &Path) -> String {
+    let path = path.display().to_string();
+    shlex::try_quote(&path).map(|word| word.into_owned()).unwrap_or(path)
 }
 
 fn named(paths: &[String]) -> String {

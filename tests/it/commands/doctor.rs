@@ -153,15 +153,15 @@ fn project_in_a_larger_repository_runs_after_the_remedy() {
 fn linked_worktree_gets_the_commit_of_a_clone() {
     let (place, claude) = project();
     commit(&place.path(""));
-    git(&place.path(""), &["worktree", "add", "--quiet", "-b", "side", "../linked"]);
-    let (linked, clone) = (place.path("../linked").canonicalize().unwrap(), place.path("../clone"));
+    git(&place.path(""), &["worktree", "add", "--quiet", "-b", "side", "../linked tree"]);
+    let (linked, clone) = (place.path("../linked tree").canonicalize().unwrap(), place.path("../clone"));
     let run = |root: &Path| {
         let mut command = place.command(&["run", "--ui", "lines", "--claude-bin", &claude]);
         command.current_dir(root);
         place.ran(command)
     };
     let refused = run(&linked);
-    let remedy = format!("`git clone {} DIR`, run in DIR, then `git pull DIR` here", linked.display());
+    let remedy = format!("`git clone '{}' DIR`, run in DIR, then `git pull DIR` here", linked.display());
     assert!(refused.refused(2).contains(&remedy), "{refused:?}");
     let clone_name = clone.to_str().unwrap();
     git(&linked, &["clone", "--quiet", linked.to_str().unwrap(), clone_name]);
