@@ -32,9 +32,6 @@ mod redact;
 /// Longest line of a tape that is exported, in bytes: that of an agent, with every byte escaped.
 const LONGEST_LINE: u64 = 6 * (64 << 20) + (1 << 20);
 
-/// Value of `--out` that means stdout.
-pub(super) const STDOUT: &str = "-";
-
 /// Bytes folded at a time.
 const SLICE: usize = 1 << 20;
 
@@ -45,7 +42,7 @@ const SLICE: usize = 1 << 20;
 pub fn export(global: &Global, args: &ExportArgs) -> Result<Exit, Failure> {
     let project = project::directory(global).ok();
     let mut redactor = Redactor::new(KnownValues::gather(std::env::vars_os(), project.as_deref()));
-    match args.out.as_ref().filter(|path| path.as_os_str() != STDOUT) {
+    match out_file::named(args.out.as_deref()) {
         Some(path) => {
             // Without such a run, the file stays as it is.
             runs::tape_of(global, &args.run)?;
@@ -104,7 +101,7 @@ fn write(
     match args.format {
         ExportFormat::Tape => {
             // Copied byte for byte, but not to a terminal, which obeys what an agent wrote.
-            let is_shown = args.out.is_none() && io::stdout().is_terminal();
+            let is_shown = out_file::named(args.out.as_deref()).is_none() && io::stdout().is_terminal();
             redacted_lines(global, &args.run, redactor, &mut |line| {
                 let line = if is_shown { output::escape_json(line) } else { line.into() };
                 out.write_all(&line).and_then(|()| out.write_all(b"\n")).map_err(failed)

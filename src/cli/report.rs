@@ -8,7 +8,7 @@ use std::{fs, io::Write as _};
 use super::{
     args::{Format, Global, ReportArgs, Ui},
     exit::{Exit, Failure},
-    export::{self, STDOUT, out_file},
+    export::{self, out_file},
     output, project, replay, runs, show,
     summary::counted,
     trace,
@@ -53,7 +53,7 @@ pub fn report(global: &Global, args: &ReportArgs) -> Result<Exit, Failure> {
             counted(masked, "value")
         ));
     }
-    match args.out.as_ref().filter(|path| path.as_os_str() != STDOUT) {
+    match out_file::named(args.out.as_deref()) {
         Some(path) => {
             let written = out_file::create(path, project.as_deref()).and_then(|mut out| out.write_all(text.as_bytes()));
             written.map_err(|error| export::cannot_write(path, &error))?;

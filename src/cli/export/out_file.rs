@@ -14,6 +14,11 @@ use crate::cli::show;
 /// Mode of the file.
 const PRIVATE: u32 = 0o600;
 
+/// The file that `--out` names; `None` for stdout, which is also named `-`.
+pub(in crate::cli) fn named(out: Option<&Path>) -> Option<&Path> {
+    out.filter(|path| path.as_os_str() != "-")
+}
+
 /// Opens `path` for writing, empty and with mode 0600 whatever the umask is. A file that exists is made private before
 /// anything is written to it; one whose mode cannot be changed, as it is another user's, keeps it, with a warning. A
 /// symbolic link within `project` is refused, also in the middle of `path`: a clone may have brought it along. A pipe or
