@@ -101,7 +101,7 @@ fn write(
     match args.format {
         ExportFormat::Tape => {
             // Copied byte for byte, but not to a terminal, which obeys what an agent wrote.
-            let is_shown = out_file::named(args.out.as_deref()).is_none() && io::stdout().is_terminal();
+            let is_shown = out_file::named(args.out.as_deref()).is_none() && output::raw_stdout().is_terminal();
             redacted_lines(global, &args.run, redactor, &mut |line| {
                 let line = if is_shown { output::escape_json(line) } else { line.into() };
                 out.write_all(&line).and_then(|()| out.write_all(b"\n")).map_err(failed)

@@ -155,7 +155,7 @@ fn speak(stream: &str) -> Outcome<()> {
         let blank = memchr::memchr(b' ', &line).ok_or("a line without a time")?;
         let at: u64 = std::str::from_utf8(&line[..blank])?.parse()?;
         let due = Duration::from_millis(at - *first.get_or_insert(at));
-        std::thread::sleep(due.saturating_sub(start.elapsed()));
+        std::thread::park_timeout(due.saturating_sub(start.elapsed()));
         out.write_all(&line[blank + 1..])?;
     }
     Ok(())
