@@ -5,6 +5,7 @@
 
 use std::{ops::Range, sync::LazyLock};
 
+use memchr::memmem::Finder;
 use regex::bytes::{Regex, RegexBuilder};
 
 use super::{
@@ -49,6 +50,8 @@ fn regex(pattern: &str) -> Option<Regex> {
     RegexBuilder::new(pattern).unicode(false).case_insensitive(true).dfa_size_limit(8 << 20).build().ok()
 }
 
+/// The ends of the scheme of an address, also in a string of JSON.
+static SCHEMES: LazyLock<[Finder<'static>; 2]> = LazyLock::new(|| ["://", ":\\/\\/"].map(Finder::new));
 static NAMES: LazyLock<Option<Regex>> = LazyLock::new(|| regex(NAME));
 static SEPARATORS: LazyLock<Option<Regex>> = LazyLock::new(|| regex(SEPARATOR));
 static AFTER_OPTIONS: LazyLock<Option<Regex>> = LazyLock::new(|| regex(AFTER_OPTION));
@@ -299,9 +302,8 @@ fn bare_value(text: &str, from: usize) -> Range<usize> {
 
 /// Passwords, and tokens as user names, in addresses.
 fn addresses(text: &str, spans: &mut Vec<Range<usize>>) {
-    let mut ends: Vec<usize> = memchr::memmem::find_iter(text.as_bytes(), "://").map(|at| at + 3).collect();
-    ends.extend(memchr::memmem::find_iter(text.as_bytes(), ":\\/\\/").map(|at| at + 5));
-    for start in ends {
+    let starts = SCHEMES.iter().flat_map(|mark| mark.find_iter(text.as_bytes()).map(|at| at + mark.needle().len()));
+    for start in starts {
         let rest = window(text, start, LONGEST_ADDRESS);
         if !rest.contains('@') {
             continue;

@@ -5,6 +5,7 @@
 use std::{ops::Range, sync::LazyLock};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD as BASE64};
+use memchr::memmem::Finder;
 use regex::bytes::{Regex, RegexBuilder};
 
 /// A block whose end was not read yet.
@@ -30,6 +31,10 @@ const WIDEST: usize = 80;
 /// The beginning of base64 of `-----BEGIN`.
 const BASE64_BEGIN: &str = "LS0tLS1CRUdJTi";
 
+/// Parts of the texts with blocks.
+static MARKS: LazyLock<[Finder<'static>; 4]> =
+    LazyLock::new(|| ["BEGIN ", "PuTTY-User", "PRIVATE KEY-", BASE64_BEGIN].map(Finder::new));
+
 fn regex(pattern: &str) -> Option<Regex> {
     RegexBuilder::new(pattern).unicode(false).build().ok()
 }
@@ -54,15 +59,14 @@ pub(super) fn find(text: &str, open: &mut Option<OpenBlock>, spans: &mut Vec<Ran
         let next = BEGIN.as_ref().and_then(|begin| begin.find(text.as_bytes())).map_or(text.len(), |next| next.start());
         from = continued(&text[..next], open, spans);
     }
-    if memchr::memmem::find(text.as_bytes(), b"BEGIN ").is_some()
-        || memchr::memmem::find(text.as_bytes(), b"PuTTY-User").is_some()
-    {
+    let [pem, putty, key, code] = &*MARKS;
+    if pem.find(text.as_bytes()).is_some() || putty.find(text.as_bytes()).is_some() {
         blocks(text, from, open, spans);
     }
-    if memchr::memmem::find(text.as_bytes(), b"PRIVATE KEY-").is_some() {
+    if key.find(text.as_bytes()).is_some() {
         tails(text, spans);
     }
-    if let Some(at) = memchr::memmem::find(text.as_bytes(), BASE64_BEGIN.as_bytes()) {
+    if let Some(at) = code.find(text.as_bytes()) {
         encoded(text, at, open, spans);
     }
 }

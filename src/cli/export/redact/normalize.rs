@@ -54,17 +54,8 @@ impl Derived {
     }
 }
 
-/// Bytes that may begin something that [`hidden`] replaces.
-const STARTS: [bool; 256] = {
-    let mut starts = [false; 256];
-    let bytes = b"\0\x1b\\&%\xc2\xe2\xef";
-    let mut at = 0;
-    while at < bytes.len() {
-        starts[bytes[at] as usize] = true;
-        at += 1;
-    }
-    starts
-};
+/// Bytes that may begin something that [`hidden`] replaces, in groups that one search finds.
+const STARTS: [[u8; 3]; 3] = [[b'\\', b'&', b'%'], [0, 0x1b, 0xef], [0xe2, 0xc2, 0xc2]];
 
 /// Entities that stand for a character of a token, or for an invisible one.
 const ENTITIES: &[(&str, Option<char>)] = &[
@@ -89,19 +80,26 @@ const WRITTEN_ESC: &[&str] = &["\\u001b", "\\u001B", "\\x1b", "\\x1B", "\\033", 
 /// `text` without what hides tokens; `None` if nothing does.
 pub(super) fn normalized(text: &str) -> Option<Derived> {
     let bytes = text.as_bytes();
-    let (mut derived, mut done, mut at) = (Derived::default(), 0, 0);
-    while let Some(found) = bytes[at..].iter().position(|byte| STARTS[usize::from(*byte)]) {
-        at += found;
-        let Some((length, char)) = hidden(text, at) else {
-            at += 1;
-            continue;
-        };
-        derived.copy(text, done..at);
-        if let Some(char) = char {
-            derived.decode(char, at..at + length);
+    let find = |[a, b, c]: [u8; 3], from: usize| {
+        memchr::memchr3(a, b, c, &bytes[from..]).map_or(bytes.len(), |found| from + found)
+    };
+    let mut next = STARTS.map(|start| find(start, 0));
+    let (mut derived, mut done) = (Derived::default(), 0);
+    loop {
+        let at = next.into_iter().min().filter(|at| *at < bytes.len());
+        let Some(at) = at else { break };
+        let mut end = at + 1;
+        if let Some((length, char)) = hidden(text, at) {
+            end = at + length;
+            derived.copy(text, done..at);
+            if let Some(char) = char {
+                derived.decode(char, at..end);
+            }
+            done = end;
         }
-        at += length;
-        done = at;
+        for (next, start) in next.iter_mut().zip(STARTS).filter(|(next, _)| **next < end) {
+            *next = find(start, end);
+        }
     }
     if done == 0 {
         return None;
@@ -120,21 +118,16 @@ fn hidden(text: &str, at: usize) -> Option<(usize, Option<char>)> {
         0x1b => Some((1 + colour(&rest[1..])?, None)),
         b'%' => replaced(hex(1, 2)?).map(length_and(3)),
         b'&' => entity(&rest[1..]).map(|(length, char)| (1 + length, char)),
-        b'\\' => {
-            if let Some(length) = WRITTEN_ESC.iter().find_map(|esc| Some(esc.len() + colour(rest.strip_prefix(esc)?)?))
-            {
-                return Some((length, None));
-            }
-            match rest.as_bytes().get(1)? {
-                b'u' => replaced(hex(2, 4)?).map(length_and(6)),
-                b'x' => replaced(hex(2, 2)?).map(length_and(4)),
-                b'_' => Some((2, Some('_'))),
-                b'-' => Some((2, Some('-'))),
-                b'\n' => continued_line(text, at, 2),
-                b'\r' if rest.as_bytes().get(2) == Some(&b'\n') => continued_line(text, at, 3),
-                _ => None,
-            }
-        }
+        b'\\' => match rest.as_bytes().get(1)? {
+            b'u' | b'x' | b'0' | b'e' if written_colour(rest).is_some() => Some((written_colour(rest)?, None)),
+            b'u' => replaced(hex(2, 4)?).map(length_and(6)),
+            b'x' => replaced(hex(2, 2)?).map(length_and(4)),
+            b'_' => Some((2, Some('_'))),
+            b'-' => Some((2, Some('-'))),
+            b'\n' => continued_line(text, at, 2),
+            b'\r' if rest.as_bytes().get(2) == Some(&b'\n') => continued_line(text, at, 3),
+            _ => None,
+        },
         _ => {
             let char = rest.chars().next()?;
             is_invisible(char).then_some((char.len_utf8(), None))
@@ -161,6 +154,11 @@ fn colour(rest: &str) -> Option<usize> {
     let parameters = rest.strip_prefix('[')?;
     let length = parameters.bytes().take_while(|byte| byte.is_ascii_digit() || b";:".contains(byte)).count();
     matches!(parameters.as_bytes().get(length), Some(b'm' | b'K')).then_some(length + 2)
+}
+
+/// The length of a terminal sequence whose escape character is written as in source code.
+fn written_colour(rest: &str) -> Option<usize> {
+    WRITTEN_ESC.iter().find_map(|esc| Some(esc.len() + colour(rest.strip_prefix(esc)?)?))
 }
 
 /// The length of an entity after its `&`, and its character.

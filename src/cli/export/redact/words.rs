@@ -31,18 +31,43 @@ const CONFIG: GeneralPurposeConfig = GeneralPurposeConfig::new()
 const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, CONFIG);
 const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, CONFIG);
 
+/// Letters and digits, and other characters of base64 or of tokens.
+const CODE: [bool; 256] = class(b"+/_-");
+const TOKEN: [bool; 256] = class(b"+/_-.=~");
+
+const fn class(others: &[u8]) -> [bool; 256] {
+    let mut class = [false; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        class[byte as usize] = byte.is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let mut at = 0;
+    while at < others.len() {
+        class[others[at] as usize] = true;
+        at += 1;
+    }
+    class
+}
+
 fn is_code(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"+/_-".contains(&byte)
+    CODE[usize::from(byte)]
 }
 
 fn is_token(byte: u8) -> bool {
-    is_code(byte) || b".=~".contains(&byte)
+    TOKEN[usize::from(byte)]
 }
 
 /// The text that `code` is base64 of; `None` if it decodes to something else.
 pub(super) fn decoded(code: &str) -> Option<String> {
+    // These begin with a byte that begins no character of UTF-8.
+    if matches!(code.as_bytes().first(), None | Some(b'g'..=b'v' | b'+' | b'/' | b'-' | b'_')) {
+        return None;
+    }
     let engine = if code.contains(['-', '_']) { URL_SAFE } else { STANDARD };
-    if code.len() < SHORTEST_CODE || !is_text(&engine.decode(code.get(..PROBE)?).ok()?) {
+    let mut probe = [0; PROBE / 4 * 3];
+    let length = engine.decode_slice(code.get(..PROBE)?, &mut probe).ok()?;
+    if !is_text(&probe[..length]) {
         return None;
     }
     // A word may be followed by characters that are not a part of it: a whole group at most is left out.
