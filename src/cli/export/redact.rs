@@ -49,6 +49,9 @@ const SHORTEST: usize = 4;
 /// One word of base64 of at least this length is a file: only its content is searched.
 const FILE: usize = 4096;
 
+/// A program may break a line of this length.
+const FULL_LINE: usize = 60;
+
 /// An attempt, and the field of its entries whose lines follow each other.
 type Stream = (Option<(String, u32)>, &'static str);
 
@@ -168,8 +171,10 @@ impl Redactor {
                 let parts: Vec<Range<usize>> = word.sources(&token).collect();
                 let mut complete = Vec::new();
                 rules::find(&text[parts[0].clone()], &mut complete);
-                // A complete token is followed by its rest only if that cannot be a word.
-                let is_part = |part: &Range<usize>| complete.is_empty() || words::is_random(&text[part.clone()]);
+                // A complete token has no rest, unless its line is full or the rest cannot be a word.
+                let line = text[..parts[0].end].rfind('\n').map_or(0, |newline| newline + 1);
+                let is_broken = complete.is_empty() || parts[0].end - line >= FULL_LINE;
+                let is_part = |part: &Range<usize>| is_broken || words::is_random(&text[part.clone()]);
                 let rest: Vec<Range<usize>> = parts[1..].iter().take_while(|part| is_part(part)).cloned().collect();
                 if !rest.is_empty() {
                     found.push(parts[0].clone());

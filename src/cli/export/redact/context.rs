@@ -108,9 +108,9 @@ fn is_plural(name: &str) -> bool {
     name.ends_with(['s', 'S']) && !name.ends_with("ss") && !name.ends_with("SS")
 }
 
-/// The items of the list that begins at `from`, and whether each is in quotes: in brackets, or one in each line if
-/// `has_lines`.
-fn list(text: &str, from: usize, has_lines: bool) -> Vec<(Range<usize>, bool)> {
+/// The items of the list that begins at `from`, and whether each is in quotes. The name of the list `is_plural` if it
+/// may have items without quotes, or an item in each line.
+fn list(text: &str, from: usize, is_plural: bool) -> Vec<(Range<usize>, bool)> {
     let mut items = Vec::new();
     let skipped = |from: usize, blanks: &[char]| {
         let near = window(text, from, LONGEST);
@@ -119,12 +119,20 @@ fn list(text: &str, from: usize, has_lines: bool) -> Vec<(Range<usize>, bool)> {
     if text[from..].starts_with(['[', '(', '{']) {
         let mut at = skipped(from + 1, &[' ', '\t', '\r', '\n']);
         while items.len() < MOST_ITEMS {
-            let Some(item) = in_quotes(text, at) else { break };
+            let Some(item) = in_quotes(text, at) else {
+                let bare = window(text, at, LONGEST_BARE).split([',', ']', '\n']).next().unwrap_or_default();
+                if !is_plural || bare.trim().is_empty() {
+                    break;
+                }
+                items.push((at..at + bare.trim_end().len(), false));
+                at = skipped(at + bare.len(), &[' ', '\t', ',']);
+                continue;
+            };
             let slashes = text[item.end..].bytes().take_while(|byte| *byte == b'\\').count();
             at = skipped(item.end + slashes + 1, &[' ', '\t', '\r', '\n', ',']);
             items.push((item, true));
         }
-    } else if has_lines {
+    } else if is_plural {
         let mut at = skipped(from, &[' ', '\t', '\r']);
         while items.len() < MOST_ITEMS && text[at..].starts_with('\n') {
             let dash = skipped(at + 1, &[' ', '\t']);
@@ -175,8 +183,10 @@ fn after_name(text: &str, name: &Range<usize>) -> Option<(usize, Link)> {
         return Some((name.end + 1, if is_tag { Link::Tight } else { Link::Loose }));
     }
     // A list of variables with tabs.
-    if rest.starts_with(b"\t") && is_variable(&text[name.clone()]) {
-        return Some((name.end + rest.iter().take_while(|byte| **byte == b'\t').count(), Link::Loose));
+    if rest.starts_with(b"\t") {
+        let from = name.end + rest.iter().take_while(|byte| **byte == b'\t').count();
+        return Some((from, if is_variable(&text[name.clone()]) { Link::Loose } else { Link::Sentence }))
+            .filter(|_| text[name.clone()].contains('_') || is_variable(&text[name.clone()]));
     }
     VERBS.as_ref()?.find(rest).map(|found| (name.end + found.end(), Link::Sentence))
 }
@@ -405,6 +415,8 @@ mod tests {
             ("The password is hunter2!x, so", "The password is #, so"),
             ("Das Passwort ist \"hunter22\".", "Das Passwort ist \"#\"."),
             ("passwords: [\"hunter2!\", \"b9x!\"]", "passwords: [\"#\", \"#\"]"),
+            ("passwords: [hunter2!, b9x!]", "passwords: [#, #]"),
+            ("db_password\thunter2x", "db_password\t#"),
             ("passwords:\n  - hunter22\n  - 'b9x!'\nhosts:\n  - a1b2", "passwords:\n  - #\n  - '#'\nhosts:\n  - a1b2"),
             ("kennwort=hunter22", "kennwort=#"),
             ("Passwort: hunter22", "Passwort: #"),
@@ -412,7 +424,7 @@ mod tests {
             ("mot_de_passe=hunter22, mot de passe : hunter22", "mot_de_passe=#, mot de passe : #"),
             ("SENHA=hunter22", "SENHA=#"),
             ("hasło: hunter22", "hasło: #"),
-            ("Пароль: hunter22", "Пароль: #"),
+            ("Пароль: тайна123", "Пароль: #"),
             ("密码：hunter22", "密码：#"),
             ("パスワード: hunter22", "パスワード: #"),
             ("SECRET_KEY_BASE=a1b2c3d4e5f6", "SECRET_KEY_BASE=#"),
@@ -522,6 +534,7 @@ mod tests {
             "le mot de passe est obligatoire ; das Passwort ist erforderlich; пароль: обязателен",
             "passwords: [\"required\", \"optional\"]",
             "USER_PASSWORD\tstring\trequired",
+            "user_password\tThe password of 2024",
             "pw: Page, pw = playwright",
         ] {
             assert_eq!(masked(text), text);

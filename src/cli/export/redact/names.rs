@@ -172,8 +172,9 @@ pub(super) fn is_secret(kind: NameKind, name: &str, value: Value<'_>) -> bool {
     if text.is_empty() || is_placeholder(text) {
         return false;
     }
-    // A sentence in another script.
-    if !value.quoted && !text.is_ascii() && !text.bytes().any(|byte| byte.is_ascii_alphabetic()) {
+    // A sentence in a script without blanks.
+    let is_east_asian = |char: char| char >= '\u{3000}';
+    if !value.quoted && text.contains(is_east_asian) && !text.bytes().any(|byte| byte.is_ascii_alphabetic()) {
         return false;
     }
     let word = text.trim_end_matches([',', ';', '.', '?', '!', ':', ')']).to_ascii_lowercase();

@@ -54,6 +54,7 @@ const PHRASES: &[Phrase] = &[
     phrase("curl|wget", Check::Any, r#"(?:curl|wget)[ \t][^\n|;]{0,300}?[ \t]?(?:-u|--user)[ \t=]*["']?[^\s:"']+:([^\s"']{3,})"#),
     phrase("ldap", Check::Any, r#"ldap(?:search|modify|add|delete|passwd|whoami|compare|modrdn)[ \t][^\n|;&]{0,300}?[ \t]?-w[ \t=]*["']?([^\s"'-][^\s"']{2,})"#),
     phrase("sqlplus|sqlldr|expdp|impdp|rman", Check::Any, r#"(?:sqlplus|sqlldr|expdp|impdp|rman)[ \t]+(?:-[a-z]+[ \t]+){0,4}(?:target[ \t]+|userid=)?["']?[a-z][a-z0-9_$#]{0,64}["']?/["']?([^\s@"'/]{3,})"?@"#),
+    phrase("sqlplus|sqlcl", Check::Any, r#"(?:sqlplus|sqlcl)[ \t]+(?:-[a-z]+[ \t]+){0,4}'?[a-z][a-z0-9_$#]{0,64}/"([^"\n]{3,128})"@"#),
     // SQL.
     phrase("identified", Check::Any, r"identified[ \t]+by[ \t]+'([^'\n]{4,})'"),
     phrase("identified", Check::Opaque, r#"identified[ \t]+by[ \t]+"?([^\s'";]{4,})"#),
@@ -65,13 +66,13 @@ const PHRASES: &[Phrase] = &[
     // Addresses without a scheme, and keys in the query of one.
     phrase(r"@(?:tcp|unix|udp)\(", Check::Any, r#"[a-z0-9_.-]{1,64}:([^\s:@/"']{3,128})@(?:tcp|unix|udp)\("#),
     phrase("jdbc:oracle", Check::Any, r"jdbc:oracle:thin:[^/\s@]+/([^@\s]+)@"),
-    phrase("[?&;]key=", Check::Random, r#"[?&;]key=([a-z0-9_~.%+/=-]{16,})"#),
+    phrase("[?&;]key=", Check::Random, r#"[?&;]key=(aiza[a-z0-9_-]{6,}|[a-z0-9_~.%+/=-]{16,})"#),
     // The login of a registry in a file of Docker or npm.
     phrase("auth", Check::Basic, r#"(?:^|[^a-z])auth["'\\]{0,4}[ \t]*[:=][ \t]*["'\\]{0,4}([a-z0-9+/]{8,}={0,2})"#),
     // Keys.
     phrase("private", Check::Any, r#"private[ _-]?key["'`:= \t\\]{0,12}(?:is[ \t:]{1,4})?["'`]?(0x[0-9a-f]{64})"#),
     phrase("kty", Check::WebKey, r#"["'](?:d|p|q|dp|dq|qi|k)\\{0,3}["'][ \t]*:[ \t]*\\{0,3}["']([a-z0-9_+/-]{16,})"#),
-    phrase("mnemonic|seed|recovery|phrase", Check::Mnemonic, r#"(?:mnemonic|(?:seed|recovery|backup|secret)[ _-]?(?:phrase|words))(?:[ _-]?(?:phrase|words))?["'`*\\]{0,4}[ \t]*(?:[:=]|is)?[ \t\r\n]*["'`*\\]{0,4}((?:[a-z]{3,8}[ \t\r\n,]{1,4}){11,23}[a-z]{3,8})"#),
+    phrase("mnemonic|seed|recovery|phrase", Check::Mnemonic, r#"(?:mnemonic|(?:seed|recovery|backup|secret)[ _-]?(?:phrase|words))(?:[ _-]?(?:phrase|words))?["'`*\\]{0,4}[ \t]*(?:is)?[ \t]*[:=]?[ \t\r\n]*["'`*\\]{0,4}((?:[a-z]{3,8}[ \t\r\n,]{1,4}){11,23}[a-z]{3,8})"#),
 ];
 
 fn regex(pattern: &str) -> Option<Regex> {
@@ -168,6 +169,7 @@ mod tests {
             ("ldapsearch -x -D cn=admin -w S3cret! -b dc=x", "ldapsearch -x -D cn=admin -w # -b dc=x"),
             ("sqlplus -s scott/t1ger@db", "sqlplus -s scott/#@db"),
             ("sqlplus 'scott/\"t1ger\"@db'", "sqlplus 'scott/\"#\"@db'"),
+            ("sqlplus scott/\"ti ger\"@db", "sqlplus scott/\"#\"@db"),
             ("machine h login l password hunter", "machine h login l password #"),
             ("db.example:5432:app:svc:hun\\:ter22", "db.example:5432:app:svc:#"),
             ("*:*:*:svc:hunter22\n", "*:*:*:svc:#\n"),
@@ -185,7 +187,7 @@ mod tests {
         let key = format!("0x{}", "1a".repeat(32));
         assert_eq!(masked(&format!("the private key is {key}, so")), "the private key is #, so");
         let words = "legal winner thank year wave sausage worth useful legal winner thank yellow";
-        for before in ["mnemonic: ", "seed phrase = \"", "Recovery phrase:\n", "\"mnemonic\":\""] {
+        for before in ["mnemonic: ", "seed phrase = \"", "Recovery phrase is:\n", "\"mnemonic\":\""] {
             assert_eq!(masked(&format!("{before}{words}")), format!("{before}#"));
         }
     }

@@ -102,6 +102,8 @@ fn texts() -> Vec<(String, String)> {
         ] {
             texts.push((format!("is {text} so"), end.to_owned()));
         }
+        let full = format!("{} {secret}", "x".repeat(40));
+        texts.push((format!("{}\n{}\nnext", &full[..70], &full[70..]), secret[secret.len() - 12..].to_owned()));
         let code = BASE64.encode(format!("export KEY={secret} and more?"));
         let url_safe = code.replace('+', "-").replace('/', "_");
         for code in [code.clone(), code.trim_end_matches('=').to_owned(), url_safe] {
