@@ -209,7 +209,7 @@ mod tests {
             ),
             (
                 "+----+----------+\n| id | password |\n+----+----------+\n| 1  | hunter22 |\n+----+----------+",
-                "+----+----------+\n| id | password |\n+----+----------+\n| 1  | #        |\n+----+----------+",
+                "+----+----------+\n| id | password |\n+----+----------+\n| 1  | # |\n+----+----------+",
             ),
             (
                 "│ id │ password │\n│ int │ varchar │\n├────┼────┤\n│ 1 │ hunter22 │",
@@ -217,7 +217,7 @@ mod tests {
             ),
             ("id,password\\n1,hunter22\\nend", "id,password\\n1,#\\nend"),
         ] {
-            assert_eq!(masked(text).replace("#        ", "#        "), expected.replace("#        ", "# "), "{text}");
+            assert_eq!(masked(text), expected);
         }
     }
 
