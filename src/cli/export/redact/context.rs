@@ -120,8 +120,9 @@ fn list(text: &str, from: usize, is_plural: bool) -> Vec<(Range<usize>, bool)> {
         let mut at = skipped(from + 1, &[' ', '\t', '\r', '\n']);
         while items.len() < MOST_ITEMS {
             let Some(item) = in_quotes(text, at) else {
-                let bare = window(text, at, LONGEST_BARE).split([',', ']', '\n']).next().unwrap_or_default();
-                if !is_plural || bare.trim().is_empty() {
+                let line = window(text, at, LONGEST_BARE).split('\n').next().unwrap_or_default();
+                let bare = line.split([',', ']']).next().unwrap_or_default();
+                if !is_plural || !text[from..].starts_with('[') || !line.contains(']') || bare.trim().is_empty() {
                     break;
                 }
                 items.push((at..at + bare.trim_end().len(), false));
@@ -201,6 +202,9 @@ fn value(
     link: Link,
 ) -> Option<Range<usize>> {
     let quoted = in_quotes(text, from);
+    if kind == NameKind::Header && link == Link::Sentence {
+        return None;
+    }
     if kind == NameKind::Header {
         let range = quoted.unwrap_or_else(|| {
             let line = window(text, from, LONGEST);
@@ -535,6 +539,8 @@ mod tests {
             "passwords: [\"required\", \"optional\"]",
             "USER_PASSWORD\tstring\trequired",
             "user_password\tThe password of 2024",
+            "`SO_USER_COOKIE` to `sys::socket2` for all",
+            "(SOCKET, SCM_CREDENTIALS) => {\n    let cred: libc::ucred = read(p9 as *const _);",
             "pw: Page, pw = playwright",
         ] {
             assert_eq!(masked(text), text);

@@ -28,15 +28,14 @@ const KEYWORDS: &[&str] = &[
 /// is none.
 pub(super) fn find(text: &str, at: usize, spans: &mut Vec<Range<usize>>) -> Option<usize> {
     let start = line_start(text, at)?;
-    let head = line(text, start);
+    let head = Some(line(text, start)).filter(|head| head.len() <= WIDEST)?;
     SEPARATORS.iter().find_map(|separator| table(text, head.clone(), *separator, spans))
 }
 
 fn table(text: &str, head: Range<usize>, separator: char, spans: &mut Vec<Range<usize>>) -> Option<usize> {
     let is_framed = FRAMED.contains(&separator);
     let names = cells(text, head.clone(), separator);
-    let is_head = names.len() > 1 && head.len() <= WIDEST;
-    if !is_head || !names.iter().all(|name| is_column(&text[name.clone()], is_framed)) {
+    if names.len() < 2 || !names.iter().all(|name| is_column(&text[name.clone()], is_framed)) {
         return None;
     }
     let kinds: Vec<(Option<NameKind>, &str)> =

@@ -152,3 +152,24 @@ fn hidden_secrets_are_masked_at_every_place() {
     }
     assert!(survivors.is_empty(), "{}\n{}", survivors.len(), survivors.join("\n"));
 }
+
+#[test]
+fn hostile_text_is_masked_in_linear_steps() {
+    for part in [
+        "id,password\n",
+        "a|password|",
+        "|a|password|\n|-|-|\n",
+        "passwords:\n- a1b2c3\n",
+        "passwords:[",
+        "password is ",
+        "&#45;%2D\\u002d\u{200b}",
+        "a\\\n",
+        "\"kty\",\"d\":\"abcdefghijklmnop\",",
+        "abcdEFGH1234ijkl\n",
+        "YWFhYWFhYWFhYWFhYWFhYWFh/",
+        "mnemonic abandon ",
+        "a-----END PRIVATE KEY-----",
+    ] {
+        redacted(&part.repeat(20_000));
+    }
+}
