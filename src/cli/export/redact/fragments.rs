@@ -116,7 +116,7 @@ impl Assembly {
         let edits = find(&joined.text);
         for (at, (line, start)) in joined.pieces.iter().enumerate() {
             let end = joined.pieces.get(at + 1).map_or(joined.text.len(), |(_, next)| *next);
-            // Also without edits: a delta must not be searched as a text of its own.
+            // Also without edits: a delta must not be searched alone.
             let own = edits.iter().filter(|edit| edit.range.start < end && *start < edit.range.end);
             let own = own.map(|edit| {
                 let range = edit.range.start.max(*start) - start..edit.range.end.min(end) - start;
