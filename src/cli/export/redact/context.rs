@@ -37,6 +37,10 @@ const LONGEST: usize = 16 << 10;
 /// Bytes of a value without quotes that are searched for its end.
 const LONGEST_BARE: usize = 4 << 10;
 
+/// The same once the values of a text overlap so much that each of its bytes has been searched [`SEARCHES`] times.
+const LONGEST_CROWDED: usize = 128;
+const SEARCHES: usize = 8;
+
 /// Bytes of an address that are searched.
 const LONGEST_ADDRESS: usize = 2 << 10;
 
@@ -76,6 +80,7 @@ pub(super) fn find(text: &str, spans: &mut Vec<Range<usize>>) {
 fn named(text: &str, spans: &mut Vec<Range<usize>>) {
     let Some(names) = &*NAMES else { return };
     let (mut cells, mut table_end) = (Vec::new(), 0);
+    let mut budget = SEARCHES.saturating_mul(text.len().max(LONGEST));
     for found in names.find_iter(text.as_bytes()) {
         let name = whole_name(text, found.range());
         let Some(kind) = kind_of(&text[name.clone()]) else { continue };
@@ -91,13 +96,16 @@ fn named(text: &str, spans: &mut Vec<Range<usize>>) {
         }
         let opener = text[..name.start].trim_end_matches('\\').chars().next_back();
         let name = &text[name];
+        let longest = if budget == 0 { LONGEST_CROWDED } else { LONGEST_BARE };
+        let near = window(text, from, longest);
+        budget = budget.saturating_sub(near.find(char::is_whitespace).unwrap_or(near.len()));
         let items = if link == Link::Sentence { Vec::new() } else { list(text, from, is_plural(name)) };
         if !items.is_empty() {
             let is_meant = |item: &(Range<usize>, bool)| {
                 is_secret(kind, name, Value { text: &text[item.0.clone()], quoted: item.1, alone: true })
             };
             spans.extend(items.into_iter().filter(is_meant).map(|(range, _)| range));
-        } else if let Some(span) = value(text, from, kind, name, opener, link) {
+        } else if let Some(span) = value(Window { text, from, longest }, kind, name, opener, link) {
             spans.push(span);
         }
     }
@@ -141,8 +149,8 @@ fn list(text: &str, from: usize, is_plural: bool) -> Vec<(Range<usize>, bool)> {
                 break;
             }
             let start = skipped(dash + 2, &[' ']);
-            let (range, is_quoted) =
-                in_quotes(text, start).map_or_else(|| (bare_value(text, start), false), |range| (range, true));
+            let (range, is_quoted) = in_quotes(text, start)
+                .map_or_else(|| (bare_value(text, start, LONGEST_BARE), false), |range| (range, true));
             let line = window(text, range.end, NEAR);
             at = range.end + memchr::memchr(b'\n', line.as_bytes()).unwrap_or(line.len());
             items.push((range, is_quoted));
@@ -192,15 +200,17 @@ fn after_name(text: &str, name: &Range<usize>) -> Option<(usize, Link)> {
     VERBS.as_ref()?.find(rest).map(|found| (name.end + found.end(), Link::Sentence))
 }
 
-/// The range of the secret in the value at `from`, which belongs to `name`.
-fn value(
-    text: &str,
+/// Where a value begins, and how many bytes of it are searched if it has no quotes.
+#[derive(Clone, Copy)]
+struct Window<'a> {
+    text: &'a str,
     from: usize,
-    kind: NameKind,
-    name: &str,
-    opener: Option<char>,
-    link: Link,
-) -> Option<Range<usize>> {
+    longest: usize,
+}
+
+/// The range of the secret in the value that begins in `near` and belongs to `name`.
+fn value(near: Window<'_>, kind: NameKind, name: &str, opener: Option<char>, link: Link) -> Option<Range<usize>> {
+    let Window { text, from, longest } = near;
     let quoted = in_quotes(text, from);
     if kind == NameKind::Header && link == Link::Sentence {
         return None;
@@ -217,7 +227,7 @@ fn value(
     }
     let (range, is_quoted) = match quoted {
         Some(range) => (range, true),
-        None => (bare_value(text, block_scalar(text, from)), false),
+        None => (bare_value(text, block_scalar(text, from), longest), false),
     };
     if link == Link::Sentence {
         let word = text[range.clone()].trim_end_matches(['.', ',', ';', ':', ')']);
@@ -232,7 +242,7 @@ fn value(
         return None;
     }
     // Mask a value to its end, also if the search for the end stopped before.
-    let is_cut = !is_quoted && range.len() + 4 >= LONGEST_BARE;
+    let is_cut = !is_quoted && range.len() + 4 >= longest;
     let rest = if is_cut { text[range.end..].find(char::is_whitespace).unwrap_or(text.len() - range.end) } else { 0 };
     Some(range.start..range.end + rest)
 }
@@ -274,9 +284,9 @@ fn block_scalar(text: &str, from: usize) -> usize {
 }
 
 /// A value without quotes, which ends at a blank or at the delimiter of the syntax around it.
-fn bare_value(text: &str, from: usize) -> Range<usize> {
+fn bare_value(text: &str, from: usize, longest: usize) -> Range<usize> {
     // A quote that is not closed.
-    let near = window(text, from, LONGEST_BARE);
+    let near = window(text, from, longest);
     let rest = near.trim_start_matches(['\\', '"', '\'', '`']);
     let from = from + near.len() - rest.len();
     let end = rest.find(|char: char| char.is_whitespace() || char.is_control()).unwrap_or(rest.len());
@@ -287,9 +297,9 @@ fn bare_value(text: &str, from: usize) -> Range<usize> {
             rest.find(|char: char| !(char.is_ascii_alphanumeric() || "_-. []".contains(char))).unwrap_or(rest.len());
         name > 0 && (rest[name..].starts_with('=') || rest[name..].starts_with("%3D"))
     };
-    let closes = |rest: &str| rest.chars().all(|char| ",;:.)]}>\"'`\\*".contains(char));
+    let closers_from = word.trim_end_matches(|char| ",;:.)]}>\"'`\\*".contains(char)).len();
     let mut open = [0_i32; 3];
-    let cut = word.char_indices().find(|(at, char)| {
+    let cut = word.char_indices().find(|&(at, char)| {
         let after = &word[at + char.len_utf8()..];
         match char {
             '"' | '\'' | '`' => after.is_empty() || after.starts_with([',', ';', ':', ')', ']', '}', '>', '\\']),
@@ -300,13 +310,13 @@ fn bare_value(text: &str, from: usize) -> Range<usize> {
             ',' => after.is_empty() || after.starts_with(['"', '\'', '\\']) || is_assignment(after),
             '<' => after.starts_with('/'),
             '(' | '[' | '{' => {
-                open["([{".find(*char).unwrap_or(0)] += 1;
+                open["([{".find(char).unwrap_or(0)] += 1;
                 false
             }
             ')' | ']' | '}' => {
-                let balance = &mut open[")]}".find(*char).unwrap_or(0)];
+                let balance = &mut open[")]}".find(char).unwrap_or(0)];
                 *balance -= 1;
-                *balance < 0 && closes(after)
+                *balance < 0 && at + 1 >= closers_from
             }
             _ => false,
         }
@@ -491,9 +501,12 @@ mod tests {
             "mysql bearer ab1cd2ef3 ",
             "(password:",
             "a:b@",
+            "pass:",
+            "pass:)",
         ] {
             masked(&part.repeat(40_000));
         }
+        masked(&format!("pass:{}", ")".repeat(400)).repeat(500));
     }
 
     #[test]
