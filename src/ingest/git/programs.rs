@@ -8,6 +8,7 @@ use std::{
     ffi::OsString,
     fmt,
     os::unix::ffi::OsStringExt as _,
+    path::PathBuf,
 };
 
 /// Lists the whole configuration: scope and key of every entry, and its value unless it has none.
@@ -17,6 +18,13 @@ pub(super) const LIST: &[&str] = &["config", "--null", "--show-scope", "--list"]
 /// system bounds, and no repository needs as many.
 const MOST: usize = 1_000;
 const MOST_BYTES: usize = 64 * 1024;
+
+/// Setting that is passed like those that disable programs. git must list it, or they have no effect. The value is of no
+/// importance.
+const PROBE: (&str, &str) = ("ingestdeck.override", "arrives");
+
+/// A file of the repository's choice, which git reads, and waits for if it is a named pipe.
+const EXCLUDES: &[u8] = b"core.excludesfile";
 
 /// A section whose subsections name programs, the variables that do, and what to set them to.
 type Section = (&'static str, ProgramKind, &'static [(&'static str, &'static str)]);
@@ -99,21 +107,31 @@ impl fmt::Display for DisabledProgram {
 #[derive(Debug, Default)]
 pub(super) struct Programs {
     /// Settings that disable every program of every configuration. Keys need not be UTF-8.
-    pub(super) overrides: BTreeMap<OsString, &'static str>,
+    pub(super) overrides: BTreeMap<OsString, OsString>,
     /// The programs that the repository itself configures.
     pub(super) of_repository: BTreeSet<DisabledProgram>,
     /// Some configuration names a directory of hooks, so git does not look into `.git/hooks`.
     pub(super) replaces_hooks: bool,
 }
 
-/// More programs than can be disabled.
+/// Why the programs of a configuration cannot be disabled.
 #[derive(Debug)]
-pub(super) struct TooMany;
+pub(super) enum Unusable {
+    TooMany,
+    /// git does not see the settings that would do it.
+    OverridesIgnored,
+}
 
 impl Programs {
-    /// Reads the answer to [`LIST`].
-    pub(super) fn parse(listed: &[u8]) -> Result<Self, TooMany> {
-        let (mut programs, mut bytes) = (Self::default(), 0);
+    /// Overrides nothing, and shows that overrides arrive.
+    pub(super) fn probe() -> Self {
+        Self { overrides: [(PROBE.0.into(), PROBE.1.into())].into(), ..Self::default() }
+    }
+
+    /// Reads the answer to [`LIST`], given with the overrides of [`probe`](Self::probe).
+    pub(super) fn parse(listed: &[u8]) -> Result<Self, Unusable> {
+        let (mut programs, mut bytes, mut arrived) = (Self::default(), 0, false);
+        let (mut own_excludes, mut has_excludes) = (None, false);
         let mut fields = listed.split(|byte| *byte == 0);
         while let (Some(scope), Some(entry)) = (fields.next(), fields.next()) {
             let end = entry.iter().position(|byte| *byte == b'\n').unwrap_or(entry.len());
@@ -121,6 +139,11 @@ impl Programs {
             let value = value.get(1..);
             programs.replaces_hooks |= key == HOOKS_PATH;
             let is_of_repository = matches!(scope, b"local" | b"worktree");
+            arrived |= scope == b"command" && key == PROBE.0.as_bytes();
+            if key == EXCLUDES {
+                has_excludes |= is_of_repository;
+                own_excludes = if is_of_repository { own_excludes } else { value };
+            }
             let disabled = match Key::parse(key) {
                 Some(key) => key.disable(&mut programs.overrides, &mut bytes),
                 None => None,
@@ -128,10 +151,14 @@ impl Programs {
             let disabled = disabled.or_else(|| disabled_setting(key, value));
             programs.of_repository.extend(disabled.filter(|_| is_of_repository));
             if programs.overrides.len() > MOST || bytes > MOST_BYTES {
-                return Err(TooMany);
+                return Err(Unusable::TooMany);
             }
         }
-        Ok(programs)
+        if has_excludes {
+            let own = own_excludes.map_or_else(default_excludes, |own| OsString::from_vec(own.to_vec()));
+            programs.overrides.insert(OsString::from_vec(EXCLUDES.to_vec()), own);
+        }
+        if arrived { Ok(programs) } else { Err(Unusable::OverridesIgnored) }
     }
 }
 
@@ -150,7 +177,7 @@ impl<'a> Key<'a> {
     }
 
     /// Adds what disables the program that the key is about, if it is about one.
-    fn disable(&self, overrides: &mut BTreeMap<OsString, &'static str>, bytes: &mut usize) -> Option<DisabledProgram> {
+    fn disable(&self, overrides: &mut BTreeMap<OsString, OsString>, bytes: &mut usize) -> Option<DisabledProgram> {
         let (kind, variable, value) = if self.section == b"hook" {
             // Whatever is said of it: one that is not enabled does not run.
             (ProgramKind::Hook, &b"enabled"[..], "false")
@@ -161,7 +188,7 @@ impl<'a> Key<'a> {
         };
         let key = [self.section, self.subsection, variable].join(&b'.');
         let length = key.len();
-        if overrides.insert(OsString::from_vec(key), value).is_none() {
+        if overrides.insert(OsString::from_vec(key), value.into()).is_none() {
             *bytes += length;
         }
         Some(DisabledProgram::new(kind, self.subsection))
@@ -188,14 +215,23 @@ fn is_switch(value: &[u8]) -> bool {
     is_word || (!digits.is_empty() && digits.iter().all(u8::is_ascii_digit))
 }
 
+/// What git reads without any setting; empty, which is no file, where the user has no home.
+fn default_excludes() -> OsString {
+    let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let config = of("XDG_CONFIG_HOME").or_else(|| Some(of("HOME")?.join(".config")));
+    config.map(|config| config.join("git/ignore").into_os_string()).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::ffi::OsStrExt as _;
 
     use super::*;
 
+    /// As git lists `entries`, and what it was given in its environment.
     fn listed(entries: &[(&str, &[u8])]) -> Vec<u8> {
-        entries.iter().flat_map(|(scope, entry)| [scope.as_bytes(), b"\0", entry, b"\0"].concat()).collect()
+        let bytes = |(scope, entry): &(&str, &[u8])| [scope.as_bytes(), b"\0", entry, b"\0"].concat();
+        entries.iter().chain(&[("command", &b"ingestdeck.override\narrives"[..])]).flat_map(bytes).collect()
     }
 
     #[test]
@@ -230,7 +266,8 @@ mod tests {
             ("local", b"hook.jobs\n4"),
         ];
         let programs = Programs::parse(&listed(&entries)).unwrap();
-        let overrides: Vec<_> = programs.overrides.iter().map(|(key, value)| (key.as_bytes(), *value)).collect();
+        let overrides: Vec<_> =
+            programs.overrides.iter().map(|(key, value)| (key.as_bytes(), value.to_str().unwrap())).collect();
         assert_eq!(overrides, [(&b"hook.\x1b[2j.enabled"[..], "false"), (b"hook.a.b.enabled", "false")]);
         assert_eq!(programs.of_repository, [DisabledProgram::new(ProgramKind::Hook, b"a.b")].into());
     }
@@ -280,5 +317,23 @@ mod tests {
         assert!(Programs::parse(&listed(&[("local", long.as_bytes())])).is_err());
         // The same one again and again is one.
         assert_eq!(Programs::parse(&section(1).repeat(2 * MOST)).unwrap().overrides.len(), 1);
+    }
+
+    #[test]
+    fn overrides_that_do_not_arrive_are_refused() {
+        for entries in [&b""[..], b"local\0ingestdeck.override\narrives\0", b"global\0ingestdeck.override\narrives\0"] {
+            assert!(matches!(Programs::parse(entries), Err(Unusable::OverridesIgnored)));
+        }
+        assert!(Programs::parse(&listed(&[])).is_ok());
+    }
+
+    #[test]
+    fn excludes_of_a_repository_give_way_to_those_of_the_user() {
+        let of = |entries: &[(&str, &[u8])]| Programs::parse(&listed(entries)).unwrap().overrides.into_values().next();
+        let local: (&str, &[u8]) = ("local", b"core.excludesfile\n/pipe");
+        assert_eq!(of(&[("global", b"core.excludesfile\n~/mine")]), None, "nothing to override");
+        assert_eq!(of(&[("global", b"core.excludesfile\n~/mine"), local]), Some("~/mine".into()));
+        assert_eq!(of(&[local]), Some(default_excludes()));
+        assert_eq!(of(&[("worktree", b"core.excludesfile\nx")]), Some(default_excludes()));
     }
 }

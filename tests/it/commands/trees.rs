@@ -228,7 +228,7 @@ fn git_that_is_too_old_is_named_with_the_remedy() {
         command.env("PATH", &path);
         place.ran(command)
     };
-    let sentence = "git 2.30 or newer is needed, this is 2.25.1; update git";
+    let sentence = "git 2.31 or newer is needed, this is 2.25.1; update git";
     let run = ran(&["run", "--claude-bin", &claude]);
     assert!(run.refused(2).contains(sentence), "{run:?}");
     let plan = ran(&["plan"]);
