@@ -47,7 +47,7 @@ pub fn plan(global: &Global, select: &SelectArgs) -> Result<Exit, Failure> {
     let is_json = global.ui == Ui::Json;
     project::warn(&if is_json { taken.planned.warnings.clone() } else { taken.planned.folded_warnings() });
     project::warn(&taken.left.iter().map(|left| left.sentence(global)).collect::<Vec<_>>());
-    let ground = ground::sentence(&project.root).map_err(|error| error.to_string());
+    let ground = ground::sentence(&project, Some(&taken.planned)).map_err(|error| error.to_string());
     project::warn(ground.as_ref().err().map(std::slice::from_ref).unwrap_or_default());
     let slots = usize::try_from(project.settings.work_units.max_concurrency).unwrap_or(usize::MAX);
     let outlook = Outlook::new(&taken.efforts, slots);

@@ -100,7 +100,7 @@ pub fn start(
             show::tell(&format!("ingestdeck: connection {}: {place}", source.connection));
         }
     }
-    let ground = Prepared::new(&project.root)?;
+    let ground = Prepared::new(&project, &planned)?;
     let claude = launch::find_claude(global)?;
     doctor::preflight(&claude, &terms.pass_env, args.probe || *config.ingest.probe, terms.model.as_deref())?;
     if ground.branch.is_none() {

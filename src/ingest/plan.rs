@@ -62,6 +62,17 @@ pub struct WorkUnit {
     pub stage: Option<Arc<Stage>>,
 }
 
+impl WorkUnit {
+    /// Its raw files, and where the commit of the sync `sync` has copies of them, in KTX's place; none of what is outside
+    /// the project: a push would publish it.
+    pub fn raw_copies(&self, sync: &str) -> impl Iterator<Item = (&str, String)> {
+        let PlannedUnit { connection, adapter, raw_files, .. } = &self.planned;
+        let place = format!("raw-sources/{connection}/{adapter}/{sync}");
+        let committed = raw_files.iter().filter(|_| !self.outside);
+        committed.map(move |file| (file.as_str(), format!("{place}/{file}")))
+    }
+}
+
 /// What an earlier run wrote from a raw file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prior {
@@ -265,7 +276,8 @@ fn skipped_by_foreign_records(units: usize) -> Option<String> {
         count => (format!("{count} units"), "are"),
     };
     Some(format!(
-        "{units} {are} unchanged according to a record that this installation did not write; --full plans all units"
+        "{units} {are} unchanged according to a record that this installation did not write (a copied, restored or \
+         older one); `ingestdeck run --full` runs all units and ends this warning"
     ))
 }
 

@@ -39,7 +39,7 @@ pub(super) fn examine(global: &Global, findings: &mut Vec<Finding>) -> Option<St
     };
     let planned = plan(&project, &Selection::default());
     examine_settings(&project, &planned, findings);
-    let (kept, disabled) = ground::examine(&project.root);
+    let (kept, disabled) = ground::examine(&project, planned.as_ref().ok());
     findings.push(repository(kept));
     findings.extend(disabled.map(|text| Finding::note(Check::Repository, text)));
     findings.extend(records(global, &project, planned.ok().as_ref()));

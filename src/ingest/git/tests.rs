@@ -171,7 +171,7 @@ fn programs_of_a_submodule_do_not_run() {
     fs::write(sub.join(".git/info/attributes"), "* filter=evil\n").unwrap();
     write(&sub, "f", "g\n");
     let repository = super::super::repository::Repository::find(&root).unwrap().unwrap();
-    repository.ready().unwrap();
+    repository.ready(&[]).unwrap();
     trap.assert_unsprung();
 }
 

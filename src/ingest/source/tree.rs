@@ -136,7 +136,7 @@ impl Tree {
                 self.links.push(path.clone());
                 self.leave_out(path, LINK);
             }
-            FileKind::Special => self.leave_out(path, "it is not a regular file"),
+            FileKind::Socket | FileKind::Special => self.leave_out(path, "it is not a regular file"),
         }
     }
 
