@@ -89,6 +89,7 @@ fn programs_of_a_configuration_do_not_run() {
         configure(&root, b"required = true\n");
         configure(&root, &of("diff", &["command", "textconv"]));
         configure(&root, &of("merge", &["driver"]));
+        // Releases before 2.54 know no such hooks, so this section proves nothing with them but that it is listed.
         configure(&root, &of("hook", &["command"]));
         configure(&root, b"event = post-index-change\nevent = reference-transaction\nevent = post-commit\n");
         use_everything(&root);
@@ -202,6 +203,7 @@ fn a_partial_clone_fetches_nothing() {
     }
 }
 
+/// Releases before 2.54 know no such hooks, so with them only the environment can be asserted.
 #[test]
 fn hooks_of_a_configuration_are_disabled_in_every_call() {
     let (_dir, root) = project(&[]);

@@ -239,6 +239,15 @@ fn git_that_is_too_old_is_named_with_the_remedy() {
 }
 
 #[test]
+fn git_that_does_not_get_what_disables_programs_is_refused() {
+    let (place, claude) = repository("");
+    let mut command = place.command(&["run", "--claude-bin", &claude]);
+    command.env("PATH", path_with_git(&place, "unset GIT_CONFIG_COUNT; exec /usr/bin/git \"$@\""));
+    let ran = place.ran(command);
+    assert!(ran.refused(2).contains("git ignores settings in its environment (GIT_CONFIG_COUNT)"), "{ran:?}");
+}
+
+#[test]
 fn git_is_started_as_rarely_as_possible() {
     let (place, claude) = repository(&part("docs-*", "page", "text", ""));
     let log = place.path("../starts");
