@@ -265,7 +265,6 @@ fn named_pipes_hang_no_command() {
         "ktx.yaml".to_owned(),
         ".git/config.worktree".to_owned(),
         ".git/ORIG_HEAD".to_owned(),
-        format!(".git/objects/ab/{}", "0".repeat(38)),
         ".gitattributes".to_owned(),
         "wiki/.gitignore".to_owned(),
         "raw-sources/notes/.gitattributes".to_owned(),
@@ -273,6 +272,12 @@ fn named_pipes_hang_no_command() {
     for place in places {
         archive_case(&place, |scene| scene.pipe(&place), &[]);
     }
+    let plant = |scene: &Scene| {
+        let commit = scene.git("clone", &["rev-parse", "HEAD"]);
+        let (directory, name) = commit.trim_end().split_at(2);
+        scene.pipe(&format!(".git/objects/{directory}/{name}"));
+    };
+    assert_eq!(archive_case("an object", plant, &["is not a regular file, and git would wait for it"]), Some(2));
 }
 
 #[test]
