@@ -4,12 +4,13 @@
 //! process, because the file can be deleted while it is locked. The directory of the project is left to others: `flock
 //! PROJECT ingestdeck run` must work. This module must not know what an ingest does.
 
-use crate::scoped_dir::{self, FileLock, STATE};
 use std::{
     fs::{File, TryLockError},
     io::{self, Read as _, Seek as _, Write as _},
     path::{Path, PathBuf},
 };
+
+use crate::scoped_dir::{self, FileLock, STATE, ScopedDir};
 
 /// In the state directory.
 const NAME: &str = "ingest.lock";
