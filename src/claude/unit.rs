@@ -24,10 +24,14 @@ use crate::{
         entry::Body,
         note::{Amendment, AttemptStarted, Content, Level},
     },
-    units::{Toolset, verdict::Facts},
+    units::{
+        Toolset,
+        verdict::{Facts, TimedOut},
+    },
 };
 
 use self::{
+    deadline::Deadlines,
     frames::FrameQueue,
     lull::Lull,
     start::{Begun, NotBegun, begin},
@@ -43,8 +47,10 @@ use super::{
     process::{Child, Ended, Patience, StreamLimits},
     reader::LineReader,
 };
+pub use deadline::AttemptTimeouts;
 pub use lull::first_beat;
 
+pub(super) mod deadline;
 mod frames;
 mod lull;
 mod start;
@@ -88,6 +94,8 @@ pub struct UnitLaunch {
     pub partial_messages: bool,
     /// Variables that reach the agent beside those that it always gets, by name or as `PREFIX_*`.
     pub pass_env: Vec<String>,
+    /// How long it may take, and how long it may write nothing.
+    pub timeouts: AttemptTimeouts,
     /// How much of its lines and of our answers is kept in memory.
     pub limits: StreamLimits,
     /// What it may call.
@@ -208,6 +216,7 @@ enum Event {
     Command(Option<Command>),
     Exited(Ended),
     Alarm(Alarm),
+    TimedOut(TimedOut),
 }
 
 async fn conduct(
@@ -252,11 +261,12 @@ async fn conduct(
     };
     let (mut commanded, mut served, mut running, mut speaking) = (true, true, true, true);
     let mut lull = Lull::default();
+    let mut deadlines = Deadlines::new(launch.timeouts, Instant::now());
     let steps = course.open();
     shell.carry_out(&mut course, steps);
 
     while !shell.left && (running || speaking || !stderr.is_over()) {
-        let alarm = shell.alarm;
+        let (alarm, timeout) = (shell.alarm, deadlines.next());
         let event = tokio::select! {
             filled = lull.then(stdout.fill()), if speaking => Event::Out(filled),
             filled = stderr.fill(), if !stderr.is_over() => Event::Err(filled),
@@ -265,8 +275,12 @@ async fn conduct(
             command = commands.recv(), if commanded => Event::Command(command),
             ended = shell.child.wait(), if running => Event::Exited(ended),
             alarm = ring(alarm), if alarm.is_some() => Event::Alarm(alarm),
+            limit = ring(timeout), if timeout.is_some() => Event::TimedOut(limit),
         };
         lull = lull.over();
+        if matches!(event, Event::Out(_) | Event::Err(_)) {
+            deadlines.heard(Instant::now());
+        }
         let steps = match event {
             Event::Out(filled) => {
                 note_broken(filled, "stdout");
@@ -324,8 +338,13 @@ async fn conduct(
                 shell.alarm = None;
                 course.alarm(alarm)
             }
+            Event::TimedOut(limit) => {
+                deadlines.clear();
+                course.timed_out(limit)
+            }
         };
         shell.carry_out(&mut course, steps);
+        deadlines.settle(Instant::now(), course.waits_for());
     }
     drop(writer);
     shell.end().await;
@@ -413,7 +432,7 @@ impl Shell {
     }
 }
 
-async fn ring(alarm: Option<(Instant, Alarm)>) -> Alarm {
+async fn ring<A>(alarm: Option<(Instant, A)>) -> A {
     match alarm {
         Some((at, alarm)) => {
             tokio::time::sleep_until(at).await;

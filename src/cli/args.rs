@@ -1,8 +1,10 @@
 //! The command line: what can be said, and nothing about what is done.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::config::value;
 
 /// Variable that names the Claude Code program.
 pub const CLAUDE_BIN: &str = "INGESTDECK_CLAUDE_BIN";
@@ -209,6 +211,12 @@ pub struct TermArgs {
     /// Start nothing more once all attempts together have cost this much; the run can be resumed
     #[arg(long, value_name = "USD")]
     pub max_run_budget_usd: Option<f64>,
+    /// End an attempt that has written nothing for this long (90s, 5m); [retry] then applies [default: no limit]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub silence_timeout: Option<Duration>,
+    /// End an attempt that takes this long (10m, 1h), without the time in which it waits for you; [retry] then applies [default: no limit]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub unit_timeout: Option<Duration>,
     /// Send a one-turn request first, to learn whether the login works
     #[arg(long)]
     pub probe: bool,
@@ -450,6 +458,10 @@ pub struct DoctorArgs {
 pub enum ConfigCommand {
     /// Print every setting with its origin
     Show,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    value::duration(text).ok_or_else(|| format!("expected a {}", value::DURATION))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use tokio::{
@@ -29,7 +30,7 @@ use crate::{
         contained,
         lock::{Locks, SessionLock, Tried},
         process::StreamLimits,
-        unit::{self, Command, Program, UnitLaunch},
+        unit::{self, AttemptTimeouts, Command, Program, UnitLaunch},
     },
     ingest::{
         attempt::{Attempt, AttemptError, DeliverError, Delivered, Job, Place},
@@ -101,6 +102,10 @@ pub struct Terms {
     pub max_budget_usd: Option<f64>,
     /// Cost of all attempts together.
     pub run_budget_usd: Option<f64>,
+    /// Time without output after which an attempt is shown as silent.
+    pub silence_after: Duration,
+    /// Time limits of an attempt.
+    pub timeouts: AttemptTimeouts,
     /// Stream text while it is written.
     pub partial_messages: bool,
     /// Variables kept although they would be withheld.
@@ -338,6 +343,7 @@ impl Attempts {
             max_budget_usd: self.terms.max_budget_usd,
             partial_messages: self.terms.partial_messages,
             pass_env: self.terms.pass_env.clone(),
+            timeouts: self.terms.timeouts,
             limits: StreamLimits::default(),
             tools: opened.tools(),
             recorder: Arc::clone(&self.recorder),

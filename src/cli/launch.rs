@@ -41,7 +41,7 @@ use crate::{
     },
     program_path,
     replay::{FileSource, file::Finish},
-    run::{Item, Recorder, Timeline, source::RecordError, state::UnitStatus},
+    run::{Item, Recorder, Timeline, source::RecordError},
     store::{Runs, TapeWriter, retention},
     tape::{
         Body, FORMAT, Header, Note, UnitKey,
@@ -144,6 +144,7 @@ impl Launch {
             run_budget_usd: self.terms.run_budget_usd,
             instructions: self.project.instructions.overrides.iter().map(ToString::to_string).collect(),
             continues: self.continues.clone(),
+            silence_after_ms: u64::try_from(self.terms.silence_after.as_millis()).ok(),
             selection: Some(self.planned.selection.clone()),
         }));
         let read = self.planned.sources.iter().map(|source| Note::SourceRead(Box::new(source.note())));
@@ -441,7 +442,7 @@ async fn on_screen(
 fn say_goodbye(left: &Result<tui::Exit, Failure>) {
     let Ok(left) = left else { return };
     let units = left.timeline.present().units.iter();
-    let running = units.filter(|unit| matches!(unit.status, UnitStatus::Running | UnitStatus::Held)).count();
+    let running = units.filter(|unit| unit.status.is_in_flight()).count();
     if running > 0 && left.how == tui::Left::Quit {
         show::tell(&format!("stopping {}; Ctrl-C kills what runs", summary::counted(running, "unit")));
     }

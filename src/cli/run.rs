@@ -13,7 +13,10 @@ use super::{
     resume::{self, Taken},
     settings, show,
 };
-use crate::{config::schema::ToolFailures, ingest::project::Role, tape::UnitKey, units::tally::FailureRule};
+use crate::{
+    claude::unit::AttemptTimeouts, config::schema::ToolFailures, ingest::project::Role, tape::UnitKey,
+    units::tally::FailureRule,
+};
 
 /// Runs what was asked for.
 ///
@@ -67,6 +70,11 @@ pub fn start(
         step_budget: positive("--step-budget", args.step_budget)?.unwrap_or(project.settings.work_units.step_budget),
         max_budget_usd: budget("--max-budget-usd", args.max_budget_usd)?,
         run_budget_usd: budget("--max-run-budget-usd", args.max_run_budget_usd)?,
+        silence_after: *config.ingest.silence_after,
+        timeouts: AttemptTimeouts {
+            silence: args.silence_timeout.or(*config.ingest.silence_timeout),
+            attempt: args.unit_timeout.or(*config.ingest.unit_timeout),
+        },
         partial_messages: *config.ingest.partial_messages,
         pass_env: config.claude.pass_env.value.clone(),
         rule: match *config.ingest.tool_failures {

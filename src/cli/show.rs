@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use jiff::Timestamp;
 use tokio::{
     sync::{oneshot, watch},
     task,
@@ -219,6 +220,7 @@ pub async fn follow(
             Progress::More => task::yield_now().await,
             Progress::End => return Ok(()),
             Progress::Waiting => {
+                let silence = until_silence(timeline);
                 // Once it is complete, the next look finds the end.
                 tokio::select! {
                     _ = &mut ended, if open => open = false,
@@ -230,10 +232,29 @@ pub async fn follow(
                         }
                     }
                     () = tokio::time::sleep(LOOK_AGAIN), if !open => {}
+                    () = tokio::time::sleep(silence.unwrap_or_default()), if silence.is_some() && open => {
+                        if let Some(now) = run_time(timeline) {
+                            timeline.pass_time(now, now, &mut |emitted| sink.emitted(&emitted));
+                            sink.flush();
+                        }
+                    }
                 }
             }
         }
     }
+}
+
+/// The time of a run that goes on, by the clock on the wall.
+fn run_time(timeline: &Timeline) -> Option<Millis> {
+    let passed = Timestamp::now().duration_since(timeline.source().origin().started_at?);
+    u64::try_from(passed.as_millis()).ok().map(Millis)
+}
+
+/// How long to wait until a unit may be silent. A little longer than that, as its output may be on the way.
+fn until_silence(timeline: &Timeline) -> Option<Duration> {
+    const ON_THE_WAY: Duration = Duration::from_millis(250);
+    let due = timeline.silence_due()?.since(run_time(timeline)?);
+    Some(Duration::from_millis(due.0) + ON_THE_WAY)
 }
 
 fn at_of(emitted: &Emitted<'_>) -> Millis {

@@ -264,7 +264,7 @@ impl Summary {
 
     /// How the run ended; for a record without an end, how it stands or broke off.
     fn outcome_word(&self, state: &RunState) -> &str {
-        let goes_on = |unit: &Unit| matches!(unit.status, UnitStatus::Running | UnitStatus::Held | UnitStatus::Waiting);
+        let goes_on = |unit: &Unit| unit.status.is_in_flight() || unit.status == UnitStatus::Waiting;
         match (&self.outcome, RunOutcome::of(state, self.open || state.units.iter().any(goes_on))) {
             (Some(outcome), _) => outcome,
             (None, RunOutcome::Running) => "still running",

@@ -93,7 +93,9 @@ impl<'a> Before<'a> {
             // It was to be tried again, which never came.
             (UnitStatus::Waiting | UnitStatus::Interrupted, Some(reason)) => Standing::Failed(reason),
             (UnitStatus::Stopped, _) => Standing::Stopped,
-            (UnitStatus::Running | UnitStatus::Held | UnitStatus::Interrupted, _) => Standing::Interrupted,
+            (UnitStatus::Running | UnitStatus::Silent | UnitStatus::Held | UnitStatus::Interrupted, _) => {
+                Standing::Interrupted
+            }
             (UnitStatus::Queued | UnitStatus::Untried | UnitStatus::Waiting | UnitStatus::Reused, _) => {
                 Standing::Waiting
             }

@@ -45,7 +45,7 @@ impl Outlook {
         let mut rest: Vec<&Unit> = state.units.iter().filter(is_left).collect();
         // What runs goes on first, then what was tried before, then the rest as planned.
         rest.sort_by_key(|unit| match unit.status {
-            UnitStatus::Running | UnitStatus::Held => 0,
+            status if status.is_in_flight() => 0,
             UnitStatus::Waiting => 1,
             _ => 2,
         });
@@ -82,7 +82,7 @@ impl Outlook {
             .map(|unit| {
                 let kind = kinds.of(unit);
                 kinds.all[kind].left += 1;
-                let runs = matches!(unit.status, UnitStatus::Running | UnitStatus::Held);
+                let runs = unit.status.is_in_flight();
                 let started = unit.latest().filter(|_| runs).map(|attempt| attempt.started_at);
                 Left { kind, running: started.map(|started| now.since(started)) }
             })

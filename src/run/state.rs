@@ -30,6 +30,10 @@ pub struct RunState {
     pub entries: u64,
     /// Time of the last entry folded.
     pub now: Millis,
+    /// The moment itself: that of the last entry, or a later one that no entry has come since.
+    pub passed: Millis,
+    /// Units that are silent.
+    pub silent: u32,
     /// What could not be used.
     pub lost: Lost,
     /// Cost of all attempts that said one, in US dollars.
@@ -69,7 +73,15 @@ pub struct TakenOver {
     pub shared: Arc<[Shared]>,
 }
 
+/// What tells two states of one record apart: entries, units, and silent units.
+pub type StateMoment = (u64, usize, u32);
+
 impl RunState {
+    /// Which state of its record it is.
+    pub fn moment(&self) -> StateMoment {
+        (self.entries, self.units.len(), self.silent)
+    }
+
     /// What earlier runs did about a unit.
     pub fn earlier(&self, unit: &UnitKey) -> Option<&Earlier> {
         self.planned.as_ref()?.continues.as_ref()?.units.get(unit)
@@ -190,6 +202,8 @@ pub enum UnitStatus {
     Untried,
     /// An attempt runs.
     Running,
+    /// An attempt runs, and its agent has written nothing for a while although it does not wait for us.
+    Silent,
     /// An attempt runs, and a tool call of it waits for a person.
     Held,
     /// An attempt failed and another one will start by itself.
@@ -215,6 +229,7 @@ impl UnitStatus {
             Self::Queued => "queued",
             Self::Untried => "untried",
             Self::Running => "running",
+            Self::Silent => "silent",
             Self::Held => "held",
             Self::Waiting => "waiting",
             Self::Succeeded => "succeeded",
@@ -228,7 +243,12 @@ impl UnitStatus {
 
     /// True when nothing more happens by itself.
     pub fn is_over(self) -> bool {
-        !matches!(self, Self::Queued | Self::Running | Self::Held | Self::Waiting)
+        !(self.is_in_flight() || matches!(self, Self::Queued | Self::Waiting))
+    }
+
+    /// True while an attempt runs.
+    pub fn is_in_flight(self) -> bool {
+        matches!(self, Self::Running | Self::Silent | Self::Held)
     }
 }
 
@@ -241,8 +261,11 @@ pub struct Attempt {
     pub lane: LaneId,
     /// First entry.
     pub started_at: Millis,
-    /// Last entry so far: the stall clock counts from here.
+    /// Last entry so far.
     pub last_at: Millis,
+    /// Since when the agent has written nothing although it does not wait for us; `None` while it does, and where there is
+    /// no process of ours.
+    pub quiet_since: Option<Millis>,
     /// Set with the verdict, or with `completed` in captures.
     pub ended_at: Option<Millis>,
     /// Session id.
@@ -582,6 +605,13 @@ impl Story {
     /// The log at the moment of `state`.
     pub fn remarks(&self) -> &[Remark] {
         let end = self.remarks.partition_point(|remark| remark.seq.0 < self.state.entries);
-        &self.remarks[..end]
+        let mut remarks = &self.remarks[..end];
+        // A silence begins between two entries.
+        while let [earlier @ .., last] = remarks
+            && last.at > self.state.passed
+        {
+            remarks = earlier;
+        }
+        remarks
     }
 }

@@ -47,7 +47,9 @@ impl RetryPolicy {
         match verdict.cause {
             Cause::UsageLimit { .. } | Cause::RateLimited => Next::AwaitLimit,
             Cause::OpenFiles => Next::AwaitRoom,
-            Cause::Transient | Cause::Network if used < self.max_retries => {
+            Cause::Transient | Cause::Network | Cause::SilenceTimeout | Cause::UnitTimeout
+                if used < self.max_retries =>
+            {
                 Next::Retry { delay_ms: self.delay_ms(used) }
             }
             _ => Next::Stand,
@@ -97,7 +99,7 @@ mod tests {
     #[test]
     fn only_what_passes_by_itself_is_retried() {
         let policy = RetryPolicy::default();
-        for cause in [Cause::Transient, Cause::Network] {
+        for cause in [Cause::Transient, Cause::Network, Cause::SilenceTimeout, Cause::UnitTimeout] {
             assert_eq!(policy.next(&failed(cause.clone()), 2), Next::Retry { delay_ms: 4_000 });
             assert_eq!(policy.next(&failed(cause), 3), Next::Stand);
         }

@@ -7,7 +7,7 @@ mod cause;
 mod remedy;
 
 use crate::tape::{
-    UnitKey,
+    Millis, UnitKey,
     note::{Cause, Outcome, StopHow, StopReason, Verdict},
 };
 
@@ -37,6 +37,8 @@ pub struct Facts {
     pub stopped: Option<StopHow>,
     /// The tape could not be written.
     pub record_error: Option<String>,
+    /// A time limit ended it.
+    pub timed_out: Option<TimedOut>,
     /// It wrote a line longer than so many bytes.
     pub oversized_line: Option<usize>,
     /// It read nothing while more than so many bytes waited for it.
@@ -69,6 +71,15 @@ pub struct Facts {
     pub conflict: Option<String>,
     /// What it wrote could not be moved into the project.
     pub publish_error: Option<String>,
+}
+
+/// A time limit that an attempt exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimedOut {
+    /// The agent wrote nothing for so long.
+    Silence(Millis),
+    /// The attempt took so long, without the time in which it waited for a person.
+    Attempt(Millis),
 }
 
 impl Facts {
@@ -114,8 +125,8 @@ pub struct ResultFacts {
     pub api_status: Option<u64>,
 }
 
-/// Judges an attempt. First hit decides: prompt too large, isolation, loop (stopped, not recorded, a line beyond the
-/// limit, answers that nobody reads, not started, no or bad result), an isolation that was never proved, tool failures, dangling references, validation, publishing. A spent
+/// Judges an attempt. First hit decides: prompt too large, isolation, loop (stopped, not recorded, a time limit,
+/// a line beyond the limit, answers that nobody reads, not started, no or bad result), an isolation that was never proved, tool failures, dangling references, validation, publishing. A spent
 /// budget is a success that says so.
 ///
 /// A call that a person refused is no tool failure under any rule: the rule asks whether the model worked well, and the
@@ -168,6 +179,17 @@ fn of_loop(facts: &Facts, stop: StopReason) -> Option<Verdict> {
     if let Some(error) = &facts.record_error {
         let reason = format!("the tape could not be written: {}", quote(error));
         return Some(failure(StopReason::Error, Cause::Internal, reason));
+    }
+    match facts.timed_out {
+        Some(TimedOut::Silence(limit)) => {
+            let reason = format!("Claude Code wrote nothing for {limit} (silence timeout)");
+            return Some(failure(StopReason::Error, Cause::SilenceTimeout, reason));
+        }
+        Some(TimedOut::Attempt(limit)) => {
+            let reason = format!("the attempt took longer than {limit} (unit timeout)");
+            return Some(failure(StopReason::Error, Cause::UnitTimeout, reason));
+        }
+        None => {}
     }
     if let Some(limit) = facts.oversized_line {
         let reason = format!("Claude Code wrote a line longer than {}", size(limit));

@@ -14,7 +14,7 @@ use ingestdeck::{
         mcp,
         process::{self, Child, Order, Patience, StreamLimits},
         reader::LineReader,
-        unit::{Command, Decision, Gate, HeldCall, OpenGate, Program, UnitLaunch, run_unit_from},
+        unit::{AttemptTimeouts, Command, Decision, Gate, HeldCall, OpenGate, Program, UnitLaunch, run_unit_from},
     },
     run::source::{Item, RecordError, Recorder},
     tape::{
@@ -180,6 +180,7 @@ impl Scene {
             max_budget_usd: None,
             partial_messages: false,
             pass_env: ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "CLAUDE_CODE_MAX_RETRIES"].map(String::from).into(),
+            timeouts: AttemptTimeouts::default(),
             limits: StreamLimits::default(),
             tools: Arc::clone(&self.wiki) as Arc<dyn Toolset>,
             recorder: Arc::clone(&self.tape) as Arc<dyn Recorder>,

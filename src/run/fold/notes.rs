@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Emitted, Fold, RunChange, attempt::status_of};
+use super::{Emitted, Fold, RunChange, SILENCE_AFTER, attempt::status_of};
 use crate::{
     actions::Ended,
     run::{
@@ -213,6 +213,7 @@ impl Fold {
             self.remark(story, arrived, Level::Info, taken_over(continues, reused));
             story.state.unreconciled = continues.unreconciled.keys().cloned().collect();
         }
+        self.silences.after = planned.silence_after_ms.map_or(SILENCE_AFTER, Millis);
         story.state.planned = Some(Arc::new(planned.clone()));
     }
 
@@ -241,11 +242,13 @@ impl Fold {
         let unit = fold.unit(story);
         unit.retry_at = None;
         unit.status = UnitStatus::Running;
+        fold.attempt(story).quiet_since = Some(arrived.at);
         fold.note_row(story, arrived.seq, RowEnd::Ok);
         if started.amendment.is_some() {
             fold.amendment_row(story, arrived.seq);
         }
         fold.tell(arrived.at, UnitStatus::Running, None, emit);
+        self.watch_silence(lane, arrived.at);
     }
 
     fn attempt_ended(
@@ -257,6 +260,7 @@ impl Fold {
     ) {
         let Some(lane) = self.address(story, arrived, None, emit) else { return };
         self.enter(story, lane, arrived);
+        self.end_silence(story, lane, arrived);
         let stream =
             Ended { exit_code: ended.exit_code, signal: ended.signal, stderr: ended.stderr_tail.last().cloned() };
         let fold = self.lane(lane);
@@ -269,6 +273,7 @@ impl Fold {
         attempt.ended_at = Some(arrived.at);
         attempt.pid = None;
         attempt.held.clear();
+        attempt.quiet_since = None;
         attempt.failures = attempt.failures.max(ended.tool_failures);
         attempt.verdict = Some(ended.verdict.clone());
         attempt.work = Some(Arc::new(ended.work.clone()));

@@ -108,6 +108,7 @@ fn became(state: &RunState, unit: &Unit) -> FileState {
         UnitStatus::Queued
         | UnitStatus::Untried
         | UnitStatus::Running
+        | UnitStatus::Silent
         | UnitStatus::Held
         | UnitStatus::Waiting
         | UnitStatus::Stopped

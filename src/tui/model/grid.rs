@@ -219,7 +219,9 @@ impl Grid {
             // Newest first: what ended last is what somebody may still want to see.
             let age = Millis(u64::MAX - attempt.ended_at.unwrap_or(attempt.last_at).0);
             match unit.status {
-                UnitStatus::Running | UnitStatus::Held => running.push((stranger, attempt.started_at, index)),
+                UnitStatus::Running | UnitStatus::Silent | UnitStatus::Held => {
+                    running.push((stranger, attempt.started_at, index))
+                }
                 UnitStatus::Waiting | UnitStatus::Queued => waiting.push((stranger, age, index)),
                 _ if self.is_news(unit) => failed.push((false, age, index)),
                 _ => ended.push((stranger, age, index)),

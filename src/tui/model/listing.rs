@@ -81,7 +81,7 @@ impl Filter {
         match self {
             Self::All => true,
             Self::Failed => is_failure(status),
-            Self::Running => matches!(status, UnitStatus::Running | UnitStatus::Held | UnitStatus::Waiting),
+            Self::Running => status.is_in_flight() || status == UnitStatus::Waiting,
             Self::Queued => matches!(status, UnitStatus::Queued | UnitStatus::Untried),
             Self::Done => {
                 matches!(status, UnitStatus::Succeeded | UnitStatus::Budget | UnitStatus::Stopped | UnitStatus::Reused)

@@ -80,7 +80,9 @@ pub(super) fn nobody(model: &mut Model) -> Vec<Effect> {
 pub(super) fn refusal(model: &Model, story: &Story, unit: &Unit) -> Option<String> {
     match unit.status {
         _ if !model.takes_orders() => Some(closed(model).to_owned()),
-        UnitStatus::Running | UnitStatus::Held => Some(format!("{} is {}; stop it first", unit.key, unit.word())),
+        UnitStatus::Running | UnitStatus::Silent | UnitStatus::Held => {
+            Some(format!("{} is {}; stop it first", unit.key, unit.word()))
+        }
         UnitStatus::Queued if story.state.stopping => {
             Some(format!("{} has no turn any more: the run is ending; retry it once it has ended", unit.key))
         }

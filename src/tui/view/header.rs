@@ -175,6 +175,9 @@ fn state_word(scene: &Scene<'_>) -> Fact {
         None if totals.active() > 0 && totals.active() == totals.count(UnitStatus::Held) => {
             (Role::Paused, glyphs.status(UnitStatus::Held), "held")
         }
+        None if totals.active() > 0 && totals.active() == totals.count(UnitStatus::Silent) => {
+            (status_role(UnitStatus::Silent), glyphs.status(UnitStatus::Silent), "silent")
+        }
         None if totals.active() > 0 => (Role::Running, glyphs.status(UnitStatus::Running), "running"),
         None if state.integrating => {
             let cut_off = scene.source.ended && scene.source.at_end;
@@ -261,7 +264,11 @@ fn numbers(scene: &Scene<'_>) -> Vec<Fact> {
             // The words of what needs a person go last.
             let rank = if matches!(
                 status,
-                UnitStatus::Held | UnitStatus::Failed | UnitStatus::Running | UnitStatus::Interrupted
+                UnitStatus::Held
+                    | UnitStatus::Failed
+                    | UnitStatus::Silent
+                    | UnitStatus::Running
+                    | UnitStatus::Interrupted
             ) {
                 0
             } else {

@@ -29,6 +29,10 @@ pub(super) fn of(cause: &Cause) -> Option<String> {
         Cause::ContextOverflow => "split its raw files, or choose a model with a larger context",
         Cause::RateLimited => "retry it in a while, with fewer units at once",
         Cause::Transient => "the service is busy: retry it in a while",
+        Cause::SilenceTimeout => {
+            "check the connection and the service, then retry; `silence_timeout` in [ingest] sets the limit"
+        }
+        Cause::UnitTimeout => "give the unit fewer files or raise `unit_timeout` in [ingest], then retry",
         Cause::Network => "check the connection and proxy settings, then retry",
         Cause::Auth => "run `claude` and sign in with /login, then retry; `ingestdeck doctor` checks the login",
         Cause::Credit => "add credit to the account or sign in with a subscription, then retry",

@@ -141,6 +141,8 @@ fn cause(cause: &Cause) -> String {
         Cause::RateLimited => "too many requests in a short time".to_owned(),
         Cause::Transient => "overload or an error of the service".to_owned(),
         Cause::Network => "the network".to_owned(),
+        Cause::SilenceTimeout => "it wrote nothing for longer than the silence timeout".to_owned(),
+        Cause::UnitTimeout => "it took longer than the unit timeout".to_owned(),
         Cause::Auth => "not logged in, or the key is bad".to_owned(),
         Cause::Credit => "no credit".to_owned(),
         Cause::Model => "the model does not exist or may not be used".to_owned(),
