@@ -171,7 +171,7 @@ pub struct PastArgs {
     /// Continue this run: what succeeded there and has not changed is not run again
     #[arg(long, value_name = "RUN")]
     pub resume_run: Option<String>,
-    /// Only units that failed in this run [default: latest]
+    /// Only units that failed, ran out of turns or were stopped in this run [default: latest]
     #[arg(
         long, value_name = "RUN", num_args = 0..=1, require_equals = true, default_missing_value = "latest",
         conflicts_with = "resume_run"

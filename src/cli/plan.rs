@@ -337,10 +337,17 @@ fn about(out: &mut impl io::Write, source: &SourcePlan) -> io::Result<()> {
     Ok(())
 }
 
-/// `$0.10–$0.30, 40s–2m 05s`: in half of all cases no more than the first, in nine of ten no more than the second.
+/// `$0.10–$0.30, 40s–2m 05s`: in half of all cases no more than the first, in nine of ten no more than the second. `+?`
+/// stands for units that nothing is known of.
 fn in_words(forecast: &Forecast) -> String {
-    let cost = forecast.cost.map(|Range { likely, high }| format!("{}–{}", dollars(Some(likely)), dollars(Some(high))));
-    let time = forecast.time.map(|Range { likely, high }: Range<Millis>| format!("{likely}–{high}"));
+    let more = |whole| if whole { "" } else { " +?" };
+    let cost = forecast.cost.map(|Range { likely, high }| {
+        let more = more(forecast.is_cost_whole());
+        format!("{}–{}{more}", dollars(Some(likely)), dollars(Some(high)))
+    });
+    let time = forecast
+        .time
+        .map(|Range { likely, high }: Range<Millis>| format!("{likely}–{high}{}", more(forecast.is_time_whole())));
     match (cost, time) {
         (None, None) => "?".into(),
         (cost, time) => format!("{}, {}", cost.unwrap_or_else(|| "$?".into()), time.unwrap_or_else(|| "?".into())),

@@ -125,7 +125,6 @@ pub fn screen(global: &Global, config: &Config) -> Result<tui::Options, Failure>
         fps: *config.ui.fps,
         paused: false,
         speed: None,
-        passed: config.claude.pass_env.value.clone(),
         until: None,
     })
 }

@@ -77,7 +77,7 @@ pub struct Summary {
     pub budget: Vec<Told>,
     /// Session ids in order of their attempts.
     pub sessions: Vec<String>,
-    /// Units that neither succeeded nor spent their budget, in plan order.
+    /// Units that neither succeeded nor spent their budget, in plan order: those keep a run from ending well.
     pub unfinished: Vec<String>,
     /// Its record may still grow.
     pub open: bool,
@@ -117,7 +117,7 @@ impl Summary {
             unfinished: state
                 .units
                 .iter()
-                .filter(|unit| is_left(unit.status) || state.is_unsaved(unit))
+                .filter(|unit| (is_left(unit.status) && unit.status != UnitStatus::Budget) || state.is_unsaved(unit))
                 .map(|unit| unit.key.to_string())
                 .chain(without_pass(state))
                 .collect(),
@@ -254,7 +254,7 @@ impl Summary {
             Next::Project { tape, flag, run, retry } => {
                 let replay = format!("ingestdeck replay {run}{}", at(flag));
                 let mut text = format!("recorded in {}\n  {replay}\n", tape.display());
-                if retry && !self.unfinished.is_empty() {
+                if retry && !(self.unfinished.is_empty() && self.budget.is_empty()) {
                     let _ = writeln!(text, "  {}", resume(flag, run));
                 }
                 text

@@ -7,12 +7,15 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::chronicle::{Mark, Marks};
-use crate::tape::{
-    Millis, Seq, UnitKey,
-    note::{
-        Amendment, Content, Earlier, Evicted, Integration, Level, PatchWritten, PlannedUnit, RunEnded, RunPlanned,
-        Saved, Shared, SourceRead, Verdict, Work,
+use crate::{
+    tape::{
+        Millis, Seq, UnitKey,
+        note::{
+            Amendment, Content, Earlier, Evicted, Integration, Level, PatchWritten, PlannedUnit, RunEnded, RunPlanned,
+            Saved, Shared, SourceRead, Verdict, Work,
+        },
     },
+    units::reuse::SpentBudget,
 };
 
 /// A moment of a run.
@@ -38,6 +41,8 @@ pub struct RunState {
     pub lost: Lost,
     /// Cost of all attempts that said one, in US dollars.
     pub spent_usd: f64,
+    /// Variables that reached an agent only because a setting passed them on, sorted.
+    pub env_passed: Arc<[Arc<str>]>,
     /// The usage window that the service last spoke of.
     pub limit: Option<Limit>,
     /// Set while the whole run waits for a limit.
@@ -246,6 +251,11 @@ impl UnitStatus {
         !(self.is_in_flight() || matches!(self, Self::Queued | Self::Waiting))
     }
 
+    /// True when it ended without being done: another attempt may help.
+    pub fn is_unfinished(self) -> bool {
+        matches!(self, Self::Failed | Self::Interrupted | Self::Budget | Self::Stopped)
+    }
+
     /// True while an attempt runs.
     pub fn is_in_flight(self) -> bool {
         matches!(self, Self::Running | Self::Silent | Self::Held)
@@ -335,6 +345,11 @@ pub struct Attempt {
 }
 
 impl Attempt {
+    /// Its turns, and those that it was allowed.
+    pub fn budget(&self) -> SpentBudget {
+        SpentBudget { turns: self.turns, allowed: self.step_budget }
+    }
+
     /// True when it left a patch that nobody has put into the project.
     pub fn is_unsaved(&self) -> bool {
         !self.saved && self.patch.as_ref().is_some_and(|patch| patch.path.is_some())

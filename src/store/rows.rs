@@ -87,6 +87,8 @@ pub struct UnitRow {
     pub attempts: u64,
     /// It succeeded, and what it wrote never reached the project.
     pub unsaved: bool,
+    /// Why it is not done, where it ran out of turns.
+    pub detail: Option<String>,
 }
 
 /// An attempt.
@@ -236,6 +238,7 @@ fn unit_row(state: &RunState, unit: &crate::run::state::Unit) -> UnitRow {
         status: unit.status.word().to_owned(),
         attempts: unit.attempts.len() as u64,
         unsaved: state.is_unsaved(unit),
+        detail: unit.latest().filter(|_| unit.status == UnitStatus::Budget).map(|attempt| attempt.budget().to_string()),
     }
 }
 

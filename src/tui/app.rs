@@ -130,7 +130,6 @@ impl App {
             position: timeline.source().position(),
             at_end: false,
             ended: false,
-            passed: options.passed,
             broken: None,
             origin,
         };

@@ -169,7 +169,12 @@ pub enum Pane {
     Stream,
 }
 
-/// True for what a person has to look at.
+/// True for what a person has to look at: it is not done, and nothing happens to it.
+pub fn is_problem(status: UnitStatus) -> bool {
+    status.is_unfinished() || status == UnitStatus::Silent
+}
+
+/// True for what went wrong by itself.
 pub fn is_failure(status: UnitStatus) -> bool {
     matches!(status, UnitStatus::Failed | UnitStatus::Interrupted)
 }
@@ -481,6 +486,7 @@ impl Model {
             .or_else(|| first(|status| status == UnitStatus::Running))
             .or_else(|| first(|status| status == UnitStatus::Waiting))
             .or_else(|| first(is_failure))
+            .or_else(|| first(is_problem))
             .unwrap_or(0);
         if place != self.deck.unit {
             self.deck.unit = place;

@@ -44,15 +44,7 @@ impl Still {
             has_times: true,
             fallback_unit: UnitKey::from(name),
         };
-        let shown = Shown {
-            origin,
-            known: 0,
-            position: (0, None),
-            at_end: true,
-            ended: true,
-            passed: options.passed,
-            broken: None,
-        };
+        let shown = Shown { origin, known: 0, position: (0, None), at_end: true, ended: true, broken: None };
         Self {
             model: Model::new(options.keymap, false),
             cache: Cache::default(),

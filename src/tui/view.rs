@@ -69,8 +69,6 @@ pub struct Shown {
     pub at_end: bool,
     /// True when nothing more will come.
     pub ended: bool,
-    /// Names of variables that a setting passed on although they would be withheld.
-    pub passed: Vec<String>,
     /// Why reading stopped, if it did.
     pub broken: Option<String>,
 }

@@ -136,7 +136,7 @@ pub enum Input {
         /// What is to be otherwise than planned. `None` repeats what the last attempt was given, in a session of its own.
         amendment: Option<Amendment>,
     },
-    /// A person wants a new attempt of every failed unit.
+    /// A person wants a new attempt of every unit that failed, was stopped or ran out of turns.
     RetryFailed,
     /// A person wants a unit stopped; asked again while it still runs, killed.
     StopRequested {
@@ -474,9 +474,9 @@ impl Schedule {
     }
 
     fn retry_failed(&mut self, orders: &mut Vec<Order>) {
-        let mut failed = self.board.failed();
+        let mut failed = self.board.not_done();
         // Units that had no part in what cut the run short were to be run all the same.
-        if failed.is_empty() || matches!(self.halt, Some(Halt::Limited | Halt::Unusable)) {
+        if !self.board.has_failed() || matches!(self.halt, Some(Halt::Limited | Halt::Unusable)) {
             failed.extend(self.board.untried());
         }
         failed.extend(self.pass_left());

@@ -227,6 +227,7 @@ impl Fold {
         let Some(lane) = self.address(story, arrived, None, emit) else { return };
         self.enter(story, lane, arrived);
         story.state.ended = None;
+        pass_env(&mut story.state.env_passed, &started.env_passed);
         let resumed = started.amendment.as_ref().and_then(|amendment| amendment.resume.as_deref());
         let fold = self.lane(lane);
         fold.resumes(story, resumed);
@@ -321,6 +322,18 @@ impl Fold {
         unit.retry_at = until;
         unit.status = status;
         emit(Emitted::Unit { at: arrived.at, unit: key, attempt, status, reason: None });
+    }
+}
+
+/// Adds names of variables that are not among the others yet.
+fn pass_env(known: &mut Arc<[Arc<str>]>, names: &[String]) {
+    let is_new = |name: &&String| !known.iter().any(|known| **known == **name);
+    if names.iter().any(|name| is_new(&name)) {
+        let mut all: Vec<Arc<str>> =
+            known.iter().cloned().chain(names.iter().map(|name| name.as_str().into())).collect();
+        all.sort_unstable();
+        all.dedup();
+        *known = all.into();
     }
 }
 

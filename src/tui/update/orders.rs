@@ -98,7 +98,7 @@ pub(super) fn refusal(model: &Model, story: &Story, unit: &Unit) -> Option<Strin
     }
 }
 
-/// New attempts at whatever the schedule will retry: failures, and after an end that was none of theirs, units without a
+/// New attempts at whatever the schedule will retry: units that are not done, and after an end that was none of theirs, units without a
 /// turn. Where there are none, another try to save what the units wrote.
 pub(super) fn retry_failed(model: &mut Model, story: &Story) -> Vec<Effect> {
     if !model.takes_orders() {
@@ -110,9 +110,9 @@ pub(super) fn retry_failed(model: &mut Model, story: &Story) -> Vec<Effect> {
     let of = |wanted: fn(UnitStatus) -> bool| -> Vec<usize> {
         (0..state.units.len()).filter(|unit| wanted(state.units[*unit].status)).collect()
     };
-    let mut places = of(is_failure);
+    let mut places = of(UnitStatus::is_unfinished);
     let failed = places.len();
-    if failed == 0 || matches!(ended, Some("limit" | "unusable")) {
+    if of(is_failure).is_empty() || matches!(ended, Some("limit" | "unusable")) {
         places.extend(of(|status| status == UnitStatus::Untried));
     }
     let untried = places.len() - failed;
@@ -120,8 +120,8 @@ pub(super) fn retry_failed(model: &mut Model, story: &Story) -> Vec<Effect> {
     let text = match (failed, untried) {
         (0, 0) => return save_again(model, story),
         (0, _) => format!("Run {}?", counted(untried, "untried unit")),
-        (_, 0) => format!("Retry {}?", counted(failed, "failed unit")),
-        _ => format!("Retry {}, and run {}?", counted(failed, "failed unit"), counted(untried, "untried unit")),
+        (_, 0) => format!("Retry {}?", counted(failed, "unfinished unit")),
+        _ => format!("Retry {}, and run {}?", counted(failed, "unfinished unit"), counted(untried, "untried unit")),
     };
     let forecast = forecast_words(&Outlook::of_retrying(state, &places));
     model.question = Some(Question {
@@ -137,7 +137,7 @@ fn save_again(model: &mut Model, story: &Story) -> Vec<Effect> {
     let unsaved: Vec<UnitKey> =
         state.units.iter().filter(|unit| state.is_unsaved(unit)).map(|unit| unit.key.clone()).collect();
     if state.ended.is_none() || unsaved.is_empty() {
-        model.say("no unit has failed");
+        model.say("every unit is done");
     } else {
         let why = state.unsaved.as_deref().unwrap_or("it was kept back");
         model.question = Some(Question {

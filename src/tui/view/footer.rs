@@ -77,7 +77,7 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) -> Option<Rect> {
 /// The actions worth a hint, the most useful first.
 fn actions(scene: &Scene<'_>) -> Vec<Action> {
     let model = scene.model;
-    let failed = model.unit(scene.story).is_some_and(|unit| is_failure(unit.status));
+    let failed = model.unit(scene.story).is_some_and(|unit| unit.status.is_unfinished());
     let over = model.unit(scene.story).is_some_and(|unit| unit.status.is_over());
     let silent = model.unit(scene.story).is_some_and(|unit| unit.status == UnitStatus::Silent);
     let mut actions = match model.views.last() {
@@ -90,7 +90,7 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
         }
         Some(View::Breakpoints(_)) => vec![Action::Back, Action::Open, Action::Stop, Action::CommandLine],
         Some(View::Causes(_)) => {
-            let any = scene.story.state.units.iter().any(|unit| is_failure(unit.status));
+            let any = scene.story.state.units.iter().any(|unit| unit.status.is_unfinished());
             let retry = (any && model.takes_orders() && !model.looks_back()).then_some(Action::Retry);
             let next = any.then_some(Action::NextFailure);
             let open = any.then_some(Action::Open);

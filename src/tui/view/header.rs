@@ -137,8 +137,8 @@ fn identity(scene: &Scene<'_>) -> Vec<Fact> {
     if scripted {
         facts.push(Fact::new(1, Role::Badge, " scripted "));
     }
-    if !source.passed.is_empty() {
-        facts.push(Fact::new(2, Role::Badge, format!(" passes {} ", cut(&source.passed.join(" "), 40))));
+    if !state.env_passed.is_empty() {
+        facts.push(Fact::new(2, Role::Badge, format!(" passes {} ", cut(&state.env_passed.join(" "), 40))));
     }
     if scene.model.totals.breaches > 0 {
         facts.push(Fact::new(0, Role::Failed, format!("{} isolation", glyphs.status(UnitStatus::Failed))));
@@ -158,6 +158,9 @@ fn state_word(scene: &Scene<'_>) -> Fact {
     let glyphs = scene.theme.glyphs;
     let (role, glyph, word) = match &state.ended {
         _ if scene.model.broken.is_some() => (Role::Failed, glyphs.status(UnitStatus::Failed), "broken"),
+        Some(end) if end.outcome == "done" && end.budget > 0 => {
+            (status_role(UnitStatus::Budget), glyphs.status(UnitStatus::Budget), "done")
+        }
         Some(end) if end.outcome == "done" && end.failed == 0 => {
             (Role::Succeeded, glyphs.status(UnitStatus::Succeeded), "done")
         }

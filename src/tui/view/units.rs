@@ -257,8 +257,8 @@ fn nothing(scene: &Scene<'_>) -> String {
         _ if scene.story.state.units.is_empty() && !scene.source.at_end => "reading…".to_owned(),
         _ if scene.story.state.units.is_empty() => "no unit yet".to_owned(),
         Filter::All => format!("no unit contains \"{}\"; Esc shows all", listing.text),
-        filter if listing.text.is_empty() => format!("no unit is {}; Esc shows all", filter.word()),
-        filter => format!("no {} unit contains \"{}\"; Esc shows all", filter.word(), listing.text),
+        filter if listing.text.is_empty() => format!("no unit under `{}`; Esc shows all", filter.word()),
+        filter => format!("no unit under `{}` contains \"{}\"; Esc shows all", filter.word(), listing.text),
     }
 }
 
