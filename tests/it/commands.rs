@@ -20,6 +20,7 @@ mod reports;
 mod resume;
 mod tools;
 mod trees;
+mod unfinished;
 mod watch;
 mod whole;
 

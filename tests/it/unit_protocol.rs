@@ -18,7 +18,7 @@ use ingestdeck::{
     },
     run::source::{Item, RecordError, Recorder},
     tape::{
-        Body, Note, UnitKey,
+        Body, Millis, Note, UnitKey,
         note::{Amendment, AttemptStarted, Cause, IsolationChecked, Outcome, StopHow, StopReason},
     },
     units::{
@@ -890,6 +890,22 @@ async fn a_stuck_tool_and_a_stuck_gate_hold_nobody_up() {
         scene.tape.notes().iter().any(|note| matches!(note, Note::Said { text, .. } if text.contains("left behind")));
     assert!(left_behind, "{:?}", scene.tape.notes());
     drop(held);
+}
+
+#[tokio::test]
+async fn agent_that_writes_nothing_is_ended() {
+    use ingestdeck::units::verdict::TimedOut;
+    let scene = quick();
+    let limit = Duration::from_millis(300);
+    for (silence, attempt, expected) in
+        [(Some(limit), None, TimedOut::Silence(Millis(300))), (None, Some(limit), TimedOut::Attempt(Millis(300)))]
+    {
+        let timeouts = AttemptTimeouts { silence, attempt };
+        let script = "trap '' INT TERM; echo '{}'; while :; do sleep 0.05; done";
+        let (facts, _) = scene.run(UnitLaunch { timeouts, ..shell(&scene, script) }, None).await;
+        assert_eq!((facts.timed_out, facts.signal), (Some(expected), Some(9)));
+        assert!(gone(scene.tape.started().pid));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -37,37 +37,49 @@ impl Default for Silences {
     }
 }
 
-/// Requests of an agent that wait for an answer of ours.
+/// Requests of an agent that wait for an answer of ours. Most attempts have none, so that it takes little memory.
 #[derive(Clone, Debug, Default)]
-pub(super) struct OpenRequests(Vec<Box<str>>);
+pub(super) struct OpenRequests(Option<Box<Vec<Box<str>>>>);
 
 impl OpenRequests {
     /// Takes in a line of the agent.
     pub(super) fn asked(&mut self, line: &Line<'_>) {
         let Body::Control { kind, request_id, .. } = &line.body else { return };
         match kind.as_ref() {
-            "control_request" if self.0.len() < OPEN_REQUESTS => self.0.push(request_id.as_ref().into()),
-            "control_cancel_request" => self.0.retain(|id| **id != **request_id),
+            "control_request" => {
+                let open = self.0.get_or_insert_default();
+                if open.len() < OPEN_REQUESTS {
+                    open.push(request_id.as_ref().into());
+                }
+            }
+            "control_cancel_request" => _ = self.close(request_id),
             _ => {}
         }
     }
 
     /// Takes in what was written to the agent. True if it answers a request.
     pub(super) fn answered(&mut self, written: &[u8]) -> bool {
-        if self.0.is_empty() {
+        if self.is_empty() {
             return false;
         }
         let line = decode::line(written);
         let Body::Control { kind, request_id, .. } = &line.body else { return false };
-        let open = self.0.len();
-        if kind == "control_response" {
-            self.0.retain(|id| **id != **request_id);
+        kind == "control_response" && self.close(request_id)
+    }
+
+    fn close(&mut self, request_id: &str) -> bool {
+        let Some(open) = &mut self.0 else { return false };
+        let before = open.len();
+        open.retain(|id| **id != *request_id);
+        let is_closed = open.len() < before;
+        if open.is_empty() {
+            self.0 = None;
         }
-        self.0.len() < open
+        is_closed
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.is_none()
     }
 }
 
