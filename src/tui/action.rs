@@ -129,7 +129,7 @@ actions! {
     AllowOnce "allow-once" Units Held "allow once" "let the held call pass; the next waits";
     EditCall "edit" Units Held "edit" "edit the arguments of the held call";
     DenyCall "deny" Units Held "deny" "refuse the held call; asks for a reason";
-    NextFailure "next-failure" Units View "failure" "next failure or difference in the pane";
+    NextFailure "next-failure" Units View "failure" "next problem, failure or difference in the pane";
     PreviousFailure "previous-failure" Units View "failure" "the previous one";
     Search "search" Find View "search" "search in the pane";
     NextMatch "next-match" Find View "next match" "next match";

@@ -119,6 +119,8 @@ pub struct Page {
     pub turned: BTreeSet<FoldId>,
     /// How far the attempt is, and how much of it was read.
     pub moment: (usize, u32, u64),
+    /// The second that is shown, where an attempt still runs.
+    pub second: Option<u64>,
 }
 
 /// What has to be in the cache before a draw.
@@ -300,8 +302,15 @@ fn inspect(view: &Inspect, story: &Story, cache: &Cache, body: ratatui::layout::
     if let Some(area) = areas.actions {
         wants.rows.extend(rows.iter().skip(view.actions.offset).take(usize::from(area.height)));
     }
-    let mut page =
-        Page { unit, attempt: index, panel: view.panel, action: None, turned: view.turned.clone(), moment: (0, 0, 0) };
+    let mut page = Page {
+        unit,
+        attempt: index,
+        panel: view.panel,
+        action: None,
+        turned: view.turned.clone(),
+        moment: (0, 0, 0),
+        second: None,
+    };
     match view.panel {
         Panel::Actions => {
             let Some(row) = rows.get(view.actions.selected) else { return };
@@ -314,6 +323,8 @@ fn inspect(view: &Inspect, story: &Story, cache: &Cache, body: ratatui::layout::
             let version = cache.gathered(attempt.lane).map_or(0, |gathered| gathered.version);
             let ends = attempt.open_calls.wrapping_mul(2).wrapping_add(u32::from(attempt.ended_at.is_some()));
             page.moment = (rows.len(), ends, version);
+            let runs = view.panel == Panel::Verdict && attempt.ended_at.is_none();
+            page.second = runs.then_some(story.state.passed.0 / 1000);
         }
     }
     if let Some(area) = areas.detail {

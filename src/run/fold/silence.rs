@@ -93,7 +93,7 @@ impl Fold {
         }
         story.state.passed = now;
         while let Some(Reverse((due, lane))) = self.silences.due.peek().copied()
-            && due < now
+            && due <= now
         {
             self.silences.due.pop();
             self.look_at(story, LaneId(lane), due, emit);
@@ -138,7 +138,7 @@ impl Fold {
         self.push_remark(story, Remark { seq, at: due, level: Level::Warning, unit, text: format!("silent: {text}") });
     }
 
-    /// Undoes what became silent at `now` or later, all of it since the last entry.
+    /// Undoes what became silent after `now`, all of it since the last entry.
     fn take_back(&mut self, story: &mut Story, now: Millis) {
         let after = self.silences.after;
         let mut undone = Vec::new();
@@ -146,7 +146,7 @@ impl Fold {
         self.silences.silent.retain(|lane| {
             let fold = &lanes[lane.0 as usize];
             let since = fold.attempt(story).quiet_since.unwrap_or_default();
-            let stays = later(since, after) < now;
+            let stays = later(since, after) <= now;
             if !stays {
                 let status = &mut fold.unit(story).status;
                 if *status == UnitStatus::Silent {

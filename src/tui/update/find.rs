@@ -198,7 +198,8 @@ pub(super) fn failure(model: &mut Model, story: &Story, forward: bool) {
     };
     match hit {
         Some(place) => land(model, story, place),
-        None => model.say("no problem here"),
+        None if model.views.is_empty() && model.deck.focus == Pane::Units => model.say("no problem here"),
+        None => model.say("no failure here"),
     }
 }
 

@@ -116,12 +116,14 @@ pub(super) fn retry_failed(model: &mut Model, story: &Story) -> Vec<Effect> {
         places.extend(of(|status| status == UnitStatus::Untried));
     }
     let untried = places.len() - failed;
+    let all_failed = places.iter().take(failed).all(|unit| is_failure(state.units[*unit].status));
+    let what = if all_failed { "failed unit" } else { "unfinished unit" };
     let units: Vec<UnitKey> = places.iter().map(|unit| state.units[*unit].key.clone()).collect();
     let text = match (failed, untried) {
         (0, 0) => return save_again(model, story),
         (0, _) => format!("Run {}?", counted(untried, "untried unit")),
-        (_, 0) => format!("Retry {}?", counted(failed, "unfinished unit")),
-        _ => format!("Retry {}, and run {}?", counted(failed, "unfinished unit"), counted(untried, "untried unit")),
+        (_, 0) => format!("Retry {}?", counted(failed, what)),
+        _ => format!("Retry {}, and run {}?", counted(failed, what), counted(untried, "untried unit")),
     };
     let forecast = forecast_words(&Outlook::of_retrying(state, &places));
     model.question = Some(Question {
@@ -137,7 +139,7 @@ fn save_again(model: &mut Model, story: &Story) -> Vec<Effect> {
     let unsaved: Vec<UnitKey> =
         state.units.iter().filter(|unit| state.is_unsaved(unit)).map(|unit| unit.key.clone()).collect();
     if state.ended.is_none() || unsaved.is_empty() {
-        model.say("every unit is done");
+        model.say("no unit has failed");
     } else {
         let why = state.unsaved.as_deref().unwrap_or("it was kept back");
         model.question = Some(Question {

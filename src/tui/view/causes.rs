@@ -11,7 +11,7 @@ use crate::{
     },
     tape::Millis,
     tui::{
-        model::{CauseLine, Causes},
+        model::{CauseLine, Causes, is_failure},
         text,
         theme::{Role, status_role},
     },
@@ -26,7 +26,10 @@ pub fn head(height: u16) -> u16 {
 /// Paints the page.
 pub fn draw(scene: &Scene<'_>, view: &Causes, area: Rect, buf: &mut Buffer) {
     let failed: usize = view.heaps.iter().map(|heap| heap.units.len()).sum();
-    let title = format!(" {}, {}", counted(failed, "unfinished unit"), counted(view.heaps.len(), "cause"));
+    let units = view.heaps.iter().flat_map(|heap| &heap.units).filter_map(|unit| scene.story.state.units.get(*unit));
+    let all_failed = units.map(|unit| unit.status).all(is_failure);
+    let what = if all_failed { "failed unit" } else { "unfinished unit" };
+    let title = format!(" {} of {}", counted(failed, what), counted(view.heaps.len(), "kind"));
     let place = if view.lines.is_empty() {
         String::new()
     } else {
@@ -39,7 +42,7 @@ pub fn draw(scene: &Scene<'_>, view: &Causes, area: Rect, buf: &mut Buffer) {
     }
     let rows = Rect { y: inside.y + above, height: inside.height - above, ..inside };
     if view.lines.is_empty() {
-        Pen::row(scene, buf, rows).put(Role::Dim, "every unit that ended is done");
+        Pen::row(scene, buf, rows).put(Role::Dim, "no unit has failed");
     }
     for (y, (index, line)) in (rows.y..rows.bottom()).zip(view.lines.iter().enumerate().skip(view.list.offset)) {
         let row = Rect { y, height: 1, ..rows };
@@ -121,7 +124,7 @@ fn outlook(scene: &Scene<'_>) -> Vec<(Role, String)> {
         })
         .collect();
     let known = !outlook.kinds.iter().any(Kind::is_unknown);
-    let why = if known { "by what finished so far" } else { "a kind is known once three of it have finished" };
+    let why = if known { "by what finished so far" } else { "not known before three of each kind have finished" };
     let without = if outlook.pass_follows { "; without reconcile" } else { "" };
     let mut lines = vec![(Role::Strong, first), (Role::Dim, format!("{} ({why}{without})", kinds.join(" · ")))];
     if let Some(purse) = Purse::of(scene) {

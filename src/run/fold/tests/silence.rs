@@ -65,8 +65,8 @@ fn of_unit(emitted: &Emitted<'_>) -> Option<(u64, UnitStatus, Option<String>)> {
 fn silence_begins_after_a_minute_and_ends_with_output() {
     let mut clock = Clock::new();
     clock.out(10, TEXT);
-    assert_eq!(clock.status_at(70), UnitStatus::Running);
-    assert_eq!(clock.status_at(71), UnitStatus::Silent);
+    assert_eq!(clock.status_at(69), UnitStatus::Running);
+    assert_eq!(clock.status_at(70), UnitStatus::Silent);
     assert_eq!(clock.story.state.units[0].attempts[0].quiet_since, Some(Millis(10_000)));
     clock.out(166, TEXT);
     assert_eq!(clock.status_at(166), UnitStatus::Running);
@@ -97,7 +97,7 @@ fn notes_and_orders_are_no_output() {
     let mut clock = Clock::new();
     clock.note(50, "u", &Note::HoldRequested);
     clock.entry(55, "u", Body::In(INTERRUPT.as_bytes()));
-    assert_eq!(clock.status_at(61), UnitStatus::Silent);
+    assert_eq!(clock.status_at(60), UnitStatus::Silent);
 }
 
 #[test]
@@ -113,18 +113,18 @@ fn agent_that_waits_for_us_is_not_silent() {
     clock.out(10, ASKS);
     assert_eq!(clock.status_at(500), UnitStatus::Running);
     clock.entry(600, "u", Body::In(ANSWERS.as_bytes()));
-    assert_eq!(clock.status_at(660), UnitStatus::Running, "counted from the answer");
-    assert_eq!(clock.status_at(661), UnitStatus::Silent);
+    assert_eq!(clock.status_at(659), UnitStatus::Running, "counted from the answer");
+    assert_eq!(clock.status_at(660), UnitStatus::Silent);
     clock.out(700, ASKS);
     clock.out(710, CANCELS);
-    assert_eq!(clock.status_at(771), UnitStatus::Silent, "it waits no longer");
+    assert_eq!(clock.status_at(770), UnitStatus::Silent, "it waits no longer");
 }
 
 #[test]
 fn call_of_a_tool_inside_the_agent_can_be_silent() {
     let mut clock = Clock::new();
     clock.out(10, &CALL.replace("ID", "a"));
-    assert_eq!(clock.status_at(71), UnitStatus::Silent);
+    assert_eq!(clock.status_at(70), UnitStatus::Silent);
 }
 
 #[test]
