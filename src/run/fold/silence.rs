@@ -39,6 +39,10 @@ impl Default for Silences {
 
 /// Requests of an agent that wait for an answer of ours. Most attempts have none, so that it takes little memory.
 #[derive(Clone, Debug, Default)]
+#[expect(
+    clippy::box_collection,
+    reason = "a record may have a hundred thousand attempts, and a vector takes three times as much"
+)]
 pub(super) struct OpenRequests(Option<Box<Vec<Box<str>>>>);
 
 impl OpenRequests {

@@ -347,3 +347,18 @@ fn a_session_that_cannot_go_on_asks_for_a_new_one() {
         assert_eq!(verdict.remedy.as_deref(), Some("retry it with a fresh attempt, in a new session"));
     }
 }
+
+#[test]
+fn time_limit_decides_before_what_the_agent_said_at_its_end() {
+    let interrupted = ResultFacts { subtype: Some("error_during_execution".into()), ..ResultFacts::default() };
+    let judged = |timed_out| {
+        let facts = Facts { timed_out: Some(timed_out), result: Some(interrupted.clone()), ..Facts::default() };
+        decide(&"u".into(), &facts, FailureRule::Strict)
+    };
+    let silent = judged(TimedOut::Silence(Millis(90_000)));
+    assert_eq!((silent.outcome, silent.cause), (Outcome::Failed, Cause::SilenceTimeout));
+    assert_eq!(silent.reason, "Claude Code wrote nothing for 1m 30s (silence timeout)");
+    let slow = judged(TimedOut::Attempt(Millis(600_000)));
+    assert_eq!(slow.cause, Cause::UnitTimeout);
+    assert!(slow.remedy.is_some_and(|remedy| remedy.contains("unit_timeout")), "the key that sets it");
+}
