@@ -279,7 +279,7 @@ async fn conduct(
         };
         lull = lull.over();
         if matches!(event, Event::Out(_) | Event::Err(_)) {
-            deadlines.heard(Instant::now());
+            deadlines.record_output(Instant::now());
         }
         let steps = match event {
             Event::Out(filled) => {

@@ -233,10 +233,8 @@ pub async fn follow(
                     }
                     () = tokio::time::sleep(LOOK_AGAIN), if !open => {}
                     () = tokio::time::sleep(silence.unwrap_or_default()), if silence.is_some() && open => {
-                        if let Some(now) = run_time(timeline) {
-                            timeline.pass_time(now, now, &mut |emitted| sink.emitted(&emitted));
-                            sink.flush();
-                        }
+                        tell_silence(timeline, sink);
+                        sink.flush();
                     }
                 }
             }
@@ -250,11 +248,21 @@ fn run_time(timeline: &Timeline) -> Option<Millis> {
     u64::try_from(passed.as_millis()).ok().map(Millis)
 }
 
-/// How long to wait until a unit may be silent. A little longer than that, as its output may be on the way.
+/// Milliseconds after which what an agent wrote has been read.
+const ON_THE_WAY: Millis = Millis(250);
+
+/// How long to wait until a unit may be silent.
 fn until_silence(timeline: &Timeline) -> Option<Duration> {
-    const ON_THE_WAY: Duration = Duration::from_millis(250);
     let due = timeline.silence_due()?.since(run_time(timeline)?);
-    Some(Duration::from_millis(due.0) + ON_THE_WAY)
+    Some(Duration::from_millis(due.0 + ON_THE_WAY.0))
+}
+
+/// Shows units that have become silent meanwhile.
+pub(super) fn tell_silence(timeline: &mut Timeline, sink: &mut Plain) {
+    if let Some(now) = run_time(timeline) {
+        let now = now.since(ON_THE_WAY);
+        timeline.pass_time(now, now, &mut |emitted| sink.emitted(&emitted));
+    }
 }
 
 fn at_of(emitted: &Emitted<'_>) -> Millis {

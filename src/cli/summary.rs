@@ -117,7 +117,7 @@ impl Summary {
             unfinished: state
                 .units
                 .iter()
-                .filter(|unit| (is_left(unit.status) && unit.status != UnitStatus::Budget) || state.is_unsaved(unit))
+                .filter(|unit| has_no_result(unit.status) || state.is_unsaved(unit))
                 .map(|unit| unit.key.to_string())
                 .chain(without_pass(state))
                 .collect(),
@@ -302,9 +302,14 @@ fn in_the_way(state: &RunState) -> Option<Cause> {
     causes.next().cloned()
 }
 
+/// True for a unit that left nothing. One that ran out of turns is not done, but what it wrote counts.
+fn has_no_result(status: UnitStatus) -> bool {
+    is_left(status) && status != UnitStatus::Budget
+}
+
 /// The pass, where what is saved waits for it although it never ran.
 fn without_pass(state: &RunState) -> Option<String> {
-    let is_shown = state.units.iter().any(|unit| unit.key.as_str() == RECONCILE && is_left(unit.status));
+    let is_shown = state.units.iter().any(|unit| unit.key.as_str() == RECONCILE && has_no_result(unit.status));
     (state.ended.is_some() && !is_shown && !state.unreconciled.is_empty()).then(|| RECONCILE.to_owned())
 }
 

@@ -183,13 +183,13 @@ impl Fold {
                 let Some(lane) = self.address(story, arrived, None, emit) else { return };
                 self.enter(story, lane, arrived);
                 self.break_silence(story, lane, arrived, emit);
-                self.heard(story, lane, arrived, None);
+                self.record_output(story, lane, arrived, None);
                 self.lane(lane).stderr(story, arrived.seq);
             }
             Body::In(bytes) => {
                 let Some(lane) = self.address(story, arrived, None, emit) else { return };
                 self.enter(story, lane, arrived);
-                self.wrote(story, lane, arrived.at, bytes);
+                self.record_input(story, lane, arrived.at, bytes);
                 if is_interrupt(bytes) {
                     self.lane(lane).cut_short();
                 }
@@ -253,7 +253,7 @@ impl Fold {
         let Some(lane) = self.address(story, arrived, Some(line), emit) else { return };
         self.enter(story, lane, arrived);
         self.break_silence(story, lane, arrived, emit);
-        self.heard(story, lane, arrived, Some(line));
+        self.record_output(story, lane, arrived, Some(line));
         let by_session = arrived.lane == Address::BySession;
         self.lane(lane).line(story, arrived, line, bytes, by_session, emit);
     }

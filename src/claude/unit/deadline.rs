@@ -47,7 +47,7 @@ impl Deadlines {
     }
 
     /// The agent wrote something.
-    pub(super) fn heard(&mut self, now: Instant) {
+    pub(super) fn record_output(&mut self, now: Instant) {
         self.quiet_since = now;
     }
 
@@ -98,7 +98,7 @@ mod tests {
         let start = Instant::now();
         let mut deadlines = Deadlines::new(limits(60, 600), start);
         assert_eq!(deadlines.next(), Some((start + SECOND * 60, TimedOut::Silence(Millis(60_000)))));
-        deadlines.heard(start + SECOND * 50);
+        deadlines.record_output(start + SECOND * 50);
         deadlines.settle(start + SECOND * 50, WaitsFor::Agent);
         assert_eq!(deadlines.next(), Some((start + SECOND * 110, TimedOut::Silence(Millis(60_000)))));
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Emitted, Fold, RunChange, SILENCE_AFTER, attempt::status_of};
+use super::{Emitted, Fold, RunChange, SILENCE_AFTER, attempt::status_of, silence::SHORTEST};
 use crate::{
     actions::Ended,
     run::{
@@ -213,7 +213,7 @@ impl Fold {
             self.remark(story, arrived, Level::Info, taken_over(continues, reused));
             story.state.unreconciled = continues.unreconciled.keys().cloned().collect();
         }
-        self.silences.after = planned.silence_after_ms.map_or(SILENCE_AFTER, Millis);
+        self.silences.after = planned.silence_after_ms.map_or(SILENCE_AFTER, |after| Millis(after).max(SHORTEST));
         story.state.planned = Some(Arc::new(planned.clone()));
     }
 

@@ -15,8 +15,9 @@ use crate::{
     tape::{Millis, Seq, note::Level},
 };
 
-/// Silence that counts, where the tape does not say.
+/// Silence that counts, where the tape does not say, and at least.
 pub const SILENCE_AFTER: Millis = Millis(60_000);
+pub(super) const SHORTEST: Millis = Millis(1_000);
 
 /// Requests of an agent that are remembered; those beyond are refused anyway.
 const OPEN_REQUESTS: usize = 1024;
@@ -100,7 +101,7 @@ impl Fold {
             && due <= now
         {
             self.silences.due.pop();
-            self.look_at(story, LaneId(lane), due, emit);
+            self.check_silence(story, LaneId(lane), (due, now), emit);
         }
         story.state.silent != before
     }
@@ -115,15 +116,21 @@ impl Fold {
         self.silences.due.push(Reverse((later(at, self.silences.after), lane.0)));
     }
 
-    /// Looks whether an attempt is silent; if it is not, when to look again.
-    fn look_at(&mut self, story: &mut Story, lane: LaneId, due: Millis, emit: &mut dyn FnMut(Emitted<'_>)) {
+    /// Looks whether an attempt became silent at `due`; if it did not, when to look again.
+    fn check_silence(
+        &mut self,
+        story: &mut Story,
+        lane: LaneId,
+        (due, now): (Millis, Millis),
+        emit: &mut dyn FnMut(Emitted<'_>),
+    ) {
         let after = self.silences.after;
         let fold = &self.lanes[lane.0 as usize];
         let attempt = fold.attempt(story);
         if attempt.verdict.is_some() || attempt.ended_at.is_some() {
             return;
         }
-        let next = attempt.quiet_since.map_or_else(|| later(due, after), |since| later(since, after));
+        let next = attempt.quiet_since.map_or_else(|| later(now, after), |since| later(since, after));
         if next > due {
             self.silences.due.push(Reverse((next, lane.0)));
             return;
@@ -169,7 +176,13 @@ impl Fold {
     }
 
     /// The agent of an attempt wrote something, and waits for us or not.
-    pub(super) fn heard(&mut self, story: &mut Story, lane: LaneId, arrived: &Arrived<'_>, line: Option<&Line<'_>>) {
+    pub(super) fn record_output(
+        &mut self,
+        story: &mut Story,
+        lane: LaneId,
+        arrived: &Arrived<'_>,
+        line: Option<&Line<'_>>,
+    ) {
         let fold = self.lane(lane);
         if let Some(line) = line {
             fold.requests.asked(line);
@@ -182,7 +195,7 @@ impl Fold {
     }
 
     /// Something was written to the agent. Only an answer to its request gives it a reason to write.
-    pub(super) fn wrote(&mut self, story: &mut Story, lane: LaneId, at: Millis, written: &[u8]) {
+    pub(super) fn record_input(&mut self, story: &mut Story, lane: LaneId, at: Millis, written: &[u8]) {
         let fold = self.lane(lane);
         if fold.requests.answered(written) && fold.requests.is_empty() {
             fold.attempt(story).quiet_since = Some(at);

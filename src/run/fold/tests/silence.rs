@@ -150,3 +150,15 @@ fn tape_says_what_silence_is() {
     clock.status_at(8);
     assert_eq!(clock.story.state.units[1].status, UnitStatus::Silent);
 }
+
+#[test]
+fn hostile_times_end() {
+    let mut clock = Clock::new();
+    let planned = RunPlanned { silence_after_ms: Some(0), ..RunPlanned::default() };
+    clock.note(0, "", &Note::RunPlanned(Box::new(planned)));
+    clock.out(1, ASKS);
+    assert_eq!(clock.status_at(u64::MAX / 1000), UnitStatus::Running);
+    clock.note(u64::MAX / 1000, "v", &Note::AttemptStarted(Box::default()));
+    clock.entry(u64::MAX / 1000, "u", Body::In(ANSWERS.as_bytes()));
+    clock.out(u64::MAX / 1000, TEXT);
+}
