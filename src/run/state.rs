@@ -593,12 +593,26 @@ pub struct Story {
     pub(crate) lanes: Vec<Lane>,
     /// The run's log. Grows only.
     pub(crate) remarks: Vec<Remark>,
+    /// Calls that ran with arguments of a person, by the place of the call: the entry that has the arguments. Grows only.
+    pub(crate) edits: BTreeMap<(u32, u8), u32>,
 }
 
 impl Story {
     /// A story told by hand: for measurements and pictures.
     pub fn new(state: RunState, lanes: Vec<Lane>, remarks: Vec<Remark>) -> Self {
-        Self { state, touch: Touch::default(), lanes, remarks }
+        Self { state, lanes, remarks, ..Self::default() }
+    }
+
+    /// The entry with the arguments that a person put in place of those of the model, for the call in block `block` of the entry
+    /// `first`.
+    pub fn edited(&self, first: Seq, block: u8) -> Option<Seq> {
+        let note = self.edits.get(&(u32::try_from(first.0).ok()?, block))?;
+        Some(Seq(u64::from(*note))).filter(|note| note.0 < self.state.entries)
+    }
+
+    /// The entries of all calls that ran with arguments of a person, each with the entry that has them.
+    pub fn all_edits(&self) -> Vec<(Seq, Seq)> {
+        self.edits.iter().map(|((first, _), note)| (Seq(u64::from(*first)), Seq(u64::from(*note)))).collect()
     }
 
     /// The rows of an attempt.

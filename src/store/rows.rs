@@ -10,7 +10,7 @@ use crate::{
         event::{Action, ActionEvent, Detail, Event, Phase, ToolDetail},
         state::{RunState, UnitStatus},
     },
-    tape::{Header, Millis, Seq, note::Verdict},
+    tape::{Body, Header, Millis, Note, Seq, note::Verdict},
 };
 
 mod artifacts;
@@ -199,6 +199,7 @@ impl RunRows {
         let mut timeline = Timeline::forward(source);
         let mut calls = Calls::default();
         while timeline.advance(SLICE, &mut |emitted| calls.take(&emitted))? == Progress::More {}
+        calls.ran_edited(&mut timeline)?;
         let state = &timeline.story().state;
         Ok(Self {
             run: run_row(header, tape_bytes, state),
@@ -287,6 +288,25 @@ impl Calls {
             }
             Detail::Empty | Detail::Thinking { .. } | Detail::Denial { tool_use_id: None, .. } | Detail::Line(_) => {}
         }
+    }
+
+    /// Calls whose arguments a person replaced ran with those of the person.
+    fn ran_edited(&mut self, timeline: &mut Timeline) -> Result<(), RowsError> {
+        for (call, note) in timeline.story().all_edits() {
+            let mut decided = None;
+            timeline.read(note, &mut |arrived| {
+                if let Body::Note(json) = arrived.body
+                    && let Note::CallDecided { tool_use_id: Some(id), input: Some(input), .. } = Note::parse(json)
+                {
+                    decided = Some((id, input.to_string()));
+                }
+            })?;
+            let Some((id, input)) = decided else { continue };
+            if let Some(row) = self.rows.iter_mut().find(|row| row.seq == call && row.tool_use_id == id) {
+                row.input = Some(cut(&input, KEPT));
+            }
+        }
+        Ok(())
     }
 
     fn row(

@@ -66,7 +66,7 @@ impl Still {
         self.shown.known = story.state.entries;
         self.model.settle(story);
         for row in cache::wants(&self.model, story, &self.cache).rows {
-            let id = RowId::of(&row, story.state.entries);
+            let id = RowId::of(&row, story);
             if self.cache.row(id).is_none() {
                 self.cache.put_row(id, words(&row));
             }

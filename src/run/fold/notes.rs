@@ -101,6 +101,9 @@ impl Fold {
                 {
                     held.remove(place);
                 }
+                if let (CallDecision::Edited, Some(id)) = (decision, tool_use_id) {
+                    fold.edited(story, id, arrived.seq);
+                }
                 let denied = *decision == CallDecision::Denied;
                 if let (true, Some(id)) = (denied, tool_use_id) {
                     fold.refused(story, id);

@@ -261,8 +261,8 @@ pub(super) fn note(note: &Note) -> String {
         Note::CallDecided { decision, input, reason, .. } => match decision {
             CallDecision::Allowed => "allowed once".to_owned(),
             CallDecision::Edited => {
-                let input = input.as_ref().map(Value::to_string).unwrap_or_default();
-                format!("allowed with other arguments: {}", one_row(&input, 300))
+                let input = input.as_ref().map(|input| format!(": {}", one_row(&input.to_string(), 300)));
+                format!("allowed with other arguments{}", input.unwrap_or_default())
             }
             CallDecision::Denied => format!("denied: {}", one_row(reason.as_deref().unwrap_or_default(), 300)),
             CallDecision::Released => "let go".to_owned(),

@@ -272,7 +272,7 @@ pub(super) fn row(scene: &Scene<'_>, row: &Row, area: Rect, buf: &mut Buffer) {
     let entries = scene.story.state.entries;
     let (kind, end) = (row.kind, row.end(entries));
     let unread = RowLine::default();
-    let line = scene.cache.row(RowId::of(row, entries)).unwrap_or(&unread);
+    let line = scene.cache.row(RowId::of(row, scene.story)).unwrap_or(&unread);
     let role = row_role(kind, end);
     let mut pen = Pen::row(scene, buf, area);
     if area.width >= TIMED && scene.source.origin.has_times {

@@ -420,7 +420,7 @@ fn last(scene: &Scene<'_>, unit: &Unit) -> (Role, String) {
         return (Role::Paused, format!("waits {waits} for you: {}", text::one_row(&call.tool, 80)));
     }
     let line = last_action(scene.story, attempt)
-        .and_then(|row| scene.cache.row(RowId::of(&row, scene.story.state.entries)))
+        .and_then(|row| scene.cache.row(RowId::of(&row, scene.story)))
         .map_or("", |line| line.label.as_str());
     (Role::Dim, line.to_owned())
 }
