@@ -44,7 +44,7 @@ use crate::{
     run::{Item, Recorder, Timeline, source::RecordError},
     store::{Runs, TapeWriter, retention},
     tape::{
-        Body, FORMAT, Header, Note, UnitKey,
+        Body, FORMAT, Header, Note, RunId, UnitKey,
         note::{Continues, Level, RunEnded, RunPlanned},
     },
     tui,
@@ -272,6 +272,16 @@ impl Stage<'_> {
         result
     }
 
+    /// The newest run that the new one has to come after.
+    fn newest_run(&self, now: Timestamp) -> Option<RunId> {
+        const DAY_MS: u64 = 86_400_000;
+        let latest = u64::try_from(now.as_millisecond()).unwrap_or_default().saturating_add(DAY_MS);
+        let project = self.runs.root().ancestors().nth(2);
+        let is_ours = |id: RunId| project.is_some_and(|project| ingest::is_run_marked(project, id));
+        // Without a list, `latest` means nothing either.
+        self.runs.newest(latest, is_ours).ok()?
+    }
+
     async fn run<E: Executor>(
         &self,
         now: Timestamp,
@@ -288,7 +298,7 @@ impl Stage<'_> {
         };
         let new = self
             .runs
-            .create(|run| Header {
+            .create_after(self.newest_run(now), |run| Header {
                 tape: FORMAT,
                 program: concat!("ingestdeck ", env!("CARGO_PKG_VERSION")).into(),
                 run,
