@@ -384,7 +384,11 @@ impl LaneFold {
                 }
                 self.push_row(story, Row::new(seq, 0, RowKind::Notice, RowEnd::Ok, depth));
             }
-            System::Task { .. } | System::Other(_) => {}
+            System::WritesLost { .. } | System::AuthStatus { error: Some(_) } | System::ConversationReset { .. } => {
+                self.push_row(story, Row::new(seq, 0, RowKind::Warning, RowEnd::Ok, depth));
+            }
+            System::Unknown(_) => story.state.lost.unknown += 1,
+            System::Task { .. } | System::AuthStatus { error: None } | System::Other(_) => {}
         }
     }
 
