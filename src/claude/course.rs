@@ -314,6 +314,7 @@ impl Course {
     pub(super) fn exited(&mut self, ended: Ended) -> Vec<Step> {
         self.gather.facts.exit_code = ended.code;
         self.gather.facts.signal = ended.signal;
+        self.gather.facts.ended_by_us = self.ladder >= Some(Rung::Terminate);
         self.phase = Phase::Over;
         self.exited = true;
         vec![Step::Wake(Alarm::Drained)]

@@ -97,13 +97,15 @@ pub struct StreamLimits {
     pub line: usize,
     /// Longest line of its stderr; a longer one is recorded in pieces.
     pub stderr_line: usize,
+    /// What is recorded of its stderr; the rest is counted.
+    pub stderr: usize,
     /// What may wait until it reads; more ends the attempt.
     pub unread: usize,
 }
 
 impl Default for StreamLimits {
     fn default() -> Self {
-        Self { line: LONGEST_LINE, stderr_line: 8 * 1024 * 1024, unread: 16 * 1024 * 1024 }
+        Self { line: LONGEST_LINE, stderr_line: 8 * 1024 * 1024, stderr: 8 * 1024 * 1024, unread: 16 * 1024 * 1024 }
     }
 }
 

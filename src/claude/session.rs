@@ -16,8 +16,10 @@ use super::{
     argv::shown,
     gather::Gather,
     lock::{LockError, Locks, SessionLock},
+    not_started::NotStarted,
     process::{self, Child, Ended, Order, Patience, Rung, StreamLimits},
     reader::LineReader,
+    stderr_limit::StderrLimit,
     unit::{Command, Program},
 };
 use crate::{
@@ -219,14 +221,8 @@ async fn begin(
     started.env_passed = environment.passed;
     let stdin = delivery == Delivery::Stdin;
     let order = Order { exe: exe.clone(), args, cwd: launch.cwd.clone(), env: environment.vars, stdin };
-    let mut child = process::spawn(order).await.map_err(|error| {
-        let (cwd, exe) = (launch.cwd.display(), exe.display());
-        match error.kind() {
-            _ if !launch.cwd.is_dir() => format!("the working directory {cwd} does not exist"),
-            std::io::ErrorKind::NotFound => format!("there is no program {exe}"),
-            _ => format!("{exe}: {error}"),
-        }
-    })?;
+    let not_started = |error| NotStarted::explain(exe, &launch.cwd, &error).sentence;
+    let mut child = process::spawn(order).await.map_err(not_started)?;
     started.pid = Some(child.pid());
     if let Some(mut stdin) = child.stdin.take() {
         let line = order::user_line(prompt);
@@ -298,6 +294,7 @@ impl Talk {
         };
         let mut stdout = LineReader::with_limit(stdout, self.limits.line);
         let mut stderr = LineReader::with_limit(stderr, self.limits.stderr_line);
+        let mut recorded_stderr = StderrLimit::new(self.limits.stderr);
         let (mut running, mut commanded) = (true, true);
         while !self.over && (running || !stdout.is_over() || !stderr.is_over()) {
             let alarm = self.alarm();
@@ -317,10 +314,13 @@ impl Talk {
             match event {
                 Event::Out => self.lines(&mut stdout),
                 Event::Err => {
-                    let lines: Vec<Cow<'_, str>> = stderr.take().lines().map(String::from_utf8_lossy).collect();
+                    let mut lines: Vec<Cow<'_, str>> = stderr.take().lines().map(String::from_utf8_lossy).collect();
                     lines.iter().for_each(|line| self.gather.stderr(line));
+                    let had_dropped = recorded_stderr.has_dropped();
+                    lines.retain(|line| recorded_stderr.admits(line.len()));
                     let recorded = self.tape.record(lines.into_iter().map(Body::Err));
-                    self.keep(recorded);
+                    let dropped = recorded_stderr.begins(had_dropped);
+                    self.keep(recorded.and_then(|()| dropped.map_or(Ok(()), |note| self.tape.note(&note))));
                 }
                 Event::Exited(ended) => {
                     running = false;
@@ -359,6 +359,10 @@ impl Talk {
                     None => self.climb(Rung::Terminate),
                 },
             }
+        }
+        if let Some(note) = recorded_stderr.ends() {
+            let recorded = self.tape.note(&note);
+            self.keep(recorded);
         }
         self
     }

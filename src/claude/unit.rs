@@ -46,6 +46,7 @@ use super::{
     pipe::Pipe,
     process::{Child, Ended, Patience, StreamLimits},
     reader::LineReader,
+    stderr_limit::StderrLimit,
 };
 pub use deadline::AttemptTimeouts;
 pub use lull::first_beat;
@@ -185,8 +186,7 @@ pub async fn run_unit_from(
     match begun {
         Ok(begun) => conduct(begun, &launch, facts, tape, patience, commands, ready).await,
         Err(NotBegun::TooLarge) => facts,
-        Err(NotBegun::Failed(why)) => Facts { spawn_error: Some(why), ..facts },
-        Err(NotBegun::OutOfFiles(why)) => Facts { spawn_error: Some(why), out_of_files: true, ..facts },
+        Err(NotBegun::Failed(why)) => Facts { spawn_error: Some(why.sentence), start_fault: why.fault, ..facts },
     }
 }
 
@@ -204,6 +204,7 @@ struct Shell {
     alarm: Option<(Instant, Alarm)>,
     patience: Patience,
     limits: StreamLimits,
+    stderr: StderrLimit,
     ready: Option<oneshot::Sender<()>>,
     left: bool,
 }
@@ -256,6 +257,7 @@ async fn conduct(
         alarm: None,
         patience,
         limits,
+        stderr: StderrLimit::new(limits.stderr),
         ready: Some(ready),
         left: false,
     };
@@ -311,9 +313,13 @@ async fn conduct(
             }
             Event::Err(filled) => {
                 note_broken(filled, "stderr");
-                let lines: Vec<Cow<'_, str>> = stderr.take().lines().map(String::from_utf8_lossy).collect();
+                let mut lines: Vec<Cow<'_, str>> = stderr.take().lines().map(String::from_utf8_lossy).collect();
                 lines.iter().for_each(|line| course.stderr(line));
+                let had_dropped = shell.stderr.has_dropped();
+                lines.retain(|line| shell.stderr.admits(line.len()));
                 let recorded = shell.tape.record(lines.into_iter().map(Body::Err));
+                let dropped = shell.stderr.begins(had_dropped);
+                let recorded = recorded.and_then(|()| dropped.map_or(Ok(()), |note| shell.tape.note(&note)));
                 recorded.map_or_else(|error| course.unrecorded(error.to_string()), |()| Vec::new())
             }
             Event::Server(said) => {
@@ -422,8 +428,12 @@ impl Shell {
 
     /// Tools of an attempt that is over must not go on writing behind its back.
     async fn end(self) {
-        let Self { mut tape, child, server, patience, .. } = self;
+        let Self { mut tape, child, server, patience, stderr, .. } = self;
         drop(child);
+        if let Some(note) = stderr.ends() {
+            // The tape may be what ended it.
+            let _ = tape.note(&note);
+        }
         if !server.settle(patience.drain).await {
             let text = "a tool call was still running when the attempt ended, and was left behind".to_owned();
             // The tape may be what ended it.

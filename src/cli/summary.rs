@@ -297,8 +297,10 @@ fn word(text: &str) -> String {
 fn in_the_way(state: &RunState) -> Option<Cause> {
     state.ended.as_ref().filter(|ended| ended.outcome == "unusable")?;
     let causes = state.units.iter().filter_map(|unit| Some(&unit.latest()?.verdict.as_ref()?.cause));
-    let mut causes =
-        causes.filter(|cause| matches!(cause, Cause::Auth | Cause::Credit | Cause::Model | Cause::Network));
+    let is_in_the_way = |cause: &&Cause| {
+        matches!(cause, Cause::Auth | Cause::Credit | Cause::Model | Cause::Network | Cause::ProgramMissing)
+    };
+    let mut causes = causes.filter(is_in_the_way);
     causes.next().cloned()
 }
 
@@ -346,6 +348,7 @@ mod tests {
         assert_eq!(ended(Cause::Auth), Exit::Setup);
         assert_eq!(ended(Cause::Credit), Exit::Setup);
         assert_eq!(ended(Cause::Network), Exit::Setup);
+        assert_eq!(ended(Cause::ProgramMissing), Exit::Setup);
         assert_eq!(ended(Cause::Model), Exit::Usage);
     }
 

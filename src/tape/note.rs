@@ -491,6 +491,8 @@ pub enum Cause {
     LoopError,
     /// The process has no file descriptors left: the unit waits for another one to end.
     OpenFiles,
+    /// The agent's program is missing or cannot be executed, as while it is being updated.
+    ProgramMissing,
     /// The program itself could not go on (disk, permissions).
     Internal,
     /// From a later program.
@@ -526,6 +528,7 @@ impl Cause {
             Self::OversizedLine => "oversized line",
             Self::LoopError => "agent loop",
             Self::OpenFiles => "open files",
+            Self::ProgramMissing => "program missing",
             Self::Internal => "internal",
             Self::Other(other) => other,
         }

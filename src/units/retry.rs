@@ -36,6 +36,8 @@ pub enum Next {
     AwaitLimit,
     /// Another attempt once fewer units run. Costs no retry.
     AwaitRoom,
+    /// Another attempt once the agent's program is back. Costs no retry.
+    AwaitProgram,
 }
 
 impl RetryPolicy {
@@ -47,6 +49,7 @@ impl RetryPolicy {
         match verdict.cause {
             Cause::UsageLimit { .. } | Cause::RateLimited => Next::AwaitLimit,
             Cause::OpenFiles => Next::AwaitRoom,
+            Cause::ProgramMissing => Next::AwaitProgram,
             Cause::Transient | Cause::Network | Cause::SilenceTimeout | Cause::UnitTimeout
                 if used < self.max_retries =>
             {
@@ -72,7 +75,7 @@ impl RetryPolicy {
 /// network where nothing ever got through.
 pub fn is_everybodys(cause: &Cause, own_model: bool, got_through: bool) -> bool {
     match cause {
-        Cause::Auth | Cause::Credit => true,
+        Cause::Auth | Cause::Credit | Cause::ProgramMissing => true,
         Cause::Model => !own_model,
         Cause::Network => !got_through,
         _ => false,
@@ -107,6 +110,7 @@ mod tests {
             assert_eq!(policy.next(&failed(cause), 99), Next::AwaitLimit);
         }
         assert_eq!(policy.next(&failed(Cause::OpenFiles), 99), Next::AwaitRoom);
+        assert_eq!(policy.next(&failed(Cause::ProgramMissing), 99), Next::AwaitProgram);
         for cause in [Cause::Auth, Cause::ToolFailures, Cause::Crashed, Cause::Isolation, Cause::LoopError] {
             assert_eq!(policy.next(&failed(cause), 0), Next::Stand);
         }

@@ -9,6 +9,7 @@ mod purse;
 mod reconcile;
 mod room;
 mod settle;
+mod unusable;
 
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use self::{
     board::{Board, Phase, Timer},
     purse::Purse,
     reconcile::Pass,
+    unusable::Absence,
 };
 use super::{
     governor::{self, Change, Governor, Pacing},
@@ -283,6 +285,8 @@ pub struct Schedule {
     got_through: bool,
     /// Units for which there are file descriptors, once it turned out that there are not enough for all.
     room: Option<u32>,
+    /// The agent's program could not be started.
+    absence: Option<Absence>,
 }
 
 impl Schedule {
@@ -303,6 +307,7 @@ impl Schedule {
             round: Vec::new(),
             got_through: false,
             room: None,
+            absence: None,
         }
     }
 
@@ -336,7 +341,12 @@ impl Schedule {
                     self.stage = Stage::Open;
                 }
             }
-            Input::Ready { unit, attempt } => self.board.ready(&unit, attempt),
+            Input::Ready { unit, attempt } => {
+                if let Some((at, _)) = self.board.in_flight(&unit, attempt) {
+                    self.board.ready(&unit, attempt);
+                    self.program_started(at, &mut orders);
+                }
+            }
             Input::Ended { unit, attempt, verdict } => self.ended(&unit, attempt, &verdict, &mut orders),
             Input::Integrated(together) => self.integrated(together, &mut orders),
             Input::Saved { ok } => self.saved(ok, &mut orders),
@@ -373,6 +383,9 @@ impl Schedule {
     fn ended(&mut self, key: &UnitKey, attempt: u32, verdict: &Verdict, orders: &mut Vec<Order>) {
         let Some((at, asked_to_stop)) = self.board.in_flight(key, attempt) else { return };
         self.board.judge(at, verdict.outcome, verdict.stop);
+        if verdict.cause != Cause::ProgramMissing {
+            self.program_started(at, orders);
+        }
         if verdict.outcome == Outcome::Succeeded {
             self.got_through = true;
             let change = self.governor.passed();
@@ -395,7 +408,8 @@ impl Schedule {
                 self.board.set(at, Phase::Over);
                 self.give_up_on_limit(at, orders);
             }
-            Next::Stand => {
+            Next::AwaitProgram if self.await_program(at, &verdict.cause, orders) => {}
+            Next::AwaitProgram | Next::Stand => {
                 self.board.set(at, Phase::Over);
                 self.give_up_if_unusable(at, verdict, orders);
                 // The pass is no unit of the ingest: what the others wrote stands without it.
@@ -427,33 +441,11 @@ impl Schedule {
         self.stop_in_flight(StopHow::Stop, orders);
     }
 
-    /// The limit would turn the others away as well.
-    fn give_up_on_limit(&mut self, at: usize, orders: &mut Vec<Order>) {
-        let (key, tries) = (&self.board.units()[at].key, self.settings.pacing.max_attempts);
-        say(Level::Error, format!("{key} met the limit {tries} times: the run ends and can be resumed"), orders);
-        self.halt(Halt::Limited, orders);
-    }
-
-    /// Told once, instead of by every unit. What runs may end by itself: it may have got through before.
-    fn give_up_if_unusable(&mut self, at: usize, verdict: &Verdict, orders: &mut Vec<Order>) {
-        let unit = &self.board.units()[at];
-        let amended = || unit.amendment.as_ref().is_some_and(|amendment| amendment.model.is_some());
-        let own_model = self.is_pass(&unit.key) || amended();
-        if verdict.outcome != Outcome::Failed || !retry::is_everybodys(&verdict.cause, own_model, self.got_through) {
-            return;
-        }
-        if !self.board.is_idle() {
-            let (word, remedy) = (verdict.cause.word(), verdict.remedy.as_deref().unwrap_or("mend it, then retry"));
-            let text = format!("no unit can run ({word}), so none is started any more: {remedy}");
-            say(Level::Error, text, orders);
-        }
-        self.halt(Halt::Unusable, orders);
-    }
-
     fn timer_fired(&mut self, id: TimerId, orders: &mut Vec<Order>) {
         match self.board.take_timer(id) {
             Some(Timer::Retry(at)) => self.board.set(at, Phase::Queued),
             Some(Timer::Limit) => self.lift(orders),
+            Some(Timer::Program) => self.try_program(),
             None => {}
         }
     }
@@ -560,6 +552,7 @@ impl Schedule {
     /// Nothing starts any more, so nothing waits for a limit either. The first reason stays.
     fn halt(&mut self, why: Halt, orders: &mut Vec<Order>) {
         self.halt.get_or_insert(why);
+        self.absence = None;
         self.board.withdraw();
         self.lift(orders);
     }
@@ -617,12 +610,14 @@ impl Schedule {
         while matches!(self.stage, Stage::Open | Stage::Reconciling)
             && self.halt.is_none()
             && !self.governor.is_paused()
+            && self.may_start()
             && self.board.in_flight_count() < slots
             && self.board.starting_count() < self.settings.starting_at_once
         {
             // Whoever asks for another try meanwhile waits until all of this is saved.
             let start = if self.stage == Stage::Reconciling { self.start_pass() } else { self.board.start_next() };
             let Some(start) = start else { return };
+            self.starts(&start);
             orders.push(start);
         }
     }

@@ -599,6 +599,30 @@ async fn long_line_of_stderr_is_recorded_in_pieces() {
 }
 
 #[tokio::test]
+async fn stderr_beyond_the_limit_is_counted_and_not_recorded() {
+    let scene = quick();
+    let script =
+        "i=0; while [ $i -lt 2000 ]; do echo 'the same error again' >&2; i=$((i+1)); done; echo last >&2; exit 5";
+    let limits = StreamLimits { stderr: 21_000, ..StreamLimits::default() };
+    let (facts, _) = scene.run(UnitLaunch { limits, ..shell(&scene, script) }, None).await;
+    assert_eq!(scene.tape.of('e').len(), 1050);
+    assert_eq!(facts.stderr_tail.last().unwrap(), "last", "the verdict has the end of it");
+    let said: Vec<_> = scene
+        .tape
+        .notes()
+        .into_iter()
+        .filter_map(|note| if let Note::Said { text, .. } = note { Some(text) } else { None })
+        .collect();
+    assert_eq!(
+        said,
+        [
+            "stderr exceeds 21000 bytes; the lines after this are not recorded",
+            "951 lines of stderr (19004 bytes) were not recorded"
+        ]
+    );
+}
+
+#[tokio::test]
 async fn agent_that_calls_without_reading_is_ended() {
     let scene = quick();
     let ask = r#"{"type":"control_request","request_id":"r","request":{"subtype":"mcp_message","server_name":"ktx","message":{"jsonrpc":"2.0","method":"notifications/initialized"}}}"#;

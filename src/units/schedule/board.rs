@@ -39,6 +39,8 @@ pub(super) enum Timer {
     Retry(usize),
     /// End of the pause for a limit.
     Limit,
+    /// Next try to start a unit with a program that was missing.
+    Program,
 }
 
 /// A unit.

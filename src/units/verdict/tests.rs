@@ -223,7 +223,44 @@ fn words_of_the_model_are_no_error() {
     };
     let verdict = strict(&facts);
     assert_eq!(verdict.cause, Cause::LoopError);
-    assert_eq!(verdict.reason, "Claude Code query failed (error_during_execution): [ede_diagnostic] odd");
+    assert_eq!(verdict.reason, "Claude Code query failed (error_during_execution): the agent's loop was cut short");
+}
+
+#[test]
+fn answer_without_content_is_transient() {
+    let diagnostic = "[ede_diagnostic] result_type=assistant last_content_type=none stop_reason=end_turn";
+    let facts = Facts {
+        result: Some(ResultFacts {
+            errors: Some(diagnostic.into()),
+            ..result("error_during_execution", true, Some("completed"))
+        }),
+        ..Facts::default()
+    };
+    let verdict = strict(&facts);
+    assert_eq!(verdict.cause, Cause::Transient);
+    assert_eq!(verdict.reason, "Claude Code query failed (error_during_execution): the API answered without content");
+}
+
+#[test]
+fn program_that_was_terminated_by_us_is_not_said_to_have_died() {
+    let facts = Facts { signal: Some(15), ended_by_us: true, ..Facts::default() };
+    let reason = strict(&facts).reason;
+    assert!(reason.contains("closed its output, did not exit and was terminated"), "{reason}");
+    assert!(strict(&Facts { signal: Some(15), ..Facts::default() }).reason.contains("SIGTERM"));
+}
+
+#[test]
+fn start_faults_have_their_own_remedies() {
+    let judge = |start_fault| {
+        let verdict = strict(&Facts { spawn_error: Some("why".into()), start_fault, ..Facts::default() });
+        (verdict.cause, verdict.remedy.unwrap())
+    };
+    let (cause, remedy) = judge(StartFault::ProgramMissing);
+    assert!(cause == Cause::ProgramMissing && remedy.contains("update"), "{remedy}");
+    let (cause, remedy) = judge(StartFault::InterpreterMissing);
+    assert!(cause == Cause::ProgramMissing && remedy.starts_with("install the interpreter"), "{remedy}");
+    assert_eq!(judge(StartFault::OpenFiles).0, Cause::OpenFiles);
+    assert_eq!(judge(StartFault::Other).0, Cause::Internal);
 }
 
 #[test]

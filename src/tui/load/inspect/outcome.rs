@@ -147,6 +147,7 @@ fn cause(cause: &Cause) -> String {
         Cause::Credit => "no credit".to_owned(),
         Cause::Model => "the model does not exist or may not be used".to_owned(),
         Cause::OpenFiles => "there were too many open files to start it".to_owned(),
+        Cause::ProgramMissing => "the agent's program is missing or cannot be executed".to_owned(),
         Cause::Crashed => "the agent died without a result".to_owned(),
         Cause::ToolFailures => "tool calls failed".to_owned(),
         Cause::DanglingReferences => "a page refers to one that does not exist".to_owned(),
@@ -285,7 +286,7 @@ fn failures(timeline: &mut Timeline, attempt: &Attempt) -> Vec<Piece> {
     let facts = vec![(Role::Dim, bad.len().to_string())];
     let mut pieces = vec![Piece::titled("failures", "failures".to_owned(), facts, None)];
     for (index, row) in bad.iter().take(LISTED) {
-        let line = load::row_line(timeline, row, RowId::of(row, entries));
+        let line = load::row_line(timeline, row, RowId::of(row, timeline.story()));
         let word = if row.end(entries) == RowEnd::Denied { "denied" } else { "failed" };
         let role = if row.end(entries) == RowEnd::Denied { Role::Denied } else { Role::Failed };
         let fact = if line.fact.is_empty() { String::new() } else { format!(": {}", text::one_row(&line.fact, 300)) };
