@@ -7,6 +7,7 @@ use std::{
     collections::{HashMap, HashSet},
     ffi::OsString,
     hash::{DefaultHasher, Hash as _, Hasher as _},
+    io,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -149,20 +150,25 @@ pub struct Attempts {
 enum NotPrepared {
     /// There are too many open files; what was to be opened.
     OutOfFiles(String),
-    /// One sentence.
-    Failed(String),
+    /// One sentence, and what to do about it where that is known.
+    Failed(String, Option<String>),
 }
 
 impl NotPrepared {
     fn by(error: &(dyn std::error::Error + 'static)) -> Self {
         let why = error.to_string();
-        if scoped_dir::is_out_of_files(error) { Self::OutOfFiles(why) } else { Self::Failed(why) }
+        if scoped_dir::is_out_of_files(error) {
+            return Self::OutOfFiles(why);
+        }
+        let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+        let remedy = cause.map(scoped_dir::remedy).unwrap_or_default().trim_start_matches("; ");
+        Self::Failed(why, (!remedy.is_empty()).then(|| format!("{remedy}, then retry")))
     }
 
     fn verdict(self) -> Verdict {
         match self {
             Self::OutOfFiles(why) => verdict::out_of_files(&why),
-            Self::Failed(why) => unprepared(why),
+            Self::Failed(why, remedy) => Verdict { remedy, ..unprepared(why) },
         }
     }
 }
@@ -274,7 +280,7 @@ impl Attempts {
             Tried::Taken(holder) => {
                 let holder = holder.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
                 let why = format!("session {session} is in use by {holder}: end that, or retry in a new session");
-                Err(NotPrepared::Failed(why))
+                Err(NotPrepared::Failed(why, None))
             }
         }
     }
@@ -287,7 +293,7 @@ impl Attempts {
         amendment: &Amendment,
     ) -> Result<(Attempt, Option<Content>), NotPrepared> {
         let Some(Material { index, work_unit, base }) = self.material(unit) else {
-            return Err(NotPrepared::Failed(format!("unit {unit} is not part of the plan")));
+            return Err(NotPrepared::Failed(format!("unit {unit} is not part of the plan"), None));
         };
         let (project, job) = (Arc::clone(&self.project), self.job.clone());
         let place = match &self.ground {
@@ -307,7 +313,7 @@ impl Attempts {
             Ok::<_, AttemptError>((opened, content))
         })
         .await
-        .map_err(|error| NotPrepared::Failed(error.to_string()))?
+        .map_err(|error| NotPrepared::Failed(error.to_string(), None))?
         .map_err(|error| NotPrepared::by(&error))
     }
 

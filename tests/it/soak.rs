@@ -90,6 +90,9 @@ exec EXE scripted-agent --script AGENT/$script.toml -- "$@""#;
     place.claude(&body.replace("EXE", env!("CARGO_BIN_EXE_ingestdeck"))).display().to_string()
 }
 
+/// Waits for limits, which would take most of the time.
+const PACE: &str = "rateLimit: {retry: {baseDelayMs: 50, maxDelayMs: 200}}";
+
 /// What the program holds while only [`GATE`] runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Held {
@@ -238,7 +241,7 @@ fn many_units_with_faults_leave_nothing_behind() {
     let names: Vec<String> = (0..units - 1).map(|unit| format!("{}-{unit:03}", KINDS[unit % KINDS.len()])).collect();
     place.notes(&names.iter().map(String::as_str).chain(["zz-gate"]).collect::<Vec<_>>());
     let yaml = fs::read_to_string(place.path("ktx.yaml")).unwrap();
-    place.write("ktx.yaml", format!("{yaml}ingest: {{workUnits: {{maxConcurrency: 8}}}}\n"));
+    place.write("ktx.yaml", format!("{yaml}ingest: {{workUnits: {{maxConcurrency: 8}}, {PACE}}}\n"));
 
     let (wanted, alone) = soak(&place, &["--only", GATE], 1, None);
     let until = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
