@@ -14,7 +14,7 @@ use crate::{
         Note,
         note::{IsolationChecked, Level, StopHow},
     },
-    units::verdict::{Facts, Isolation},
+    units::verdict::{Facts, Isolation, TimedOut},
 };
 
 /// Characters of a tool's answer that a note of ours keeps.
@@ -26,7 +26,7 @@ use super::{
     isolation::{self, Allowed, ForeignCalls},
     mcp::FromServer,
     process::{Ended, Patience, Rung},
-    unit::Command,
+    unit::{Command, deadline::WaitsFor},
 };
 
 /// Something to do.
@@ -201,6 +201,24 @@ impl Course {
         steps
     }
 
+    /// A time limit ran out. An attempt that is ending anyway is not affected.
+    pub(super) fn timed_out(&mut self, limit: TimedOut) -> Vec<Step> {
+        if self.phase == Phase::Over || self.ladder.is_some() {
+            return Vec::new();
+        }
+        self.gather.facts.timed_out = Some(limit);
+        self.stop(Rung::Interrupt)
+    }
+
+    /// What the attempt waits for on our side.
+    pub(super) fn waits_for(&self) -> WaitsFor {
+        match (self.held.is_empty(), self.control.has_open_requests()) {
+            (false, _) => WaitsFor::Decision,
+            (true, true) => WaitsFor::Tool,
+            (true, false) => WaitsFor::Agent,
+        }
+    }
+
     /// More than `limit` bytes wait for it to read them: it would not read an interrupt either.
     pub(super) fn unread(&mut self, limit: usize) -> Vec<Step> {
         self.gather.facts.unread.get_or_insert(limit);
@@ -297,6 +315,7 @@ impl Course {
     pub(super) fn exited(&mut self, ended: Ended) -> Vec<Step> {
         self.gather.facts.exit_code = ended.code;
         self.gather.facts.signal = ended.signal;
+        self.gather.facts.ended_by_us = self.ladder >= Some(Rung::Terminate);
         self.phase = Phase::Over;
         self.exited = true;
         vec![Step::Wake(Alarm::Drained)]

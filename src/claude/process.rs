@@ -17,13 +17,7 @@ use std::{
     time::Duration,
 };
 
-use nix::{
-    sys::{
-        resource::{Resource, rlim_t, setrlimit},
-        signal::Signal,
-    },
-    unistd::Pid,
-};
+use nix::{sys::signal::Signal, unistd::Pid};
 use tokio::{
     process::{ChildStderr, ChildStdin, ChildStdout, Command},
     runtime::Handle,
@@ -33,9 +27,28 @@ use uuid::Uuid;
 
 use super::{contained::contained, reader::LONGEST_LINE};
 use crate::{
+    file_limit,
     group_guard::{self, MARK, Members},
     program_path,
 };
+
+/// Flags of `claude` and of the scripted agent whose values are written to a log.
+const PLAIN_FLAGS: &[&str] = &[
+    "--allowedTools",
+    "--attempt",
+    "--disallowedTools",
+    "--input-format",
+    "--max-budget-usd",
+    "--max-turns",
+    "--model",
+    "--output-format",
+    "--permission-mode",
+    "--resume",
+    "--session-id",
+    "--setting-sources",
+    "--tools",
+    "--unit",
+];
 
 /// What to start.
 #[derive(Clone, Debug)]
@@ -87,13 +100,15 @@ pub struct StreamLimits {
     pub line: usize,
     /// Longest line of its stderr; a longer one is recorded in pieces.
     pub stderr_line: usize,
+    /// What is recorded of its stderr; the rest is counted.
+    pub stderr: usize,
     /// What may wait until it reads; more ends the attempt.
     pub unread: usize,
 }
 
 impl Default for StreamLimits {
     fn default() -> Self {
-        Self { line: LONGEST_LINE, stderr_line: 8 * 1024 * 1024, unread: 16 * 1024 * 1024 }
+        Self { line: LONGEST_LINE, stderr_line: 8 * 1024 * 1024, stderr: 8 * 1024 * 1024, unread: 16 * 1024 * 1024 }
     }
 }
 
@@ -316,6 +331,7 @@ fn spawner() -> io::Result<mpsc::Sender<Job>> {
 fn start(order: Order, runtime: &Handle) -> io::Result<Child> {
     let _inside = runtime.enter();
     let mark = Uuid::new_v4().to_string();
+    let argv = loggable(&order.args);
     let mut command = Command::new(&order.exe);
     command
         .args(&order.args)
@@ -332,8 +348,37 @@ fn start(order: Order, runtime: &Handle) -> io::Result<Child> {
     let pid = process.id().ok_or_else(|| io::Error::other("the process ended while it was started"))?;
     let leader = i32::try_from(pid).map(Pid::from_raw).map_err(io::Error::other)?;
     let group = Group::new(Members::new(leader, mark));
+    tracing::debug!(pid, exe = %order.exe.display(), args = %argv, "started");
     let (stdin, stdout, stderr) = (process.stdin.take(), process.stdout.take(), process.stderr.take());
     Ok(Child { process, group, pid, ended: None, swept: None, stdin, stdout, stderr })
+}
+
+/// The arguments for a log: flags as they are, values only of flags that hold none of the user's text.
+fn loggable(args: &[OsString]) -> String {
+    let mut words: Vec<String> = Vec::new();
+    let (mut is_plain, mut is_text) = (true, false);
+    for arg in args {
+        let arg = arg.to_string_lossy();
+        if is_text {
+            words.push("…".to_owned());
+            is_text = false;
+            continue;
+        }
+        if arg == "--" {
+            words.push("-- …".to_owned());
+            break;
+        }
+        let flag = if arg.starts_with('-') { Some(arg.split('=').next().unwrap_or_default()) } else { None };
+        words.push(match flag {
+            None if is_plain => arg.escape_debug().to_string(),
+            Some(flag) if PLAIN_FLAGS.contains(&flag) || flag == arg => arg.escape_debug().to_string(),
+            Some(flag) => format!("{}=…", flag.escape_debug()),
+            None => "…".to_owned(),
+        });
+        is_text = flag == Some("--system-prompt") && flag == Some(&*arg);
+        is_plain = flag.is_some_and(|flag| PLAIN_FLAGS.contains(&flag));
+    }
+    words.join(" ")
 }
 
 /// `PATH` without entries that name a place in whatever directory is current. Other variables are as they are.
@@ -342,43 +387,24 @@ fn absolute_path((name, value): (OsString, OsString)) -> (OsString, OsString) {
     (name, value)
 }
 
-/// Soft and hard limit of open files that this program was started with, if it has another one now.
-static FILE_LIMIT: OnceLock<(rlim_t, rlim_t)> = OnceLock::new();
-
-/// Processes that are started from now on have this limit of open files, soft and hard, whatever ours is.
-pub fn keep_file_limit(soft: rlim_t, hard: rlim_t) {
-    // The first one is that of the user's shell.
-    let _ = FILE_LIMIT.set((soft, hard));
-}
-
 /// Lets the child die with us, where the system can, and gives it the limit of open files of the user's shell.
 fn prepare(command: &mut Command) {
-    let file_limit = FILE_LIMIT.get().copied();
+    file_limit::restore_in(command.as_std_mut());
     #[cfg(target_os = "linux")]
-    let (us, last_signal) = (
-        nix::unistd::getpid(),
-        // The guard sees to the rest.
-        if group_guard::is_on() { Signal::SIGTERM } else { Signal::SIGKILL },
-    );
+    end_with_parent(command);
+}
+
+#[cfg(target_os = "linux")]
+fn end_with_parent(command: &mut Command) {
+    let us = nix::unistd::getpid();
+    // The guard ends what ignores SIGTERM.
+    let last_signal = if group_guard::is_on() { Signal::SIGTERM } else { Signal::SIGKILL };
     let before_exec = move || {
-        if let Some((soft, hard)) = file_limit {
-            // A hard limit that was lowered meanwhile must not prevent the start.
-            let _ = setrlimit(Resource::RLIMIT_NOFILE, soft, hard);
-        }
-        #[cfg(target_os = "linux")]
-        {
-            nix::sys::prctl::set_pdeathsig(last_signal)?;
-            // We may have died before the signal was armed.
-            if nix::unistd::getppid() != us {
-                return Err(io::ErrorKind::NotConnected.into());
-            }
-        }
-        Ok(())
+        nix::sys::prctl::set_pdeathsig(last_signal)?;
+        // We may have died before the signal was armed.
+        if nix::unistd::getppid() == us { Ok(()) } else { Err(io::ErrorKind::NotConnected.into()) }
     };
-    #[expect(
-        unsafe_code,
-        reason = "only setrlimit, prctl and getppid run between fork and exec; all async-signal-safe"
-    )]
+    #[expect(unsafe_code, reason = "only prctl and getppid run between fork and exec; both are async-signal-safe")]
     // SAFETY: as above; the closure neither allocates nor takes a lock.
     unsafe {
         command.pre_exec(before_exec);
@@ -391,6 +417,16 @@ mod tests {
 
     use super::*;
     use crate::claude::reader::LineReader;
+
+    #[test]
+    fn logged_arguments_hold_no_text_of_the_user() {
+        let logged = |args: &[&str]| loggable(&args.iter().map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(logged(&["--version"]), "--version");
+        assert_eq!(logged(&["auth", "status"]), "auth …");
+        let session =
+            ["-p", "--model", "opus", "--system-prompt", "-- secret", "--resume=ab", "--agents={}", "--", "hello"];
+        assert_eq!(logged(&session), "-p --model opus --system-prompt … --resume=ab --agents=… -- …");
+    }
 
     const QUICK: Patience = Patience {
         rung: Duration::from_millis(100),

@@ -10,6 +10,7 @@ use tokio::{io::AsyncWriteExt as _, sync::mpsc};
 use super::{
     argv::shown,
     lock::{LockError, Locks, SessionLock},
+    not_started::NotStarted,
     process::{self, Child, Order, Patience, StreamLimits},
     unit::{Command, Program},
 };
@@ -219,14 +220,8 @@ async fn begin(
     started.env_passed = environment.passed;
     let stdin = delivery == Delivery::Stdin;
     let order = Order { exe: exe.clone(), args, cwd: launch.cwd.clone(), env: environment.vars, stdin };
-    let mut child = process::spawn(order).await.map_err(|error| {
-        let (cwd, exe) = (launch.cwd.display(), exe.display());
-        match error.kind() {
-            _ if !launch.cwd.is_dir() => format!("the working directory {cwd} does not exist"),
-            std::io::ErrorKind::NotFound => format!("there is no program {exe}"),
-            _ => format!("{exe}: {error}"),
-        }
-    })?;
+    let not_started = |error| NotStarted::explain(exe, &launch.cwd, &error).sentence;
+    let mut child = process::spawn(order).await.map_err(not_started)?;
     started.pid = Some(child.pid());
     if let Some(mut stdin) = child.stdin.take() {
         let line = order::user_line(prompt);

@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{
     args::{Global, Profile, SessionArgs, Ui},
-    doctor,
+    debug, doctor,
     drive::{AttemptEnd, Executor},
     execute::pass_on,
     exit::{Exit, Failure},
@@ -174,6 +174,7 @@ impl Executor for Sessions {
         *self.resumable.lock().unwrap_or_else(PoisonError::into_inner) = end.resumable().map(str::to_owned);
         let repeat = end.repeat();
         let verdict = end.verdict(&unit);
+        debug::log_verdict(&unit, attempt, &verdict, end.facts.exit_code, end.facts.signal);
         let ended = AttemptEnded {
             verdict: verdict.clone(),
             tool_failures: 0,

@@ -218,6 +218,9 @@ pub struct RunPlanned {
     /// The run that this one continues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub continues: Option<Continues>,
+    /// Milliseconds without output after which an attempt is silent. `None` on tapes of older programs: 60 seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub silence_after_ms: Option<u64>,
     /// What the units were chosen by: whoever goes on with the run chooses by the same. `None` on tapes of older programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selection: Option<Selection>,
@@ -461,6 +464,10 @@ pub enum Cause {
     Transient,
     /// Connection refused, dropped or timed out.
     Network,
+    /// The agent wrote nothing for longer than `--silence-timeout`.
+    SilenceTimeout,
+    /// The attempt took longer than `--unit-timeout`.
+    UnitTimeout,
     /// Not logged in, or the key is bad.
     Auth,
     /// No credit.
@@ -485,6 +492,8 @@ pub enum Cause {
     LoopError,
     /// The process has no file descriptors left: the unit waits for another one to end.
     OpenFiles,
+    /// The agent's program is missing or cannot be executed, as while it is being updated.
+    ProgramMissing,
     /// The program itself could not go on (disk, permissions).
     Internal,
     /// From a later program.
@@ -506,6 +515,8 @@ impl Cause {
             Self::RateLimited => "rate limit",
             Self::Transient => "service busy",
             Self::Network => "network",
+            Self::SilenceTimeout => "silence timeout",
+            Self::UnitTimeout => "unit timeout",
             Self::Auth => "login",
             Self::Credit => "credit",
             Self::Model => "model",
@@ -518,6 +529,7 @@ impl Cause {
             Self::OversizedLine => "oversized line",
             Self::LoopError => "agent loop",
             Self::OpenFiles => "open files",
+            Self::ProgramMissing => "program missing",
             Self::Internal => "internal",
             Self::Other(other) => other,
         }

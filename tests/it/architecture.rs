@@ -18,11 +18,15 @@ const EDGES: &[(&str, &[&str])] = &[
     ("scoped_dir", &[]),
     ("program_path", &[]),
     ("group_guard", &[]),
-    ("claude", &["tape", "decode", "units", "run", "config", "scoped_dir", "program_path", "group_guard"]),
+    ("file_limit", &[]),
+    (
+        "claude",
+        &["tape", "decode", "units", "run", "config", "scoped_dir", "program_path", "group_guard", "file_limit"],
+    ),
     ("ingest", &["tape", "units", "run", "config", "scoped_dir", "program_path", "group_guard"]),
     ("store", &["tape", "run", "config", "scoped_dir"]),
     ("replay", &["tape", "decode", "run", "scoped_dir"]),
-    ("tui", &["tape", "decode", "actions", "units", "run", "config", "program_path"]),
+    ("tui", &["tape", "decode", "actions", "units", "run", "config", "program_path", "file_limit"]),
     ("cli", EVERYTHING),
     ("main", &["cli"]),
 ];
@@ -37,6 +41,7 @@ const EVERYTHING: &[&str] = &[
     "scoped_dir",
     "program_path",
     "group_guard",
+    "file_limit",
     "claude",
     "ingest",
     "store",
@@ -429,11 +434,12 @@ const FILES_BY_PATH: &[&str] = &[
 
 /// Files that may do so, each with its reason.
 const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
+    ("src/claude/managed.rs", "settings of the machine, which may be links that its administrator made"),
     ("src/claude/auth.rs", "whether the working directory exists"),
     ("src/claude/lock.rs", "creates the user's own directory of locks"),
+    ("src/claude/not_started.rs", "the program that could not be started, and its directory"),
     ("src/claude/private_dir.rs", "directories for temporary files"),
     ("src/claude/scripted.rs", "the script that the command line names"),
-    ("src/claude/session.rs", "whether the working directory exists"),
     ("src/claude/unit/start.rs", "writes into a private temporary directory"),
     ("src/cli/debug.rs", "the log in the current directory, opened without following links"),
     ("src/cli/demo.rs", "writes the bundled project into a directory of its own"),

@@ -9,6 +9,7 @@ pub(crate) mod place;
 mod agents;
 mod broken;
 mod crowded;
+mod doctor;
 mod escapes;
 mod exports;
 mod left;
@@ -20,6 +21,7 @@ mod resume;
 mod sessions;
 mod tools;
 mod trees;
+mod unfinished;
 mod watch;
 mod whole;
 

@@ -21,6 +21,7 @@ mod replay;
 mod screenshots;
 mod scripted;
 mod session;
+mod soak;
 mod store;
 mod support;
 mod tui;

@@ -14,11 +14,11 @@ use ingestdeck::{
         mcp,
         process::{self, Child, Order, Patience, StreamLimits},
         reader::LineReader,
-        unit::{Command, Decision, Gate, HeldCall, OpenGate, Program, UnitLaunch, run_unit_from},
+        unit::{AttemptTimeouts, Command, Decision, Gate, HeldCall, OpenGate, Program, UnitLaunch, run_unit_from},
     },
     run::source::{Item, RecordError, Recorder},
     tape::{
-        Body, Note, UnitKey,
+        Body, Millis, Note, UnitKey,
         note::{Amendment, AttemptStarted, Cause, IsolationChecked, Outcome, StopHow, StopReason},
     },
     units::{
@@ -180,6 +180,7 @@ impl Scene {
             max_budget_usd: None,
             partial_messages: false,
             pass_env: ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "CLAUDE_CODE_MAX_RETRIES"].map(String::from).into(),
+            timeouts: AttemptTimeouts::default(),
             limits: StreamLimits::default(),
             tools: Arc::clone(&self.wiki) as Arc<dyn Toolset>,
             recorder: Arc::clone(&self.tape) as Arc<dyn Recorder>,
@@ -598,6 +599,30 @@ async fn long_line_of_stderr_is_recorded_in_pieces() {
 }
 
 #[tokio::test]
+async fn stderr_beyond_the_limit_is_counted_and_not_recorded() {
+    let scene = quick();
+    let script =
+        "i=0; while [ $i -lt 2000 ]; do echo 'the same error again' >&2; i=$((i+1)); done; echo last >&2; exit 5";
+    let limits = StreamLimits { stderr: 21_000, ..StreamLimits::default() };
+    let (facts, _) = scene.run(UnitLaunch { limits, ..shell(&scene, script) }, None).await;
+    assert_eq!(scene.tape.of('e').len(), 1050);
+    assert_eq!(facts.stderr_tail.last().unwrap(), "last", "the verdict has the end of it");
+    let said: Vec<_> = scene
+        .tape
+        .notes()
+        .into_iter()
+        .filter_map(|note| if let Note::Said { text, .. } = note { Some(text) } else { None })
+        .collect();
+    assert_eq!(
+        said,
+        [
+            "stderr exceeds 21000 bytes; the lines after this are not recorded",
+            "951 lines of stderr (19004 bytes) were not recorded"
+        ]
+    );
+}
+
+#[tokio::test]
 async fn agent_that_calls_without_reading_is_ended() {
     let scene = quick();
     let ask = r#"{"type":"control_request","request_id":"r","request":{"subtype":"mcp_message","server_name":"ktx","message":{"jsonrpc":"2.0","method":"notifications/initialized"}}}"#;
@@ -889,6 +914,22 @@ async fn a_stuck_tool_and_a_stuck_gate_hold_nobody_up() {
         scene.tape.notes().iter().any(|note| matches!(note, Note::Said { text, .. } if text.contains("left behind")));
     assert!(left_behind, "{:?}", scene.tape.notes());
     drop(held);
+}
+
+#[tokio::test]
+async fn agent_that_writes_nothing_is_ended() {
+    use ingestdeck::units::verdict::TimedOut;
+    let scene = quick();
+    let limit = Duration::from_millis(300);
+    for (silence, attempt, expected) in
+        [(Some(limit), None, TimedOut::Silence(Millis(300))), (None, Some(limit), TimedOut::Attempt(Millis(300)))]
+    {
+        let timeouts = AttemptTimeouts { silence, attempt };
+        let script = "trap '' INT TERM; echo '{}'; while :; do sleep 0.05; done";
+        let (facts, _) = scene.run(UnitLaunch { timeouts, ..shell(&scene, script) }, None).await;
+        assert_eq!((facts.timed_out, facts.signal), (Some(expected), Some(9)));
+        assert!(gone(scene.tape.started().pid));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -21,6 +21,7 @@ use crate::{
         lock::{LockError, Locks, SessionLock},
         process::{Child, Ended, Patience, Rung, StreamLimits},
         reader::LineReader,
+        stderr_limit::StderrLimit,
         unit::Command,
     },
     decode,
@@ -102,6 +103,7 @@ impl Talk {
         };
         let mut stdout = LineReader::with_limit(stdout, self.limits.line);
         let mut stderr = LineReader::with_limit(stderr, self.limits.stderr_line);
+        let mut recorded_stderr = StderrLimit::new(self.limits.stderr);
         let (mut running, mut commanded) = (true, true);
         while !self.over && (running || !stdout.is_over() || !stderr.is_over()) {
             let alarm = self.alarm();
@@ -121,10 +123,13 @@ impl Talk {
             match event {
                 Event::Out => self.lines(&mut stdout),
                 Event::Err => {
-                    let lines: Vec<Cow<'_, str>> = stderr.take().lines().map(String::from_utf8_lossy).collect();
+                    let mut lines: Vec<Cow<'_, str>> = stderr.take().lines().map(String::from_utf8_lossy).collect();
                     lines.iter().for_each(|line| self.gather.stderr(line));
+                    let had_dropped = recorded_stderr.has_dropped();
+                    lines.retain(|line| recorded_stderr.admits(line.len()));
                     let recorded = self.tape.record(lines.into_iter().map(Body::Err));
-                    self.keep(recorded);
+                    let dropped = recorded_stderr.begins(had_dropped);
+                    self.keep(recorded.and_then(|()| dropped.map_or(Ok(()), |note| self.tape.note(&note))));
                 }
                 Event::Exited(ended) => {
                     running = false;
@@ -164,6 +169,10 @@ impl Talk {
                     None => self.end_idle(),
                 },
             }
+        }
+        if let Some(note) = recorded_stderr.ends() {
+            let recorded = self.tape.note(&note);
+            self.keep(recorded);
         }
         (self.watch, self.gather.facts)
     }

@@ -39,6 +39,8 @@ pub(super) enum Timer {
     Retry(usize),
     /// End of the pause for a limit.
     Limit,
+    /// Next try to start a unit with a program that was missing.
+    Program,
 }
 
 /// A unit.
@@ -322,10 +324,15 @@ impl Board {
         unit.phase == Phase::Over && unit.last.is_none() && !unit.reused
     }
 
-    /// Units whose last verdict is a failure and that nothing happens to.
-    pub(super) fn failed(&self) -> Vec<usize> {
-        let failed = |unit: &Unit| unit.phase == Phase::Over && unit.last == Some(Outcome::Failed);
-        (0..self.units.len()).filter(|at| failed(&self.units[*at])).collect()
+    /// A unit failed by itself, and nothing happens to it.
+    pub(super) fn has_failed(&self) -> bool {
+        self.units.iter().any(|unit| unit.phase == Phase::Over && unit.last == Some(Outcome::Failed))
+    }
+
+    /// Units that nothing happens to and that are not done: they failed, were stopped, or spent their budget.
+    pub(super) fn not_done(&self) -> Vec<usize> {
+        let not_done = |unit: &Unit| unit.out_of_budget || is_unsuccessful(unit.last);
+        (0..self.units.len()).filter(|at| self.is_over(*at) && not_done(&self.units[*at])).collect()
     }
 
     /// Successes that are not saved and that nothing happens to, in plan order.

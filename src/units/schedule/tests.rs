@@ -312,6 +312,22 @@ fn people_stop_units_and_runs_more_and_more_firmly() {
 }
 
 #[test]
+fn retry_of_all_includes_what_was_stopped_or_ran_out_of_turns() {
+    let spent = Verdict { stop: StopReason::Budget, ..verdict(Outcome::Succeeded, Cause::Budget) };
+    let mut schedule = Schedule::new(keys(3), settings(3));
+    let inputs = [
+        Input::Begin,
+        ended(0, 1, ok()),
+        ended(1, 1, spent),
+        ended(2, 1, verdict(Outcome::Stopped, Cause::Cancelled)),
+        Input::RetryFailed,
+    ];
+    let told = play(&mut schedule, inputs);
+    let last = told.trim_end().lines().last().unwrap_or_default();
+    assert!(last.contains("start u1/2") && last.contains("start u2/2") && !last.contains("u0"), "{told}");
+}
+
+#[test]
 fn a_person_may_open_a_finished_run_again() {
     let mut schedule = Schedule::new(keys(3), settings(2));
     let told = play(

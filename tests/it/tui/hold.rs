@@ -271,3 +271,44 @@ fn of_two_words_about_a_hold_the_last_one_stays() {
     let text = screen(&running(), "<space>:until<space>failure<enter>", SIZE);
     assert!(text.contains("dbt-all runs until failure") && !text.contains("will wait"), "{text}");
 }
+
+/// As `held`, then allowed with other arguments, and done.
+fn edited() -> Tape {
+    let input = json!({"key": "revenue-policy", "content": "# Revenue\n\nPer order.", "tags": ["dbt"]});
+    let mut tape = decided(CallDecision::Edited, Some(input), None);
+    tape.wait(100).result("dbt-all", 1, "t2", "Wiki page revenue-policy created.", false);
+    tape.wait(100).call(
+        "dbt-all",
+        1,
+        "t3",
+        "wiki_write",
+        &json!({"key": "revenue-policy", "content": "# Revenue\n\nPer month."}),
+    );
+    tape.wait(10).result("dbt-all", 1, "t3", "Wiki page revenue-policy updated.", false);
+    tape
+}
+
+#[test]
+fn inspector_shows_the_arguments_that_ran_after_an_edit() {
+    let keys = "iggjjjj";
+    let live = screen(&edited(), keys, (160, 60));
+    let replay = play(edited().timeline(), None, options(), Script::new(keys, (160, 60))).0.text();
+    for text in [&live, &replay] {
+        let (call, rest) = text.split_once("decisions").expect(text);
+        assert!(call.contains("Per order.") && !call.contains("Per day."), "{text}");
+        assert!(call.contains("wiki_write revenue-policy"), "the row names what ran:\n{text}");
+        let (decision, changed) = rest.split_once("changed").expect(text);
+        assert!(decision.contains("- Per day.") && decision.contains("+ Per order."), "{text}");
+        assert!(!decision.contains("tags") && !decision.contains("\"content\""), "{text}");
+        assert!(changed.contains("revenue-policy") && changed.contains("+ Per order."), "{text}");
+        assert!(!changed.split("result").next().unwrap_or_default().contains("Per day."), "{text}");
+    }
+    let next = play(edited().timeline(), None, options(), Script::new("iggjjjjjj", (160, 60))).0.text();
+    assert!(next.contains("- Per order.") && next.contains("+ Per month."), "a later write starts from it:\n{next}");
+}
+
+#[test]
+fn inspector_before_the_decision_shows_the_arguments_of_the_model() {
+    let text = screen(&held(), "iG", (160, 60));
+    assert!(text.contains("Per day.") && !text.contains("Per order."), "{text}");
+}

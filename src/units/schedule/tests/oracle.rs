@@ -138,8 +138,12 @@ impl Oracle {
                 }
             }
             Input::RetryFailed => {
-                let fails = |unit: &Naive| unit.state == NaiveState::Over && unit.last == Some(Outcome::Failed);
-                let all = (self.halted && self.cut) || !self.units.iter().any(fails);
+                let fails = |unit: &Naive| {
+                    let ended_badly = matches!(unit.last, Some(Outcome::Failed | Outcome::Stopped));
+                    unit.state == NaiveState::Over && ended_badly
+                };
+                let failed = |unit: &Naive| unit.state == NaiveState::Over && unit.last == Some(Outcome::Failed);
+                let all = (self.halted && self.cut) || !self.units.iter().any(failed);
                 for n in 0..self.units.len() {
                     let untried = self.units[n].state == NaiveState::Over && self.units[n].last.is_none();
                     if fails(&self.units[n]) || (all && untried) {
