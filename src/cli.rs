@@ -74,8 +74,12 @@ pub fn main() -> ExitCode {
 }
 
 fn front() -> Exit {
-    let cli = match output::parse_arguments().and_then(|matches| Cli::from_arg_matches(&matches)) {
-        Ok(cli) => cli,
+    let parsed = output::parse_arguments().and_then(|matches| {
+        let command = matches.subcommand_name().unwrap_or_default().to_owned();
+        Ok((command, Cli::from_arg_matches(&matches)?))
+    });
+    let (command, cli) = match parsed {
+        Ok(parsed) => parsed,
         Err(error) => {
             // Help and version are answers, not errors.
             output::print_usage(&error);
@@ -83,13 +87,21 @@ fn front() -> Exit {
         }
     };
     let ready = signals::survive_file_limit().and_then(|()| debug::install(cli.global.debug));
-    match ready.and_then(|()| run(&cli)) {
+    let ran = ready.and_then(|()| {
+        let (version, pid) = (env!("CARGO_PKG_VERSION"), std::process::id());
+        tracing::info!(version, os = std::env::consts::OS, arch = std::env::consts::ARCH, pid, command, "started");
+        run(&cli)
+    });
+    let exit = match ran {
         Ok(exit) => exit,
         Err(failure) => {
             output::tell(&format!("ingestdeck: {}", failure.message));
+            tracing::error!(message = failure.message, "failed");
             failure.exit
         }
-    }
+    };
+    tracing::info!(?exit, "ended");
+    exit
 }
 
 fn run(cli: &Cli) -> Result<Exit, Failure> {

@@ -13,6 +13,7 @@ use std::{
     ffi::OsString,
     fmt,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use self::{
@@ -190,6 +191,12 @@ pub struct Ingest {
     pub probe: Setting<bool>,
     /// Put together what the units wrote, in a pass of its own after them.
     pub reconcile: Setting<bool>,
+    /// Time without output after which a unit is shown as silent.
+    pub silence_after: Setting<Duration>,
+    /// Time without output after which an attempt ends.
+    pub silence_timeout: Setting<Option<Duration>>,
+    /// Time after which an attempt ends.
+    pub unit_timeout: Setting<Option<Duration>>,
     /// Paths outside a project that its connections may read: absolute, or below `~/`.
     pub allow_paths: Setting<Vec<String>>,
 }
@@ -437,6 +444,9 @@ impl Config {
                 partial_messages: get(&merged, "ingest.partial_messages"),
                 probe: get(&merged, "ingest.probe"),
                 reconcile: get(&merged, "ingest.reconcile"),
+                silence_after: get(&merged, "ingest.silence_after"),
+                silence_timeout: get(&merged, "ingest.silence_timeout"),
+                unit_timeout: get(&merged, "ingest.unit_timeout"),
                 allow_paths: get(&merged, "ingest.allow_paths"),
             },
             ui: Ui {

@@ -1,9 +1,8 @@
-//! A process that outlives this one by a moment: it ends the process groups of agents and of git when this process is
-//! gone.
+//! A process that outlives this one by a moment: it ends the processes of agents and of git when this process is gone.
 //!
-//! A parent-death signal reaches an agent, but not what the agent has started. Agents are killed. git is asked to end,
-//! so that it removes its lock files: they would keep the next run from the repository. The guard holds the other end of a pipe;
-//! the kernel closes ours however we end, also by SIGKILL. It must not know what the groups do.
+//! A parent-death signal reaches an agent, but not what the agent has started. Agents are ended as [`members`] describes. git
+//! gets SIGTERM only, so that it removes its lock files: they would keep the next run from the repository. The guard holds the other
+//! end of a pipe; the kernel closes ours however we end, also by SIGKILL. It must not know what the processes do.
 
 use std::{
     collections::BTreeMap,
@@ -18,6 +17,10 @@ use nix::{
     sys::signal::{Signal, killpg},
     unistd::Pid,
 };
+
+pub(crate) use members::{MARK, Members, end};
+
+mod members;
 
 /// The hidden subcommand that runs the guard.
 pub const GROUP_GUARD: &str = "group-guard";
@@ -38,20 +41,30 @@ pub fn start(exe: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Starts to watch the group of `leader`, which is ended with `signal`: SIGTERM, or SIGKILL for any other.
-pub(crate) fn watch(leader: Pid, signal: Signal) {
-    tell(if signal == Signal::SIGTERM { '~' } else { '+' }, leader);
+/// True while this process has a guard, as far as is known.
+pub(crate) fn is_on() -> bool {
+    guard().is_some()
+}
+
+/// Starts to watch the processes of an agent.
+pub(crate) fn watch_agent(agent: &Members) {
+    send(&format!("+{} {}\n", agent.leader(), agent.mark()));
+}
+
+/// Starts to watch the group of a git process.
+pub(crate) fn watch_git(leader: Pid) {
+    send(&format!("~{leader}\n"));
 }
 
 /// Stops watching a group that is gone; its id may be used again by others.
 pub(crate) fn forget(leader: Pid) {
-    tell('-', leader);
+    send(&format!("-{leader}\n"));
 }
 
-fn tell(mark: char, leader: Pid) {
+fn send(line: &str) {
     let mut guard = guard();
     if let Some(pipe) = guard.as_mut()
-        && let Err(error) = pipe.write_all(format!("{mark}{leader}\n").as_bytes())
+        && let Err(error) = pipe.write_all(line.as_bytes())
     {
         tracing::warn!(%error, "the group guard is gone");
         *guard = None;
@@ -64,25 +77,38 @@ fn guard() -> MutexGuard<'static, Option<ChildStdin>> {
     GUARD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What the guard watches.
+#[derive(Clone, Debug)]
+enum Watched {
+    Agent(Members),
+    Git,
+}
+
 /// Runs the guard: reads groups from stdin, and ends those that remain at its end.
 pub fn run() -> ExitCode {
-    for (leader, signal) in remaining(io::stdin().lock()) {
-        // It may be gone already.
-        let _ = killpg(leader, signal);
+    let mut agents = Vec::new();
+    for (leader, watched) in remaining(io::stdin().lock()) {
+        match watched {
+            Watched::Agent(members) => agents.push(members),
+            // It may be gone already.
+            Watched::Git => drop(killpg(leader, Signal::SIGTERM)),
+        }
     }
+    end(agents);
     ExitCode::SUCCESS
 }
 
-/// Groups that were announced and not taken back when `from` ended, with the signals that end them.
-fn remaining(from: impl BufRead) -> BTreeMap<Pid, Signal> {
+/// Groups that were announced and not taken back when `from` ended.
+fn remaining(from: impl BufRead) -> BTreeMap<Pid, Watched> {
     let mut groups = BTreeMap::new();
     for line in from.lines().map_while(Result::ok) {
-        let Some((mark, id)) = line.split_at_checked(1) else { continue };
+        let Some((kind, rest)) = line.split_at_checked(1) else { continue };
+        let (id, mark) = rest.split_once(' ').unwrap_or((rest, ""));
         // Zero and one are our own group and everybody's.
         let Some(leader) = id.parse().ok().filter(|id| *id > 1).map(Pid::from_raw) else { continue };
-        match mark {
-            "+" => groups.insert(leader, Signal::SIGKILL),
-            "~" => groups.insert(leader, Signal::SIGTERM),
+        match kind {
+            "+" => groups.insert(leader, Watched::Agent(Members::new(leader, mark.to_owned()))),
+            "~" => groups.insert(leader, Watched::Git),
             "-" => groups.remove(&leader),
             _ => None,
         };
@@ -96,8 +122,15 @@ mod tests {
 
     #[test]
     fn only_groups_that_were_not_taken_back_remain() {
-        let text = "+10\n+11\n-10\n-12\n+0\n+1\n+-5\n+x\n\nnonsense\n+13\n~14\n~15\n-15";
-        let expected = [(11, Signal::SIGKILL), (13, Signal::SIGKILL), (14, Signal::SIGTERM)];
-        assert_eq!(remaining(text.as_bytes()), expected.map(|(id, signal)| (Pid::from_raw(id), signal)).into());
+        let text = "+10 a\n+11 b\n-10\n-12\n+0 c\n+1 d\n+-5 e\n+x f\n\nnonsense\n+13 g\n~14\n~15\n-15";
+        let found = remaining(text.as_bytes());
+        let found: Vec<_> = found
+            .iter()
+            .map(|(leader, watched)| match watched {
+                Watched::Agent(members) => (leader.as_raw(), Some(members.mark())),
+                Watched::Git => (leader.as_raw(), None),
+            })
+            .collect();
+        assert_eq!(found, [(11, Some("b")), (13, Some("g")), (14, None)]);
     }
 }

@@ -16,7 +16,7 @@
 //! | 0 | [`tape`], [`config`] | nothing |
 //! | 1 | [`decode`]; [`actions`]; [`units`] | `decode` → nothing; `actions` → `decode`; `units` → `tape` |
 //! | 2 | [`run`] | `tape`, `decode`, `actions`, `units` |
-//! | 3 | [`scoped_dir`], [`program_path`], [`group_guard`] | nothing; the files and processes that the others of this layer use |
+//! | 3 | [`scoped_dir`], [`program_path`], [`group_guard`], [`file_limit`] | nothing; the files and processes that the others of this layer use |
 //! | 3 | [`claude`], [`ingest`], [`store`], [`replay`], [`tui`] | layers below, never each other |
 //! | 4 | [`cli`] | everything |
 //!
@@ -34,6 +34,7 @@ pub mod claude;
 pub mod cli;
 pub mod config;
 pub mod decode;
+pub mod file_limit;
 pub mod group_guard;
 pub mod ingest;
 pub mod program_path;

@@ -13,6 +13,9 @@ use std::{
 /// Searched when no entry of the environment's `PATH` is usable. POSIX reads an empty `PATH` as the current directory.
 const DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 
+/// Most entries that a sentence names.
+const NAMED: usize = 3;
+
 /// The `PATH` for child processes: that of this process, absolute entries only.
 pub fn search_path() -> OsString {
     absolute_entries(&env::var_os("PATH").unwrap_or_default())
@@ -25,6 +28,41 @@ pub(crate) fn absolute_entries(path: &OsStr) -> OsString {
         Ok(joined) if !joined.is_empty() => joined,
         _ => DEFAULT.into(),
     }
+}
+
+/// One sentence about the entries of `PATH` that are not searched, with the remedy; `None` where there are none.
+pub fn skipped_entries() -> Option<String> {
+    skipped_in(&env::var_os("PATH")?)
+}
+
+fn skipped_in(path: &OsStr) -> Option<String> {
+    let mut skipped: Vec<String> = Vec::new();
+    for entry in env::split_paths(path).filter(|entry| !entry.is_absolute()) {
+        let name = match entry.to_string_lossy() {
+            name if name.is_empty() => "an empty one".to_owned(),
+            name => format!("`{}`", name.escape_debug()),
+        };
+        if !skipped.contains(&name) {
+            skipped.push(name);
+        }
+    }
+    let more = match skipped.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    skipped.truncate(NAMED);
+    (!skipped.is_empty()).then(|| {
+        format!(
+            "entries of PATH that are not absolute are not searched, as a project could put programs there: {}{more}; \
+             write them as absolute paths",
+            skipped.join(", ")
+        )
+    })
+}
+
+/// The sentence of [`skipped_entries`] as the end of another one.
+pub fn skipped_note() -> String {
+    skipped_entries().map(|sentence| format!(" ({sentence})")).unwrap_or_default()
 }
 
 /// Absolute path of the program `name`; `None` where no entry of the [`search_path`] has it.
@@ -55,6 +93,14 @@ mod tests {
         for (path, expected) in cases {
             assert_eq!(absolute_entries(OsStr::new(path)), OsStr::new(expected), "{path}");
         }
+    }
+
+    #[test]
+    fn skipped_entries_are_named_with_the_remedy() {
+        assert_eq!(skipped_in(OsStr::new("/usr/bin:/bin")), None);
+        let sentence = skipped_in(OsStr::new(":.:/bin:./node_modules/.bin::a\x1b:b")).unwrap();
+        let named = "an empty one, `.`, `./node_modules/.bin` and 2 more; write them as absolute paths";
+        assert!(sentence.ends_with(named), "{sentence}");
     }
 
     #[test]

@@ -12,7 +12,6 @@ use std::{
     io::{self, Read, Write},
     os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
     path::Path,
-    sync::atomic::{AtomicU64, Ordering},
 };
 
 use nix::{
@@ -20,8 +19,9 @@ use nix::{
     errno::Errno,
     fcntl::{AtFlags, OFlag, openat, renameat},
     sys::stat::{FileStat, Mode, SFlag, fstat, fstatat, mkdirat},
-    unistd::{UnlinkatFlags, unlinkat},
+    unistd::{AccessFlags, UnlinkatFlags, faccessat, unlinkat},
 };
+use uuid::Uuid;
 
 /// Mode of directories below `.ktx`.
 pub(crate) const PRIVATE: u32 = 0o700;
@@ -30,6 +30,8 @@ pub(crate) const SHARED: u32 = 0o777;
 
 /// Where the program keeps its own state, relative to the project.
 pub(crate) const STATE: &str = ".ktx/ingestdeck";
+/// How the names of files begin that are not finished.
+pub(crate) const DRAFT: &str = ".draft-";
 /// A `.gitignore` that ignores its whole directory.
 const IGNORE_ALL: &[u8] = b"*\n";
 
@@ -42,7 +44,8 @@ pub(crate) enum FileKind {
     File,
     Directory,
     Link,
-    /// A named pipe, a socket or a device.
+    Socket,
+    /// A named pipe or a device.
     Special,
 }
 
@@ -52,6 +55,7 @@ impl FileKind {
             SFlag::S_IFREG => Self::File,
             SFlag::S_IFDIR => Self::Directory,
             SFlag::S_IFLNK => Self::Link,
+            SFlag::S_IFSOCK => Self::Socket,
             _ => Self::Special,
         }
     }
@@ -62,7 +66,8 @@ impl FileKind {
             Type::File => Self::File,
             Type::Directory => Self::Directory,
             Type::Symlink => Self::Link,
-            Type::Fifo | Type::CharacterDevice | Type::BlockDevice | Type::Socket => Self::Special,
+            Type::Socket => Self::Socket,
+            Type::Fifo | Type::CharacterDevice | Type::BlockDevice => Self::Special,
         }
     }
 }
@@ -223,6 +228,30 @@ impl ScopedDir {
         Ok(dir.open_regular(name, OFlag::O_RDWR | OFlag::O_CREAT, 0o600)?.0)
     }
 
+    /// Whether [`open_or_create`](Self::open_or_create) would find or make the file `relative`, with its error. Changes
+    /// nothing, so a full disk is not noticed.
+    pub(crate) fn check_open_or_create(&self, relative: &str) -> io::Result<()> {
+        check(relative)?;
+        let (parents, name) = relative.rsplit_once('/').unwrap_or(("", relative));
+        let mut dir = Self(self.0.try_clone()?);
+        for part in parents.split('/').filter(|part| !part.is_empty()) {
+            check(part)?;
+            dir = match dir.child(part) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return dir.check_writable(),
+                child => child?,
+            };
+        }
+        match dir.open_regular(name, OFlag::O_RDWR, 0) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => dir.check_writable(),
+            opened => opened.map(drop),
+        }
+    }
+
+    /// Whether entries can be made in this very directory. The superuser is refused by a read-only file system only.
+    fn check_writable(&self) -> io::Result<()> {
+        Ok(faccessat(&self.0, ".", AccessFlags::W_OK | AccessFlags::X_OK, AtFlags::AT_EACCESS)?)
+    }
+
     /// Locks the file `relative`, created as by [`open_or_create`](Self::open_or_create), once no other process has it
     /// locked.
     pub(crate) fn lock(&self, relative: &str) -> io::Result<FileLock> {
@@ -296,9 +325,7 @@ impl ScopedDir {
     /// made with `directories`, the file gets `mode` (the umask applies).
     pub(crate) fn write(&self, relative: &str, bytes: &[u8], directories: u32, mode: u32) -> io::Result<()> {
         let (dir, name) = self.parent_of(relative, Some(directories))?;
-        let draft = draft_name();
-        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let mut file = File::from(openat(&dir.0, draft.as_str(), flags, Mode::from_bits_truncate(mode as _))?);
+        let (draft, mut file) = dir.new_draft(mode)?;
         let done = file
             .write_all(bytes)
             .and_then(|()| file.sync_all())
@@ -309,6 +336,19 @@ impl ScopedDir {
         }
         // A power cut may forget the rename on file systems that do not order it after the data.
         done.and_then(|()| dir.sync())
+    }
+
+    /// A new file in this very directory, under a name that no crashed writer has left and no clone can have brought.
+    fn new_draft(&self, mode: u32) -> io::Result<(String, File)> {
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        loop {
+            let name = format!("{DRAFT}{}", Uuid::new_v4().simple());
+            match openat(&self.0, name.as_str(), flags, Mode::from_bits_truncate(mode as _)) {
+                Ok(fd) => return Ok((name, File::from(fd))),
+                Err(Errno::EEXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// Moves the file `from` of this directory to `to` below `target`, replacing what is there.
@@ -455,12 +495,6 @@ pub(crate) fn check(relative: &str) -> io::Result<()> {
     }
 }
 
-/// A name that no other writer of this machine uses.
-fn draft_name() -> String {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    format!(".draft-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
 #[cfg(test)]
 mod tests {
     use std::{fs, os::unix::fs::symlink};
@@ -481,6 +515,21 @@ mod tests {
         assert!(folder.remove("a/b/c.md").unwrap());
         assert!(!folder.remove("a/b/c.md").unwrap());
         assert!(!folder.remove("no/such").unwrap());
+    }
+
+    /// Process ids repeat, above all in containers, and a clone can ship files of any name.
+    #[test]
+    fn drafts_of_others_are_not_in_the_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = ScopedDir::open(dir.path()).unwrap();
+        for number in 0..10_000 {
+            fs::write(dir.path().join(format!("{DRAFT}{}-{number}", std::process::id())), "").unwrap();
+        }
+        folder.write("a.md", b"one", PRIVATE, 0o600).unwrap();
+        assert_eq!(folder.read("a.md", 10).unwrap(), b"one");
+        let (first, _) = folder.new_draft(0o600).unwrap();
+        let (second, _) = folder.new_draft(0o600).unwrap();
+        assert!(first != second && first.len() == DRAFT.len() + 32, "{first} {second}");
     }
 
     #[test]
@@ -523,6 +572,7 @@ mod tests {
         fs::create_dir(dir.path().join("dir")).unwrap();
         symlink("file", dir.path().join("link")).unwrap();
         nix::unistd::mkfifo(&dir.path().join("pipe"), Mode::S_IRWXU).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("socket")).unwrap();
         let scoped = ScopedDir::open(dir.path()).unwrap();
         let mut entries = scoped.entries().unwrap();
         entries.sort();
@@ -531,9 +581,10 @@ mod tests {
             ("file", FileKind::File),
             ("link", FileKind::Link),
             ("pipe", FileKind::Special),
+            ("socket", FileKind::Socket),
         ];
         assert_eq!(entries, expected.map(|(name, kind)| (name.into(), kind)));
-        for name in ["dir", "link", "pipe"] {
+        for name in ["dir", "link", "pipe", "socket"] {
             assert!(scoped.open_or_create(name).is_err(), "{name}");
             assert!(scoped.create_new(name).is_err(), "{name}");
         }

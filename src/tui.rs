@@ -95,8 +95,6 @@ pub struct Options {
     pub paused: bool,
     /// Play by the record's own times, so many times as fast; infinity for as fast as possible.
     pub speed: Option<f64>,
-    /// Names of variables that a setting passes on to agents although they would be withheld; shown as a badge.
-    pub passed: Vec<String>,
     /// Tool calls of the run can be held.
     pub can_hold: bool,
     /// Sentences for whoever begins to look.
@@ -151,7 +149,6 @@ impl Options {
             fps: FPS,
             paused: false,
             speed: None,
-            passed: Vec::new(),
             can_hold: false,
             told: Vec::new(),
             zone: TimeZone::UTC,

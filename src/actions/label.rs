@@ -180,7 +180,11 @@ fn folded(text: &str) -> String {
 /// An error of a session in words for people. What the agent writes about the insides of its loop when it is cut short
 /// says nothing to anybody; why it was, the verdict says.
 pub fn error(text: &str) -> &str {
-    if text.starts_with("[ede_diagnostic]") { "cut short before it was done" } else { text }
+    match text.strip_prefix("[ede_diagnostic]") {
+        Some(inside) if inside.contains("last_content_type=none") => "the API answered without content",
+        Some(_) => "cut short before it was done",
+        None => text,
+    }
 }
 
 /// A tool's error in its own words: without the tags and the name of the hook that the agent puts around it.

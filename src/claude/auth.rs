@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::{
     argv::DENIED_BUILT_INS,
     gather::Gather,
+    not_started::NotStarted,
     process::{self, Ended, Order, Patience, Rung},
     reader::LineReader,
     unit::Program,
@@ -26,7 +27,7 @@ use crate::{
     },
     units::{
         tally::FailureRule,
-        verdict::{Facts, decide},
+        verdict::{Facts, StartFault, decide},
     },
 };
 
@@ -115,12 +116,17 @@ pub enum Probe {
     },
 }
 
-/// Asks for version and login. Takes seconds at most.
-pub async fn inspect(asked: &Asked) -> Report {
-    let installed = match asked.run(&["--version"], QUICK).await {
+/// Asks for the version.
+pub async fn installed(asked: &Asked) -> Installed {
+    match asked.run(&["--version"], QUICK).await {
         Err(why) => Installed::No(why),
         Ok(said) => version(&said),
-    };
+    }
+}
+
+/// Asks for version and login. Takes seconds at most.
+pub async fn inspect(asked: &Asked) -> Report {
+    let installed = installed(asked).await;
     let login = match &installed {
         Installed::No(_) => Login::Unknown("there is no claude to ask for its login".into()),
         Installed::Yes(version) if *version < FIRST_AUTH_STATUS => {
@@ -233,8 +239,12 @@ fn unstarted(exe: &Path, cwd: &Path, error: &std::io::Error) -> String {
     if !cwd.is_dir() {
         return format!("the working directory {} does not exist", cwd.display());
     }
-    match error.kind() {
-        std::io::ErrorKind::NotFound => format!(
+    let why = NotStarted::explain(exe, cwd, error);
+    match why.fault {
+        StartFault::InterpreterMissing => {
+            format!("{}; install the interpreter, or name another program with --claude-bin", why.sentence)
+        }
+        _ if error.kind() == std::io::ErrorKind::NotFound => format!(
             "there is no {name}; install Claude Code with npm install -g @anthropic-ai/claude-code and run claude once \
              to sign in, or name it with --claude-bin"
         ),

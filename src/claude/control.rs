@@ -180,6 +180,11 @@ impl Control {
         self.questions.values().any(|open| *open == ask)
     }
 
+    /// True while the agent waits for a decision or for a tool of ours.
+    pub fn has_open_requests(&self) -> bool {
+        !self.calls.is_empty() || !self.held.is_empty()
+    }
+
     /// Takes in a frame of the agent. `kind` is its type, `body` its `request` or `response`.
     pub fn frame(&mut self, kind: &str, request_id: &str, body: Value) -> Vec<Effect> {
         match kind {

@@ -15,7 +15,7 @@ use crate::{
         Note,
         note::{IsolationChecked, Level, StopHow},
     },
-    units::verdict::{Facts, Isolation},
+    units::verdict::{Facts, Isolation, TimedOut},
 };
 
 /// Characters of a tool's answer that a note of ours keeps.
@@ -27,7 +27,7 @@ use super::{
     isolation::{self, Allowed, ForeignCalls},
     mcp::FromServer,
     process::{Ended, Patience, Rung},
-    unit::Command,
+    unit::{Command, deadline::WaitsFor},
 };
 
 /// Something to do.
@@ -204,6 +204,24 @@ impl Course {
         steps
     }
 
+    /// A time limit ran out. An attempt that is ending anyway is not affected.
+    pub(super) fn timed_out(&mut self, limit: TimedOut) -> Vec<Step> {
+        if self.phase == Phase::Over || self.ladder.is_some() {
+            return Vec::new();
+        }
+        self.gather.facts.timed_out = Some(limit);
+        self.stop(Rung::Interrupt)
+    }
+
+    /// What the attempt waits for on our side.
+    pub(super) fn waits_for(&self) -> WaitsFor {
+        match (self.held.is_empty(), self.control.has_open_requests()) {
+            (false, _) => WaitsFor::Decision,
+            (true, true) => WaitsFor::Tool,
+            (true, false) => WaitsFor::Agent,
+        }
+    }
+
     /// More than `limit` bytes wait for it to read them: it would not read an interrupt either.
     pub(super) fn unread(&mut self, limit: usize) -> Vec<Step> {
         self.gather.facts.unread.get_or_insert(limit);
@@ -263,7 +281,8 @@ impl Course {
     pub(super) fn command(&mut self, command: Command) -> Vec<Step> {
         let (how, rung) = match command {
             Command::Interrupt => (StopHow::Stop, Rung::Interrupt),
-            Command::Kill => (StopHow::Kill, Rung::Kill),
+            // SIGKILL follows; before it the agent ends what it has started.
+            Command::Kill => (StopHow::Kill, Rung::Terminate),
         };
         if self.phase == Phase::Over && self.gather.facts.stopped.is_none() {
             return self.stop(rung.max(Rung::Terminate));
@@ -275,7 +294,7 @@ impl Course {
     /// The tape cannot be written: nothing that happens from now on would be kept.
     pub(super) fn unrecorded(&mut self, error: String) -> Vec<Step> {
         self.gather.facts.record_error.get_or_insert(error);
-        self.stop(Rung::Kill)
+        self.stop(Rung::Terminate)
     }
 
     /// An alarm went off.
@@ -299,6 +318,7 @@ impl Course {
     pub(super) fn exited(&mut self, ended: Ended) -> Vec<Step> {
         self.gather.facts.exit_code = ended.code;
         self.gather.facts.signal = ended.signal;
+        self.gather.facts.ended_by_us = self.ladder >= Some(Rung::Terminate);
         self.phase = Phase::Over;
         self.exited = true;
         vec![Step::Wake(Alarm::Drained)]

@@ -1,9 +1,10 @@
-//! Child processes in groups of their own, and how they end. No group that is started here outlives this program.
+//! Child processes in groups of their own, and how they end. No child outlives this program, nor what it has started.
 //!
-//! Five things see to that: dropping a [`Child`] kills its group immediately; [`kill_all`] does it for every group, from
-//! a panic hook or a signal's path; on Linux the kernel kills the child when we are killed; the [`group_guard`] then kills
-//! the rest of its group; and a child whose stdin closes comes to an end by itself. A process that leaves its group
-//! (`setsid`) is out of reach. It must not know what the child says.
+//! Every child carries a mark in its environment, by which processes that leave its group are found on Linux
+//! ([`group_guard`]). An end is SIGTERM to the group, so that the child ends what it has started, and SIGKILL to whatever is
+//! left two seconds later. Dropping a [`Child`] begins that; [`kill_all`] does it for every child and waits, from a panic hook
+//! or a signal's path; the guard does it when this program is killed, in which case the kernel sends the first signal
+//! on Linux. It must not know what the child says.
 
 use std::{
     ffi::OsString,
@@ -16,22 +17,38 @@ use std::{
     time::Duration,
 };
 
-use nix::{
-    sys::{
-        resource::{Resource, rlim_t, setrlimit},
-        signal::{Signal, killpg},
-    },
-    unistd::Pid,
-};
+use nix::{sys::signal::Signal, unistd::Pid};
 use tokio::{
     process::{ChildStderr, ChildStdin, ChildStdout, Command},
     runtime::Handle,
     sync::oneshot,
 };
+use uuid::Uuid;
 
 use super::{contained::contained, reader::LONGEST_LINE};
-use crate::group_guard;
-use crate::program_path;
+use crate::{
+    file_limit,
+    group_guard::{self, MARK, Members},
+    program_path,
+};
+
+/// Flags of `claude` and of the scripted agent whose values are written to a log.
+const PLAIN_FLAGS: &[&str] = &[
+    "--allowedTools",
+    "--attempt",
+    "--disallowedTools",
+    "--input-format",
+    "--max-budget-usd",
+    "--max-turns",
+    "--model",
+    "--output-format",
+    "--permission-mode",
+    "--resume",
+    "--session-id",
+    "--setting-sources",
+    "--tools",
+    "--unit",
+];
 
 /// What to start.
 #[derive(Clone, Debug)]
@@ -83,13 +100,15 @@ pub struct StreamLimits {
     pub line: usize,
     /// Longest line of its stderr; a longer one is recorded in pieces.
     pub stderr_line: usize,
+    /// What is recorded of its stderr; the rest is counted.
+    pub stderr: usize,
     /// What may wait until it reads; more ends the attempt.
     pub unread: usize,
 }
 
 impl Default for StreamLimits {
     fn default() -> Self {
-        Self { line: LONGEST_LINE, stderr_line: 8 * 1024 * 1024, unread: 16 * 1024 * 1024 }
+        Self { line: LONGEST_LINE, stderr_line: 8 * 1024 * 1024, stderr: 8 * 1024 * 1024, unread: 16 * 1024 * 1024 }
     }
 }
 
@@ -136,12 +155,15 @@ pub struct Ended {
     pub signal: Option<i32>,
 }
 
-/// A running process, leader of a group. Dropping it kills the group.
+/// A running process, leader of a group. Dropping it ends the group and what has left it.
 #[derive(Debug)]
 pub struct Child {
     process: tokio::process::Child,
     group: Group,
     pid: u32,
+    ended: Option<Ended>,
+    /// Resolves once nothing is left that the process has started.
+    swept: Option<oneshot::Receiver<()>>,
     /// Pipe to its stdin, if asked for.
     pub stdin: Option<ChildStdin>,
     /// Pipe from its stdout.
@@ -156,16 +178,29 @@ impl Child {
         self.pid
     }
 
-    /// Sends `signal` to the whole group. A group that is gone is no error.
+    /// Sends `signal` to the whole group, and SIGKILL also to what has left it. A group that is gone is no error.
     pub fn signal(&self, signal: Signal) {
         self.group.signal(signal);
     }
 
-    /// Waits for its end, then kills whatever is left of its group. May be dropped and called again.
+    /// Waits for its end, then ends whatever it has left behind. May be dropped and called again.
     pub async fn wait(&mut self) -> Ended {
-        let status = self.process.wait().await;
-        self.group.disband();
-        status.map_or_else(|_| Ended::default(), |status| Ended { code: status.code(), signal: status.signal() })
+        let ended = match self.ended {
+            Some(ended) => ended,
+            None => {
+                let status = self.process.wait().await;
+                let ended = status
+                    .map_or_else(|_| Ended::default(), |status| Ended { code: status.code(), signal: status.signal() });
+                self.swept = self.group.sweep();
+                *self.ended.insert(ended)
+            }
+        };
+        if let Some(swept) = &mut self.swept {
+            // A thread that is gone has nothing left to do.
+            let _ = swept.await;
+            self.swept = None;
+        }
+        ended
     }
 
     /// Climbs the ladder from `rung` until it has ended. `None` if even SIGKILL did not help.
@@ -192,55 +227,78 @@ pub async fn spawn(order: Order) -> io::Result<Child> {
     answer.await.map_err(|_| io::Error::other("the thread that starts processes gave no answer"))?
 }
 
-/// Kills every group that is still there. Safe to call at any time, from any thread, more than once.
+/// Ends everything that is still there, and waits for it: up to three seconds. Safe to call at any time, from any thread,
+/// more than once.
 pub fn kill_all() {
-    for leader in groups().drain(..) {
-        // It may be gone already.
-        let _ = killpg(leader, Signal::SIGKILL);
-        group_guard::forget(leader);
-    }
+    let all = groups().clone();
+    let leaders: Vec<Pid> = all.iter().map(Members::leader).collect();
+    group_guard::end(all);
+    leaders.into_iter().for_each(forget);
 }
 
-/// A process group that dies with this value.
+/// A process group that ends with this value.
 #[derive(Debug)]
 struct Group(Option<Pid>);
 
 impl Group {
-    fn new(leader: Pid) -> Self {
-        groups().push(leader);
-        group_guard::watch(leader, Signal::SIGKILL);
+    fn new(members: Members) -> Self {
+        let leader = members.leader();
+        group_guard::watch_agent(&members);
+        groups().push(members);
         Self(Some(leader))
     }
 
     fn signal(&self, signal: Signal) {
-        if let Some(leader) = self.0 {
-            let _ = killpg(leader, signal);
+        let Some(mut members) = self.0.and_then(find) else { return };
+        members.signal(signal);
+        if let Some(known) = groups().iter_mut().find(|known| known.leader() == members.leader()) {
+            *known = members;
         }
     }
 
-    /// Kills what is left and forgets the group: its id may be used again by others from now on.
-    fn disband(&mut self) {
-        if let Some(leader) = self.0.take() {
-            let _ = killpg(leader, Signal::SIGKILL);
-            let mut groups = groups();
-            let known = groups.len();
-            groups.retain(|other| *other != leader);
-            if groups.len() < known {
-                group_guard::forget(leader);
-            }
+    /// Ends what is left, and forgets the group: its id may be used again by others from then on. Resolves after that.
+    fn sweep(&mut self) -> Option<oneshot::Receiver<()>> {
+        let members = self.0.take().and_then(find)?;
+        let (done, swept) = oneshot::channel();
+        let end = move || {
+            let leader = members.leader();
+            group_guard::end(vec![members]);
+            forget(leader);
+            // Nobody waits for a child that was dropped.
+            let _ = done.send(());
+        };
+        // Reading the process table takes a while, and ending stubborn processes takes seconds.
+        let started = std::thread::Builder::new().name("sweeper".into()).spawn(end);
+        if let Err(error) = started {
+            tracing::warn!(%error, "what an agent has left behind is ended with this program only");
         }
+        Some(swept)
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        self.disband();
+        self.sweep();
     }
 }
 
-/// Leaders of the groups that are alive. The lock is held for a list operation only, and never across a panic.
-fn groups() -> std::sync::MutexGuard<'static, Vec<Pid>> {
-    static GROUPS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+/// The members of a group, unless the group was ended already.
+fn find(leader: Pid) -> Option<Members> {
+    groups().iter().find(|members| members.leader() == leader).cloned()
+}
+
+fn forget(leader: Pid) {
+    let mut groups = groups();
+    let known = groups.len();
+    groups.retain(|members| members.leader() != leader);
+    if groups.len() < known {
+        group_guard::forget(leader);
+    }
+}
+
+/// The groups that are alive. The lock is held for a list operation only, and never across a panic.
+fn groups() -> std::sync::MutexGuard<'static, Vec<Members>> {
+    static GROUPS: Mutex<Vec<Members>> = Mutex::new(Vec::new());
     GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -272,12 +330,15 @@ fn spawner() -> io::Result<mpsc::Sender<Job>> {
 
 fn start(order: Order, runtime: &Handle) -> io::Result<Child> {
     let _inside = runtime.enter();
+    let mark = Uuid::new_v4().to_string();
+    let argv = loggable(&order.args);
     let mut command = Command::new(&order.exe);
     command
         .args(&order.args)
         .current_dir(&order.cwd)
         .env_clear()
         .envs(order.env.into_iter().map(absolute_path))
+        .env(MARK, &mark)
         .stdin(if order.stdin { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -286,9 +347,38 @@ fn start(order: Order, runtime: &Handle) -> io::Result<Child> {
     let mut process = command.spawn()?;
     let pid = process.id().ok_or_else(|| io::Error::other("the process ended while it was started"))?;
     let leader = i32::try_from(pid).map(Pid::from_raw).map_err(io::Error::other)?;
-    let group = Group::new(leader);
+    let group = Group::new(Members::new(leader, mark));
+    tracing::debug!(pid, exe = %order.exe.display(), args = %argv, "started");
     let (stdin, stdout, stderr) = (process.stdin.take(), process.stdout.take(), process.stderr.take());
-    Ok(Child { process, group, pid, stdin, stdout, stderr })
+    Ok(Child { process, group, pid, ended: None, swept: None, stdin, stdout, stderr })
+}
+
+/// The arguments for a log: flags as they are, values only of flags that hold none of the user's text.
+fn loggable(args: &[OsString]) -> String {
+    let mut words: Vec<String> = Vec::new();
+    let (mut is_plain, mut is_text) = (true, false);
+    for arg in args {
+        let arg = arg.to_string_lossy();
+        if is_text {
+            words.push("…".to_owned());
+            is_text = false;
+            continue;
+        }
+        if arg == "--" {
+            words.push("-- …".to_owned());
+            break;
+        }
+        let flag = if arg.starts_with('-') { Some(arg.split('=').next().unwrap_or_default()) } else { None };
+        words.push(match flag {
+            None if is_plain => arg.escape_debug().to_string(),
+            Some(flag) if PLAIN_FLAGS.contains(&flag) || flag == arg => arg.escape_debug().to_string(),
+            Some(flag) => format!("{}=…", flag.escape_debug()),
+            None => "…".to_owned(),
+        });
+        is_text = flag == Some("--system-prompt") && flag == Some(&*arg);
+        is_plain = flag.is_some_and(|flag| PLAIN_FLAGS.contains(&flag));
+    }
+    words.join(" ")
 }
 
 /// `PATH` without entries that name a place in whatever directory is current. Other variables are as they are.
@@ -297,39 +387,24 @@ fn absolute_path((name, value): (OsString, OsString)) -> (OsString, OsString) {
     (name, value)
 }
 
-/// Soft and hard limit of open files that this program was started with, if it has another one now.
-static FILE_LIMIT: OnceLock<(rlim_t, rlim_t)> = OnceLock::new();
-
-/// Processes that are started from now on have this limit of open files, soft and hard, whatever ours is.
-pub fn keep_file_limit(soft: rlim_t, hard: rlim_t) {
-    // The first one is that of the user's shell.
-    let _ = FILE_LIMIT.set((soft, hard));
-}
-
 /// Lets the child die with us, where the system can, and gives it the limit of open files of the user's shell.
 fn prepare(command: &mut Command) {
-    let file_limit = FILE_LIMIT.get().copied();
+    file_limit::restore_in(command.as_std_mut());
     #[cfg(target_os = "linux")]
+    end_with_parent(command);
+}
+
+#[cfg(target_os = "linux")]
+fn end_with_parent(command: &mut Command) {
     let us = nix::unistd::getpid();
+    // The guard ends what ignores SIGTERM.
+    let last_signal = if group_guard::is_on() { Signal::SIGTERM } else { Signal::SIGKILL };
     let before_exec = move || {
-        if let Some((soft, hard)) = file_limit {
-            // A hard limit that was lowered meanwhile must not prevent the start.
-            let _ = setrlimit(Resource::RLIMIT_NOFILE, soft, hard);
-        }
-        #[cfg(target_os = "linux")]
-        {
-            nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
-            // We may have died before the signal was armed.
-            if nix::unistd::getppid() != us {
-                return Err(io::ErrorKind::NotConnected.into());
-            }
-        }
-        Ok(())
+        nix::sys::prctl::set_pdeathsig(last_signal)?;
+        // We may have died before the signal was armed.
+        if nix::unistd::getppid() == us { Ok(()) } else { Err(io::ErrorKind::NotConnected.into()) }
     };
-    #[expect(
-        unsafe_code,
-        reason = "only setrlimit, prctl and getppid run between fork and exec; all async-signal-safe"
-    )]
+    #[expect(unsafe_code, reason = "only prctl and getppid run between fork and exec; both are async-signal-safe")]
     // SAFETY: as above; the closure neither allocates nor takes a lock.
     unsafe {
         command.pre_exec(before_exec);
@@ -342,6 +417,16 @@ mod tests {
 
     use super::*;
     use crate::claude::reader::LineReader;
+
+    #[test]
+    fn logged_arguments_hold_no_text_of_the_user() {
+        let logged = |args: &[&str]| loggable(&args.iter().map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(logged(&["--version"]), "--version");
+        assert_eq!(logged(&["auth", "status"]), "auth …");
+        let session =
+            ["-p", "--model", "opus", "--system-prompt", "-- secret", "--resume=ab", "--agents={}", "--", "hello"];
+        assert_eq!(logged(&session), "-p --model opus --system-prompt … --resume=ab --agents=… -- …");
+    }
 
     const QUICK: Patience = Patience {
         rung: Duration::from_millis(100),
@@ -406,7 +491,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn dropping_a_child_kills_its_group() {
+    async fn dropping_a_child_ends_its_group() {
         let mut child = spawn(shell(STUBBORN)).await.unwrap();
         let grandchild = first_line(&mut child).await;
         let leader = child.pid().to_string();

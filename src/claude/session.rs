@@ -3,41 +3,36 @@
 //! Owns the process of a session, its lock, and the rule that a resumed session keeps its id. It must not judge how the
 //! session went: it returns facts.
 
-use std::{borrow::Cow, ffi::OsString, path::PathBuf, sync::Arc};
+use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
-use tokio::{
-    io::AsyncWriteExt as _,
-    process::ChildStdout,
-    sync::mpsc,
-    time::{Instant, sleep_until},
-};
+use tokio::{io::AsyncWriteExt as _, sync::mpsc};
 
 use super::{
     argv::shown,
-    gather::Gather,
     lock::{LockError, Locks, SessionLock},
-    process::{self, Child, Ended, Order, Patience, Rung, StreamLimits},
-    reader::LineReader,
+    not_started::NotStarted,
+    process::{self, Child, Order, Patience, StreamLimits},
     unit::{Command, Program},
 };
 use crate::{
     config::Mismatch,
-    decode,
     run::source::{Item, RecordError, Recorder},
     tape::{
         Body, Note, UnitKey,
         note::{Amendment, AttemptStarted, Cause, Level, Outcome, StopHow, StopReason, Verdict},
     },
     units::{
+        retry::Repeat,
         tally::{FailureRule, Tally},
-        verdict::{Facts, decide},
+        verdict::{Facts, Isolation, decide, session_remedy},
     },
 };
 
-use self::watch::{Seen, Watch};
+use self::{talk::Talk, watch::Watch};
 
 pub mod order;
 pub mod resume;
+mod talk;
 mod watch;
 
 pub use order::{Delivery, PromptError, SessionArgs};
@@ -81,6 +76,8 @@ pub struct SessionEnd {
     pub forked_from: Option<String>,
     /// The sentence of a mismatch of ids, if that ended it.
     pub mismatch: Option<String>,
+    /// Tools may have run, so its prompt must not be sent again.
+    pub tools_ran: bool,
     /// What a verdict needs. Failed tool calls are left out: in a plain session they are the model's own business.
     pub facts: Facts,
 }
@@ -88,16 +85,30 @@ pub struct SessionEnd {
 impl SessionEnd {
     /// How the session ended. A mismatch of ids comes before everything else.
     pub fn verdict(&self, unit: &UnitKey) -> Verdict {
-        let verdict = decide(unit, &self.facts, FailureRule::default());
-        match &self.mismatch {
-            Some(reason) => Verdict {
+        if let Some(reason) = &self.mismatch {
+            return Verdict {
                 outcome: Outcome::Failed,
                 stop: StopReason::Error,
                 cause: Cause::LoopError,
                 reason: reason.clone(),
                 remedy: Some("set session_mismatch = \"warn\" in [claude] to go on with the new session".into()),
-            },
-            None => verdict,
+            };
+        }
+        let verdict = decide(unit, &self.facts, FailureRule::default());
+        Verdict { remedy: session_remedy(&verdict.cause, verdict.remedy), ..verdict }
+    }
+
+    /// The session that can be continued. Claude Code answers to an unknown id that there is none.
+    pub fn resumable(&self) -> Option<&str> {
+        self.session.as_deref().filter(|_| !self.facts.is_unknown_session())
+    }
+
+    /// How an automatic retry may go about it: whatever the tools did in the working directory remains.
+    pub fn repeat(&self) -> Repeat {
+        match self.resumable() {
+            _ if !self.tools_ran => Repeat::Afresh,
+            Some(session) => Repeat::Resume(session.to_owned()),
+            None => Repeat::Never,
         }
     }
 }
@@ -126,6 +137,7 @@ pub async fn run_session_from(
         session: goes_on.clone(),
         forked_from: launch.args.resume.clone().filter(|_| launch.args.fork),
         mismatch: None,
+        tools_ran: false,
         // The limit on prompts is one of units; a session may be told anything.
         facts: Facts::default(),
     };
@@ -167,26 +179,15 @@ pub async fn run_session_from(
     match begun {
         Err(why) => end.facts.spawn_error = Some(why),
         Ok(child) => {
-            let talk = Talk {
-                tape,
-                patience,
-                limits: launch.limits,
-                child,
-                watch: Watch::new(goes_on, launch.mismatch),
-                gather: Gather::new(end.facts),
-                locks: launch.locks,
-                lock,
-                lockable: true,
-                ladder: None,
-                linger: None,
-                closing: None,
-                over: false,
-            };
-            let Talk { watch, gather, .. } = talk.listen(commands).await;
+            let watch = Watch::new(goes_on, launch.mismatch, launch.args.permission_mode());
+            let talk = Talk::new(tape, child, watch, end.facts, patience, launch.limits, (launch.locks, lock));
+            let (watch, facts) = talk.listen(commands).await;
             end.session = watch.session().map(str::to_owned);
             end.mismatch = watch.mismatch().map(str::to_owned);
+            end.tools_ran = watch.tools_ran();
+            let isolation = watch.breach().map_or(facts.isolation, |breach| Isolation::Breached(breach.to_owned()));
             // A failed call is the model's own business here; only a unit is judged by it.
-            end.facts = Facts { tally: Tally::default(), ..gather.finish() };
+            end.facts = Facts { tally: Tally::default(), isolation, ..facts };
         }
     }
     end
@@ -220,14 +221,8 @@ async fn begin(
     started.env_passed = environment.passed;
     let stdin = delivery == Delivery::Stdin;
     let order = Order { exe: exe.clone(), args, cwd: launch.cwd.clone(), env: environment.vars, stdin };
-    let mut child = process::spawn(order).await.map_err(|error| {
-        let (cwd, exe) = (launch.cwd.display(), exe.display());
-        match error.kind() {
-            _ if !launch.cwd.is_dir() => format!("the working directory {cwd} does not exist"),
-            std::io::ErrorKind::NotFound => format!("there is no program {exe}"),
-            _ => format!("{exe}: {error}"),
-        }
-    })?;
+    let not_started = |error| NotStarted::explain(exe, &launch.cwd, &error).sentence;
+    let mut child = process::spawn(order).await.map_err(not_started)?;
     started.pid = Some(child.pid());
     if let Some(mut stdin) = child.stdin.take() {
         let line = order::user_line(prompt);
@@ -257,177 +252,5 @@ impl Tape {
 
     fn note(&self, note: &Note) -> Result<(), RecordError> {
         self.record(std::iter::once(Body::Note(&note.to_json())))
-    }
-}
-
-/// A session whose process runs.
-struct Talk {
-    tape: Tape,
-    patience: Patience,
-    limits: StreamLimits,
-    child: Child,
-    watch: Watch,
-    gather: Gather,
-    locks: Locks,
-    lock: Option<SessionLock>,
-    /// False once that has failed: it would fail again.
-    lockable: bool,
-    /// The step that was taken last, and when the next one is due.
-    ladder: Option<(Rung, Instant)>,
-    /// When a process that has nothing more to say is ended.
-    linger: Option<Instant>,
-    /// When nobody waits any longer for the pipes of a process that has ended.
-    closing: Option<Instant>,
-    /// Nothing more is waited for.
-    over: bool,
-}
-
-enum Event {
-    Out,
-    Err,
-    Exited(Ended),
-    Command(Option<Command>),
-    Locked(Result<SessionLock, LockError>),
-    Alarm,
-}
-
-impl Talk {
-    async fn listen(mut self, mut commands: mpsc::Receiver<Command>) -> Self {
-        let (Some(stdout), Some(stderr)) = (self.child.stdout.take(), self.child.stderr.take()) else {
-            self.gather.facts.spawn_error = Some("the process has no pipes".into());
-            return self;
-        };
-        let mut stdout = LineReader::with_limit(stdout, self.limits.line);
-        let mut stderr = LineReader::with_limit(stderr, self.limits.stderr_line);
-        let (mut running, mut commanded) = (true, true);
-        while !self.over && (running || !stdout.is_over() || !stderr.is_over()) {
-            let alarm = self.alarm();
-            let wanted = self.wanted().filter(|_| running).map(str::to_owned);
-            let locks = self.locks.clone();
-            let event = tokio::select! {
-                // An error ends the pipe; what came before it is taken all the same.
-                _ = stdout.fill(), if !stdout.is_over() => Event::Out,
-                _ = stderr.fill(), if !stderr.is_over() => Event::Err,
-                ended = self.child.wait(), if running => Event::Exited(ended),
-                command = commands.recv(), if commanded => Event::Command(command),
-                locked = locks.lock(wanted.as_deref().unwrap_or_default(), |_| ()), if wanted.is_some() => {
-                    Event::Locked(locked)
-                }
-                () = sleep_until(alarm.unwrap_or_else(Instant::now)), if alarm.is_some() => Event::Alarm,
-            };
-            match event {
-                Event::Out => self.lines(&mut stdout),
-                Event::Err => {
-                    let lines: Vec<Cow<'_, str>> = stderr.take().lines().map(String::from_utf8_lossy).collect();
-                    lines.iter().for_each(|line| self.gather.stderr(line));
-                    let recorded = self.tape.record(lines.into_iter().map(Body::Err));
-                    self.keep(recorded);
-                }
-                Event::Exited(ended) => {
-                    running = false;
-                    self.gather.facts.exit_code = ended.code;
-                    self.gather.facts.signal = ended.signal;
-                    // Somebody may have inherited its pipes; what is in them by now is read, the rest never comes.
-                    self.closing = Some(Instant::now() + self.patience.drain);
-                }
-                Event::Command(Some(command)) => {
-                    let (how, rung) = match command {
-                        Command::Interrupt => (StopHow::Stop, Rung::Interrupt),
-                        Command::Kill => (StopHow::Kill, Rung::Kill),
-                    };
-                    if self.watch.is_complete() && self.gather.facts.stopped.is_none() {
-                        // After its result it only ends faster; the result stands.
-                        self.climb(rung.max(Rung::Terminate));
-                    } else {
-                        self.gather.facts.stopped = Some(how);
-                        self.climb(rung);
-                    }
-                }
-                Event::Command(None) => commanded = false,
-                Event::Locked(Ok(lock)) => self.lock = Some(lock),
-                Event::Locked(Err(error)) => {
-                    self.lockable = false;
-                    let said = Note::Said { level: Level::Error, text: error.to_string() };
-                    let recorded = self.tape.note(&said);
-                    self.keep(recorded);
-                    // Without a lock it may be split by another resume, so it does not go on.
-                    self.gather.facts.spawn_error = Some(error.to_string());
-                    self.climb(Rung::Terminate);
-                }
-                Event::Alarm if !running => self.over = true,
-                Event::Alarm => match self.ladder {
-                    Some((rung, _)) => self.climb(rung.next()),
-                    None => self.climb(Rung::Terminate),
-                },
-            }
-        }
-        self
-    }
-
-    /// The session that has to be locked: the one that is on, also where it is not the one that was asked for.
-    fn wanted(&self) -> Option<&str> {
-        let session = self.watch.session().filter(|_| self.lockable)?;
-        self.lock.as_ref().is_none_or(|lock| lock.session() != session).then_some(session)
-    }
-
-    fn alarm(&self) -> Option<Instant> {
-        self.closing.or(self.ladder.map(|(_, due)| due)).or(self.linger)
-    }
-
-    /// Takes a step of the kill ladder, unless a firmer one was taken already.
-    fn climb(&mut self, rung: Rung) {
-        if self.ladder.is_some_and(|(taken, _)| taken >= rung) {
-            return;
-        }
-        match rung.signal() {
-            Some(signal) => {
-                self.child.signal(signal);
-                self.ladder = Some((rung, Instant::now() + self.patience.rung));
-            }
-            // Not even SIGKILL helped; it is left to the kernel.
-            None => self.over = true,
-        }
-    }
-
-    /// Goes on only while everything gets onto the tape.
-    fn keep(&mut self, recorded: Result<(), RecordError>) {
-        if let Err(error) = recorded {
-            self.gather.facts.record_error.get_or_insert_with(|| error.to_string());
-            self.climb(Rung::Terminate);
-        }
-    }
-
-    fn lines(&mut self, stdout: &mut LineReader<ChildStdout>) {
-        let batch = stdout.take();
-        if let Err(error) = self.tape.record(batch.bodies()) {
-            self.keep(Err(error));
-            return;
-        }
-        if batch.is_piece() {
-            self.gather.facts.oversized_line = Some(self.limits.line);
-            self.climb(Rung::Interrupt);
-            return;
-        }
-        for line in batch.lines() {
-            let line = decode::line(line);
-            match self.watch.line(&line) {
-                Seen::Nothing => {}
-                Seen::Said(level, text) => {
-                    let recorded = self.tape.note(&Note::Said { level, text });
-                    self.keep(recorded);
-                }
-                Seen::Mismatch(text) => {
-                    let recorded = self.tape.note(&Note::Said { level: Level::Error, text });
-                    self.keep(recorded);
-                    self.climb(Rung::Terminate);
-                }
-            }
-            if self.watch.mismatch().is_none() {
-                self.gather.line(&line);
-            }
-        }
-        // It is complete with its result, or has closed its mouth; whoever lingers after that is ended.
-        let is_done = self.watch.is_complete() || stdout.is_over();
-        self.linger = is_done.then(|| Instant::now() + self.patience.linger);
     }
 }

@@ -24,10 +24,14 @@ use crate::{
         entry::Body,
         note::{Amendment, AttemptStarted, Content, Level},
     },
-    units::{Toolset, verdict::Facts},
+    units::{
+        Toolset,
+        verdict::{Facts, TimedOut},
+    },
 };
 
 use self::{
+    deadline::Deadlines,
     frames::FrameQueue,
     lull::Lull,
     start::{Begun, NotBegun, begin},
@@ -42,9 +46,12 @@ use super::{
     pipe::Pipe,
     process::{Child, Ended, Patience, StreamLimits},
     reader::LineReader,
+    stderr_limit::StderrLimit,
 };
+pub use deadline::AttemptTimeouts;
 pub use lull::first_beat;
 
+pub(super) mod deadline;
 mod frames;
 mod lull;
 mod start;
@@ -88,6 +95,8 @@ pub struct UnitLaunch {
     pub partial_messages: bool,
     /// Variables that reach the agent beside those that it always gets, by name or as `PREFIX_*`.
     pub pass_env: Vec<String>,
+    /// How long it may take, and how long it may write nothing.
+    pub timeouts: AttemptTimeouts,
     /// How much of its lines and of our answers is kept in memory.
     pub limits: StreamLimits,
     /// What it may call.
@@ -177,8 +186,7 @@ pub async fn run_unit_from(
     match begun {
         Ok(begun) => conduct(begun, &launch, facts, tape, patience, commands, ready).await,
         Err(NotBegun::TooLarge) => facts,
-        Err(NotBegun::Failed(why)) => Facts { spawn_error: Some(why), ..facts },
-        Err(NotBegun::OutOfFiles(why)) => Facts { spawn_error: Some(why), out_of_files: true, ..facts },
+        Err(NotBegun::Failed(why)) => Facts { spawn_error: Some(why.sentence), start_fault: why.fault, ..facts },
     }
 }
 
@@ -196,6 +204,7 @@ struct Shell {
     alarm: Option<(Instant, Alarm)>,
     patience: Patience,
     limits: StreamLimits,
+    stderr: StderrLimit,
     ready: Option<oneshot::Sender<()>>,
     left: bool,
 }
@@ -208,6 +217,7 @@ enum Event {
     Command(Option<Command>),
     Exited(Ended),
     Alarm(Alarm),
+    TimedOut(TimedOut),
 }
 
 async fn conduct(
@@ -247,16 +257,18 @@ async fn conduct(
         alarm: None,
         patience,
         limits,
+        stderr: StderrLimit::new(limits.stderr),
         ready: Some(ready),
         left: false,
     };
     let (mut commanded, mut served, mut running, mut speaking) = (true, true, true, true);
     let mut lull = Lull::default();
+    let mut deadlines = Deadlines::new(launch.timeouts, Instant::now());
     let steps = course.open();
     shell.carry_out(&mut course, steps);
 
     while !shell.left && (running || speaking || !stderr.is_over()) {
-        let alarm = shell.alarm;
+        let (alarm, timeout) = (shell.alarm, deadlines.next());
         let event = tokio::select! {
             filled = lull.then(stdout.fill()), if speaking => Event::Out(filled),
             filled = stderr.fill(), if !stderr.is_over() => Event::Err(filled),
@@ -265,8 +277,12 @@ async fn conduct(
             command = commands.recv(), if commanded => Event::Command(command),
             ended = shell.child.wait(), if running => Event::Exited(ended),
             alarm = ring(alarm), if alarm.is_some() => Event::Alarm(alarm),
+            limit = ring(timeout), if timeout.is_some() => Event::TimedOut(limit),
         };
         lull = lull.over();
+        if matches!(event, Event::Out(_) | Event::Err(_)) {
+            deadlines.record_output(Instant::now());
+        }
         let steps = match event {
             Event::Out(filled) => {
                 note_broken(filled, "stdout");
@@ -297,9 +313,13 @@ async fn conduct(
             }
             Event::Err(filled) => {
                 note_broken(filled, "stderr");
-                let lines: Vec<Cow<'_, str>> = stderr.take().lines().map(String::from_utf8_lossy).collect();
+                let mut lines: Vec<Cow<'_, str>> = stderr.take().lines().map(String::from_utf8_lossy).collect();
                 lines.iter().for_each(|line| course.stderr(line));
+                let had_dropped = shell.stderr.has_dropped();
+                lines.retain(|line| shell.stderr.admits(line.len()));
                 let recorded = shell.tape.record(lines.into_iter().map(Body::Err));
+                let dropped = shell.stderr.begins(had_dropped);
+                let recorded = recorded.and_then(|()| dropped.map_or(Ok(()), |note| shell.tape.note(&note)));
                 recorded.map_or_else(|error| course.unrecorded(error.to_string()), |()| Vec::new())
             }
             Event::Server(said) => {
@@ -324,8 +344,13 @@ async fn conduct(
                 shell.alarm = None;
                 course.alarm(alarm)
             }
+            Event::TimedOut(limit) => {
+                deadlines.clear();
+                course.timed_out(limit)
+            }
         };
         shell.carry_out(&mut course, steps);
+        deadlines.settle(Instant::now(), course.waits_for());
     }
     drop(writer);
     shell.end().await;
@@ -403,8 +428,12 @@ impl Shell {
 
     /// Tools of an attempt that is over must not go on writing behind its back.
     async fn end(self) {
-        let Self { mut tape, child, server, patience, .. } = self;
+        let Self { mut tape, child, server, patience, stderr, .. } = self;
         drop(child);
+        if let Some(note) = stderr.ends() {
+            // The tape may be what ended it.
+            let _ = tape.note(&note);
+        }
         if !server.settle(patience.drain).await {
             let text = "a tool call was still running when the attempt ended, and was left behind".to_owned();
             // The tape may be what ended it.
@@ -413,7 +442,7 @@ impl Shell {
     }
 }
 
-async fn ring(alarm: Option<(Instant, Alarm)>) -> Alarm {
+async fn ring<A>(alarm: Option<(Instant, A)>) -> A {
     match alarm {
         Some((at, alarm)) => {
             tokio::time::sleep_until(at).await;

@@ -1,8 +1,10 @@
 //! The command line: what can be said, and nothing about what is done.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::config::value;
 
 /// Variable that names the Claude Code program.
 pub const CLAUDE_BIN: &str = "INGESTDECK_CLAUDE_BIN";
@@ -97,6 +99,9 @@ pub enum Command {
     /// Unlike the units of a run, a session is not isolated: settings, hooks and MCP servers of the user and of the directory
     /// apply, and the tools that `[claude] allowed_tools` names may change files. Start one only in a directory that you trust. The prompt
     /// is an argument of the `claude` process, so other users of this machine can read it.
+    ///
+    /// What its tools did stays when it fails or is stopped. An automatic retry (`[retry]`) sends the prompt again only if no tool has
+    /// run; otherwise it continues the session.
     Session(SessionArgs),
     /// Serve the tools of a unit to any MCP client, on stdin and stdout
     Mcp(McpArgs),
@@ -169,7 +174,7 @@ pub struct PastArgs {
     /// Continue this run: what succeeded there and has not changed is not run again
     #[arg(long, value_name = "RUN")]
     pub resume_run: Option<String>,
-    /// Only units that failed in this run [default: latest]
+    /// Only units that failed, ran out of turns or were stopped in this run [default: latest]
     #[arg(
         long, value_name = "RUN", num_args = 0..=1, require_equals = true, default_missing_value = "latest",
         conflicts_with = "resume_run"
@@ -209,6 +214,12 @@ pub struct TermArgs {
     /// Start nothing more once all attempts together have cost this much; the run can be resumed
     #[arg(long, value_name = "USD")]
     pub max_run_budget_usd: Option<f64>,
+    /// End an attempt that has written nothing for this long (90s, 5m); [retry] then applies [default: no limit]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub silence_timeout: Option<Duration>,
+    /// End an attempt that takes this long (10m, 1h), without the time in which it waits for you; [retry] then applies [default: no limit]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub unit_timeout: Option<Duration>,
     /// Send a one-turn request first, to learn whether the login works
     #[arg(long)]
     pub probe: bool,
@@ -346,7 +357,7 @@ pub struct ReportArgs {
     /// How it is written [default: md, with --ui json: json]
     #[arg(long, value_enum)]
     pub format: Option<Format>,
-    /// Write it there instead of to stdout
+    /// Write it there instead of to stdout; `-` is stdout
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Only what is about this connection
@@ -363,7 +374,7 @@ pub struct ExportArgs {
     /// What is written
     #[arg(long, value_enum, default_value_t = ExportFormat::Tape)]
     pub format: ExportFormat,
-    /// Write it there instead of to stdout
+    /// Write it there instead of to stdout; `-` is stdout
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }
@@ -450,6 +461,10 @@ pub struct DoctorArgs {
 pub enum ConfigCommand {
     /// Print every setting with its origin
     Show,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    value::duration(text).ok_or_else(|| format!("expected a {}", value::DURATION))
 }
 
 #[cfg(test)]

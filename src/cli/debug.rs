@@ -12,9 +12,10 @@ use color_eyre::config::{HookBuilder, Theme};
 use nix::{errno::Errno, fcntl::OFlag, unistd::Uid};
 use tracing_subscriber::EnvFilter;
 
-use super::{exit::Failure, output};
+use super::{exit::Failure, export, output};
 use crate::{
     claude::{contained, process},
+    tape::{UnitKey, note::Verdict},
     tui::terminal,
 };
 
@@ -38,25 +39,54 @@ pub fn install(debug: bool) -> Result<(), Failure> {
             tracing::error!(%panic, "contained");
             return;
         }
+        terminal::restore();
         // Agents of a program that is falling apart must not run on.
         process::kill_all();
-        terminal::restore();
         // It may quote whatever was being worked on.
         output::tell(&panics.panic_report(panic).to_string());
     }));
     if debug { log(Path::new(LOG)) } else { Ok(()) }
 }
 
-/// Starts the log. It may hold parts of prompts and results, so nobody else may read it.
+/// Logs how an attempt ended, without the words of the agent.
+pub fn log_verdict(unit: &UnitKey, attempt: u32, verdict: &Verdict, exit_code: Option<i32>, signal: Option<i32>) {
+    let (unit, outcome, cause) = (unit.as_str(), verdict.outcome, verdict.cause.word());
+    tracing::debug!(unit, attempt, ?outcome, cause, ?exit_code, ?signal, "verdict");
+}
+
+/// Starts the log: versions, git calls, started agents, verdicts and warnings. Secrets of known kinds are masked, and as
+/// there may be others, only the user may read it.
 fn log(path: &Path) -> Result<(), Failure> {
     let file = open_private(path).map_err(|error| {
         let path = path.display();
         Failure::usage(format!("cannot write `{path}`: {error}; remove it, leave out --debug, or go elsewhere"))
     })?;
     let filter = EnvFilter::try_from_env("INGESTDECK_LOG").unwrap_or_else(|_| EnvFilter::new("ingestdeck=debug"));
+    let project = std::env::current_dir().ok();
+    let masked = MaskingWriter { file, mask: export::Mask::new(project.as_deref()) };
     // Only the first subscriber of a process counts.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(Mutex::new(file)).try_init();
+    let _ =
+        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(Mutex::new(masked)).try_init();
     Ok(())
+}
+
+/// Masks secrets in each event, which arrives in one write.
+struct MaskingWriter<W> {
+    file: W,
+    mask: export::Mask,
+}
+
+impl<W: io::Write> io::Write for MaskingWriter<W> {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let event_text = String::from_utf8_lossy(event);
+        let masked = self.mask.text(&event_text);
+        self.file.write_all(masked.as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 /// Opens a file of this user to append to it, made if there is none. A cloned project may have put anything in its place:
@@ -99,6 +129,15 @@ mod tests {
         io::Write::write_all(&mut open_private(&path).unwrap(), b"after\n").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "before\nafter\n");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn debug_log_masks_secrets() {
+        let mut writer = MaskingWriter { file: Vec::new(), mask: export::Mask::new(None) };
+        let token = format!("ghp_{}", "aB3dE5gH7jK9mN1pQ3sT5vW7xY9zA1cD3eF5");
+        io::Write::write_all(&mut writer, format!("message=\"{token}\"\n").as_bytes()).unwrap();
+        let text = String::from_utf8(writer.file).unwrap();
+        assert!(text.starts_with("message=") && text.ends_with('\n') && !text.contains(&token[8..]), "{text}");
     }
 
     #[test]

@@ -14,7 +14,10 @@ use super::{
     project, settings,
 };
 use crate::{
-    claude::private_dir::{self, PrivateDir},
+    claude::{
+        private_dir::{self, PrivateDir},
+        unit::AttemptTimeouts,
+    },
     ingest::{diff::Baseline, plan::Selection},
     units::tally::FailureRule,
 };
@@ -108,6 +111,8 @@ pub fn demo(global: &Global, args: &DemoArgs) -> Result<Exit, Failure> {
         step_budget: project.settings.work_units.step_budget,
         max_budget_usd: None,
         run_budget_usd: None,
+        silence_after: *config.ingest.silence_after,
+        timeouts: AttemptTimeouts::default(),
         partial_messages: true,
         pass_env: Vec::new(),
         rule: FailureRule::Strict,

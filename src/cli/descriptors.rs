@@ -4,7 +4,7 @@ use std::{fs, io};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use crate::{claude::process, scoped_dir};
+use crate::{file_limit, scoped_dir};
 
 /// Most descriptors that are asked for: more only makes programs slow that close all of them.
 const MOST: u64 = if cfg!(target_os = "macos") { 10_240 } else { 1 << 20 };
@@ -12,14 +12,15 @@ const MOST: u64 = if cfg!(target_os = "macos") { 10_240 } else { 1 << 20 };
 /// Descriptors that an attempt needs at most: its pipes, lock, transcript and worktree, git, and calls of its tools.
 const OF_AN_ATTEMPT: usize = 24;
 
-/// Raises the soft limit to the hard one, as far as that is reasonable. Agents run with the limit that was there before.
+/// Raises the soft limit to the hard one, as far as that is reasonable. Agents, editors, pagers
+/// and notification commands run with the limit that was there before.
 /// A limit that cannot be raised stays.
 pub fn raise_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard.min(MOST)
         && setrlimit(Resource::RLIMIT_NOFILE, hard.min(MOST), hard).is_ok()
     {
-        process::keep_file_limit(soft, hard);
+        file_limit::remember(soft, hard);
     }
 }
 

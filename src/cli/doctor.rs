@@ -5,7 +5,7 @@
 
 mod project;
 
-use std::io;
+use std::{io, path::Path};
 
 use serde::Serialize;
 
@@ -20,10 +20,12 @@ use crate::{
     claude::{
         auth::{self, Asked, Installed, Login, Probe},
         env::{self, Environment},
+        managed,
         unit::Program,
         version,
     },
     ingest::git::{self, GitError},
+    program_path,
 };
 
 /// What was looked at.
@@ -104,6 +106,7 @@ pub fn doctor(global: &Global, args: &DoctorArgs) -> Result<Exit, Failure> {
     let pass = config.claude.pass_env.value.clone();
     let environment = environment(&pass);
     findings.extend(of_environment(&environment));
+    findings.extend(program_path::skipped_entries().map(|text| Finding::note(Check::Environment, text)));
     match launch::find_claude(global) {
         Err(failure) => findings.push(Finding::fail(Check::Program, failure.message)),
         Ok(exe) => {
@@ -127,25 +130,46 @@ pub fn doctor(global: &Global, args: &DoctorArgs) -> Result<Exit, Failure> {
 ///
 /// # Errors
 /// When one of them is missing, in one sentence with the remedy.
-pub fn preflight(exe: &std::path::Path, pass: &[String], probe: bool, model: Option<&str>) -> Result<(), Failure> {
+pub fn preflight(exe: &Path, pass: &[String], probe: bool, model: Option<&str>) -> Result<(), Failure> {
     let setup = |text: String| Failure::new(Exit::Setup, text);
     let asked = asked(Program { exe: exe.to_owned(), prefix: Vec::new(), scripted: false }, environment(pass))?;
     let runtime = screen::runtime(1)?;
     let report = runtime.block_on(auth::inspect(&asked));
-    match &report.installed {
-        Installed::Yes(version) => match (version.standing(), version.standing().remark(*version)) {
-            (version::Standing::Refused, Some(text)) => return Err(setup(text)),
-            (_, remark) => warn(&remark.into_iter().collect::<Vec<_>>()),
-        },
-        Installed::Scripted => {}
-        Installed::No(why) => return Err(setup(why.clone())),
-        Installed::Unclear(said) => return Err(setup(unclear(&asked, said))),
+    accept_release(&asked, &report.installed)?;
+    if matches!(report.installed, Installed::Yes(_))
+        && let Some(problem) = managed::problem(Path::new(managed::DIRECTORY))
+    {
+        return Err(setup(problem));
     }
     if let Some(problem) = report.login.problem() {
         return Err(setup(problem));
     }
     if probe && let Probe::NotUsable { cause, text } = runtime.block_on(auth::probe(&asked, model)) {
         return Err(Failure::new(Exit::of_cause(&cause), text));
+    }
+    Ok(())
+}
+
+/// What must hold before a session runs: a release that can be trusted with it. The login is the session's own business.
+///
+/// # Errors
+/// When it is missing, in one sentence with the remedy.
+pub fn check_release(exe: &Path, environment: Environment) -> Result<(), Failure> {
+    let asked = asked(Program { exe: exe.to_owned(), prefix: Vec::new(), scripted: false }, environment)?;
+    let installed = screen::runtime(1)?.block_on(auth::installed(&asked));
+    accept_release(&asked, &installed)
+}
+
+fn accept_release(asked: &Asked, installed: &Installed) -> Result<(), Failure> {
+    let setup = |text: String| Failure::new(Exit::Setup, text);
+    match installed {
+        Installed::Yes(version) => match (version.standing(), version.standing().remark(*version)) {
+            (version::Standing::Refused, Some(text)) => return Err(setup(text)),
+            (_, remark) => warn(&remark.into_iter().collect::<Vec<_>>()),
+        },
+        Installed::Scripted => {}
+        Installed::No(why) => return Err(setup(why.clone())),
+        Installed::Unclear(said) => return Err(setup(unclear(asked, said))),
     }
     Ok(())
 }
@@ -193,6 +217,8 @@ async fn examine(asked: &Asked, probe: bool, model: Option<&str>, findings: &mut
             let refused = standing == version::Standing::Refused;
             let finding = if refused { Finding::fail } else { Finding::ok };
             findings.push(finding(Check::Release, text));
+            let managed = managed::problem(Path::new(managed::DIRECTORY));
+            findings.extend(managed.map(|text| Finding::fail(Check::Environment, text)));
         }
         Installed::Scripted => findings.push(Finding::note(Check::Release, "claude is played by a script")),
         Installed::No(why) => findings.push(Finding::fail(Check::Release, why.clone())),

@@ -25,12 +25,29 @@ use crate::{
     },
     units::{
         limits::{LimitStatus, Observed, resets_in_ms},
+        retry::Repeat,
         schedule::{Input, Order, Schedule, Taken, TimerId, Together},
     },
 };
 
 /// How often a long wait looks at the clock on the wall. The one that timers go by stands still while the machine sleeps.
 const LOOK: Duration = Duration::from_secs(30);
+
+/// How an attempt ended.
+#[derive(Clone, Debug)]
+pub struct AttemptEnd {
+    /// Its verdict.
+    pub verdict: Verdict,
+    /// How it may be made again without anybody asking.
+    pub repeat: Repeat,
+}
+
+/// An attempt of which nothing remains.
+impl From<Verdict> for AttemptEnd {
+    fn from(verdict: Verdict) -> Self {
+        Self { verdict, repeat: Repeat::Afresh }
+    }
+}
 
 /// Runs attempts. One process each in the program; a script in tests.
 pub trait Executor: Send + Sync + 'static {
@@ -43,7 +60,7 @@ pub trait Executor: Send + Sync + 'static {
         amendment: Option<Arc<Amendment>>,
         stop: mpsc::Receiver<StopHow>,
         ready: oneshot::Sender<()>,
-    ) -> impl Future<Output = Verdict> + Send;
+    ) -> impl Future<Output = AttemptEnd> + Send;
 
     /// Puts the patches of these attempts together, in this order, and what became of each on the tape. Only ordered
     /// where attempts leave patches.
@@ -158,7 +175,7 @@ impl<E: Executor> Drive<E> {
     }
 
     fn handle(&mut self, input: Input) -> Result<(), RecordError> {
-        if let Input::Ended { unit, attempt, verdict } = &input {
+        if let Input::Ended { unit, attempt, verdict, .. } = &input {
             self.running.remove(&(unit.clone(), *attempt));
             if let Some(seen) = self.named_reset(verdict) {
                 for order in self.schedule.handle(Input::LimitObserved(seen)) {
@@ -226,8 +243,8 @@ impl<E: Executor> Drive<E> {
         self.running.insert((unit.clone(), attempt), stop);
         let (executor, key) = (Arc::clone(&self.executor), unit.clone());
         self.attempts.spawn(async move {
-            let verdict = executor.run(key.clone(), attempt, amendment, stops, ready).await;
-            Input::Ended { unit: key, attempt, verdict }
+            let AttemptEnd { verdict, repeat } = executor.run(key.clone(), attempt, amendment, stops, ready).await;
+            Input::Ended { unit: key, attempt, verdict, repeat }
         });
         self.ready.spawn(async move { is_ready.await.ok().map(|()| Input::Ready { unit, attempt }) });
     }
@@ -317,7 +334,7 @@ mod tests {
             _amendment: Option<Arc<Amendment>>,
             mut stop: mpsc::Receiver<StopHow>,
             ready: oneshot::Sender<()>,
-        ) -> Verdict {
+        ) -> AttemptEnd {
             let _ = ready.send(());
             let _dropped = Dropped(Arc::clone(&self.dropped));
             assert!(!unit.ends_with("panics"), "on purpose");
@@ -329,7 +346,7 @@ mod tests {
             } else {
                 Outcome::Succeeded
             };
-            Verdict { outcome, cause: Cause::ToolFailures, ..unprepared("as scripted") }
+            Verdict { outcome, cause: Cause::ToolFailures, ..unprepared("as scripted") }.into()
         }
     }
 

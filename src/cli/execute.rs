@@ -7,8 +7,10 @@ use std::{
     collections::{HashMap, HashSet},
     ffi::OsString,
     hash::{DefaultHasher, Hash as _, Hasher as _},
+    io,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use tokio::{
@@ -20,8 +22,8 @@ use uuid::Uuid;
 pub use self::pass::PassTerms;
 use self::{pass::Material, patches::Round};
 use super::{
-    descriptors,
-    drive::{Executor, unprepared},
+    debug, descriptors,
+    drive::{AttemptEnd, Executor, unprepared},
     gate::Holds,
 };
 use crate::{
@@ -29,7 +31,7 @@ use crate::{
         contained,
         lock::{Locks, SessionLock, Tried},
         process::StreamLimits,
-        unit::{self, Command, Program, UnitLaunch},
+        unit::{self, AttemptTimeouts, Command, Program, UnitLaunch},
     },
     ingest::{
         attempt::{Attempt, AttemptError, DeliverError, Delivered, Job, Place},
@@ -101,6 +103,10 @@ pub struct Terms {
     pub max_budget_usd: Option<f64>,
     /// Cost of all attempts together.
     pub run_budget_usd: Option<f64>,
+    /// Time without output after which an attempt is shown as silent.
+    pub silence_after: Duration,
+    /// Time limits of an attempt.
+    pub timeouts: AttemptTimeouts,
     /// Stream text while it is written.
     pub partial_messages: bool,
     /// Variables kept although they would be withheld.
@@ -144,20 +150,25 @@ pub struct Attempts {
 enum NotPrepared {
     /// There are too many open files; what was to be opened.
     OutOfFiles(String),
-    /// One sentence.
-    Failed(String),
+    /// One sentence, and what to do about it where that is known.
+    Failed(String, Option<String>),
 }
 
 impl NotPrepared {
     fn by(error: &(dyn std::error::Error + 'static)) -> Self {
         let why = error.to_string();
-        if scoped_dir::is_out_of_files(error) { Self::OutOfFiles(why) } else { Self::Failed(why) }
+        if scoped_dir::is_out_of_files(error) {
+            return Self::OutOfFiles(why);
+        }
+        let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+        let remedy = cause.map(scoped_dir::remedy).unwrap_or_default().trim_start_matches("; ");
+        Self::Failed(why, (!remedy.is_empty()).then(|| format!("{remedy}, then retry")))
     }
 
     fn verdict(self) -> Verdict {
         match self {
             Self::OutOfFiles(why) => verdict::out_of_files(&why),
-            Self::Failed(why) => unprepared(why),
+            Self::Failed(why, remedy) => Verdict { remedy, ..unprepared(why) },
         }
     }
 }
@@ -269,7 +280,7 @@ impl Attempts {
             Tried::Taken(holder) => {
                 let holder = holder.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
                 let why = format!("session {session} is in use by {holder}: end that, or retry in a new session");
-                Err(NotPrepared::Failed(why))
+                Err(NotPrepared::Failed(why, None))
             }
         }
     }
@@ -282,7 +293,7 @@ impl Attempts {
         amendment: &Amendment,
     ) -> Result<(Attempt, Option<Content>), NotPrepared> {
         let Some(Material { index, work_unit, base }) = self.material(unit) else {
-            return Err(NotPrepared::Failed(format!("unit {unit} is not part of the plan")));
+            return Err(NotPrepared::Failed(format!("unit {unit} is not part of the plan"), None));
         };
         let (project, job) = (Arc::clone(&self.project), self.job.clone());
         let place = match &self.ground {
@@ -302,7 +313,7 @@ impl Attempts {
             Ok::<_, AttemptError>((opened, content))
         })
         .await
-        .map_err(|error| NotPrepared::Failed(error.to_string()))?
+        .map_err(|error| NotPrepared::Failed(error.to_string(), None))?
         .map_err(|error| NotPrepared::by(&error))
     }
 
@@ -338,6 +349,7 @@ impl Attempts {
             max_budget_usd: self.terms.max_budget_usd,
             partial_messages: self.terms.partial_messages,
             pass_env: self.terms.pass_env.clone(),
+            timeouts: self.terms.timeouts,
             limits: StreamLimits::default(),
             tools: opened.tools(),
             recorder: Arc::clone(&self.recorder),
@@ -365,9 +377,10 @@ impl Executor for Attempts {
         amendment: Option<Arc<Amendment>>,
         stop: mpsc::Receiver<StopHow>,
         ready: oneshot::Sender<()>,
-    ) -> Verdict {
+    ) -> AttemptEnd {
         let amendment = amendment.as_deref().cloned().unwrap_or_default();
         let (verdict, facts, work) = self.attempt(&unit, attempt, &amendment, stop, ready).await;
+        debug::log_verdict(&unit, attempt, &verdict, facts.exit_code, facts.signal);
         if verdict.outcome == Outcome::Succeeded && matches!(self.ground, Ground::Overlay(_)) {
             self.published().insert(unit.clone());
         } else {
@@ -384,7 +397,7 @@ impl Executor for Attempts {
             more: serde_json::Map::default(),
         };
         self.note(&unit, attempt, &Note::AttemptEnded(Box::new(ended)));
-        verdict
+        verdict.into()
     }
 
     async fn integrate(&self, units: Vec<(UnitKey, u32)>) -> Together {

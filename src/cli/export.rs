@@ -4,7 +4,8 @@
 //! a secret is and where it is looked for is in `redact`.
 
 use std::{
-    io::{self, BufRead as _, BufReader, BufWriter, Read as _, Seek as _, Write},
+    borrow::Cow,
+    io::{self, BufRead as _, BufReader, BufWriter, IsTerminal as _, Read as _, Seek as _, Write},
     path::Path,
 };
 
@@ -41,8 +42,10 @@ const SLICE: usize = 1 << 20;
 pub fn export(global: &Global, args: &ExportArgs) -> Result<Exit, Failure> {
     let project = project::directory(global).ok();
     let mut redactor = Redactor::new(KnownValues::gather(std::env::vars_os(), project.as_deref()));
-    match &args.out {
+    match out_file::named(args.out.as_deref()) {
         Some(path) => {
+            // Without such a run, the file stays as it is.
+            runs::tape_of(global, &args.run)?;
             let failed = |error: io::Error| cannot_write(path, &error);
             let mut out = BufWriter::new(out_file::create(path, project.as_deref()).map_err(failed)?);
             write(global, args, &mut redactor, &mut out, &failed)?;
@@ -60,6 +63,20 @@ pub fn export(global: &Global, args: &ExportArgs) -> Result<Exit, Failure> {
         "ingestdeck: {values} of known kinds {were} masked; other secrets may be left, so look it over before you share it"
     ));
     Ok(Exit::Ok)
+}
+
+/// Masks secrets of known kinds, those of the environment and those of a project's settings.
+pub(super) struct Mask(Redactor);
+
+impl Mask {
+    pub(super) fn new(project: Option<&Path>) -> Self {
+        Self(Redactor::new(KnownValues::gather(std::env::vars_os(), project)))
+    }
+
+    /// `text` without secrets.
+    pub(super) fn text<'a>(&mut self, text: &'a str) -> Cow<'a, str> {
+        self.0.text(text)
+    }
 }
 
 /// `text` without secrets of known kinds, and how many places were masked.
@@ -82,9 +99,14 @@ fn write(
     failed: &dyn Fn(io::Error) -> Failure,
 ) -> Result<(), Failure> {
     match args.format {
-        ExportFormat::Tape => redacted_lines(global, &args.run, redactor, &mut |line| {
-            out.write_all(line).and_then(|()| out.write_all(b"\n")).map_err(failed)
-        }),
+        ExportFormat::Tape => {
+            // Copied byte for byte, but not to a terminal, which obeys what an agent wrote.
+            let is_shown = out_file::named(args.out.as_deref()).is_none() && output::raw_stdout().is_terminal();
+            redacted_lines(global, &args.run, redactor, &mut |line| {
+                let line = if is_shown { output::escape_json(line) } else { line.into() };
+                out.write_all(&line).and_then(|()| out.write_all(b"\n")).map_err(failed)
+            })
+        }
         ExportFormat::Trace => {
             let mut trace: Option<Trace> = None;
             // What a trace shortens is masked before, as a whole.

@@ -1,14 +1,16 @@
 //! Where a run writes: over the project, or on worktrees of its repository. Settles what an earlier run left half done,
 //! and refuses what nobody should commit to.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 use super::{exit::Failure, launch, project, summary::counted};
 use crate::{
     ingest::{
         self, branch_update,
         lock::{self, ProjectLock, ProjectLockError},
-        repository::{Head, Repository, RepositoryError},
+        plan::Planned,
+        project::Project,
+        repository::{Head, LATER, Repository, RepositoryError},
         workspace::{self, PublishError, publish},
         worktree,
     },
@@ -23,25 +25,35 @@ pub const NO_HISTORY: &str =
 /// Most programs that a sentence names.
 const NAMED: usize = 8;
 
-/// How the project at `root` keeps what units write, in one sentence.
+/// How the project keeps what the units of `planned` write, in one sentence.
 ///
 /// # Errors
 /// When it is a repository that must not be committed to.
-pub fn sentence(root: &Path) -> Result<String, RepositoryError> {
-    examine(root).0
+pub fn sentence(project: &Project, planned: Option<&Planned>) -> Result<String, RepositoryError> {
+    examine(project, planned).0
 }
 
 /// As [`sentence`], and what of the repository's configuration is not used, if anything.
-pub fn examine(root: &Path) -> (Result<String, RepositoryError>, Option<String>) {
-    match Repository::find(root) {
-        Ok(Some(repository)) => (kept(&repository), disabled(&repository)),
+pub fn examine(project: &Project, planned: Option<&Planned>) -> (Result<String, RepositoryError>, Option<String>) {
+    match Repository::find(&project.root) {
+        Ok(Some(repository)) => (kept(&repository, &may_add(project, planned)), disabled(&repository)),
         Ok(None) => (Ok(NO_HISTORY.to_owned()), None),
         Err(error) => (Err(error), None),
     }
 }
 
-fn kept(repository: &Repository) -> Result<String, RepositoryError> {
-    let head = repository.ready()?;
+/// Files that a run of `planned` may add to the repository.
+fn may_add(project: &Project, planned: Option<&Planned>) -> Vec<String> {
+    let page = format!("wiki/global/{LATER}.md");
+    let sources = project.settings.connections.iter().map(|of| format!("semantic-layer/{}/{LATER}.yaml", of.id));
+    let units = planned.map_or(&[][..], |planned| &planned.units);
+    // Units may share files.
+    let raw: BTreeSet<String> = units.iter().flat_map(|unit| unit.raw_copies(LATER)).map(|(_, copy)| copy).collect();
+    [page].into_iter().chain(sources).chain(raw).collect()
+}
+
+fn kept(repository: &Repository, new: &[String]) -> Result<String, RepositoryError> {
+    let head = repository.ready(new)?;
     let branch = head.branch.map_or_else(|| "the detached HEAD".to_owned(), |branch| format!("branch {branch}"));
     Ok(format!("git repository: what the units of a run write becomes one commit on {branch}"))
 }
@@ -79,27 +91,28 @@ pub struct RunLock {
 }
 
 impl Prepared {
-    /// A run in the project at `root`, which commits if the project is a repository.
+    /// A run of `planned`, which commits if the project is a repository.
     ///
     /// # Errors
     /// When somebody else ingests it, when it must not be committed to, or when something cannot be settled.
-    pub fn new(root: &Path) -> Result<Self, Failure> {
+    pub fn new(project: &Project, planned: &Planned) -> Result<Self, Failure> {
+        let root = &project.root;
         let refused = |error: RepositoryError| Failure::usage(error.to_string());
         launch::guard_children();
-        let project = take(root)?;
+        let lock = take(root)?;
         sweep_work(root);
         let Some(repository) = Repository::find(root).map_err(refused)? else {
             undo_publication(root)?;
-            return Ok(Self { lock: RunLock { _project: project, _repository: None }, branch: None });
+            return Ok(Self { lock: RunLock { _project: lock, _repository: None }, branch: None });
         };
-        let lock = RunLock { _project: project, _repository: Some(repository.lock().map_err(refused)?) };
+        let lock = RunLock { _project: lock, _repository: Some(repository.lock().map_err(refused)?) };
         // Links among them are refused before anything is undone or cleared away.
         repository.hide_ours().map_err(|error| Failure::internal(format!("cannot write below .ktx: {error}")))?;
         refuse_tracked_journal(&repository)?;
         undo_publication(root)?;
         settle_branch(&repository)?;
         sweep(&repository)?;
-        let head = repository.ready().map_err(refused)?;
+        let head = repository.ready(&may_add(project, Some(planned))).map_err(refused)?;
         Ok(Self { lock, branch: Some((repository, head)) })
     }
 
@@ -116,11 +129,29 @@ impl Prepared {
     }
 }
 
+/// Whether a run could lock the project at `root` and record itself in it, with the words of its refusal. Changes nothing.
+///
+/// # Errors
+/// When a directory or a file that a run writes cannot be written.
+pub fn check_writable(root: &Path) -> Result<(), Failure> {
+    lock::check(root).map_err(|error| not_locked(&error))?;
+    Runs::of_project(root).check_create().map_err(Failure::internal)?;
+    match Repository::find(root) {
+        Ok(Some(repository)) => repository.check_lock().map_err(|error| Failure::usage(error.to_string())),
+        // A repository that cannot be used is reported for itself.
+        Ok(None) | Err(_) => Ok(()),
+    }
+}
+
 fn take(root: &Path) -> Result<ProjectLock, Failure> {
-    lock::take(root).map_err(|error| match error {
+    lock::take(root).map_err(|error| not_locked(&error))
+}
+
+fn not_locked(error: &ProjectLockError) -> Failure {
+    match error {
         ProjectLockError::Taken { .. } => Failure::usage(error.to_string()),
         ProjectLockError::Io { .. } => Failure::internal(error.to_string()),
-    })
+    }
 }
 
 fn cannot_undo(error: &PublishError) -> Failure {

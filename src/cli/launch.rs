@@ -41,10 +41,10 @@ use crate::{
     },
     program_path,
     replay::{FileSource, file::Finish},
-    run::{Item, Recorder, Timeline, source::RecordError, state::UnitStatus},
+    run::{Item, Recorder, Timeline, source::RecordError},
     store::{Runs, TapeWriter, retention},
     tape::{
-        Body, FORMAT, Header, Note, UnitKey,
+        Body, FORMAT, Header, Note, RunId, UnitKey,
         note::{Continues, Level, RunEnded, RunPlanned},
     },
     tui,
@@ -106,15 +106,9 @@ impl Launch {
 
     fn schedule(&self, integrates: bool) -> Schedule {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let retry = &self.config.retry;
         let settings = Settings {
             failure_mode: self.failure_mode(),
-            retry: RetryPolicy {
-                max_retries: *retry.max_retries,
-                initial_delay_ms: *retry.initial_delay_ms,
-                factor: *retry.factor,
-                max_delay_ms: *retry.max_delay_ms,
-            },
+            retry: retry_policy(&self.config),
             integrates,
             budget_usd: self.terms.run_budget_usd,
             pacing: pacing(&self.project.settings.rate_limit),
@@ -144,6 +138,7 @@ impl Launch {
             run_budget_usd: self.terms.run_budget_usd,
             instructions: self.project.instructions.overrides.iter().map(ToString::to_string).collect(),
             continues: self.continues.clone(),
+            silence_after_ms: u64::try_from(self.terms.silence_after.as_millis()).ok(),
             selection: Some(self.planned.selection.clone()),
         }));
         let read = self.planned.sources.iter().map(|source| Note::SourceRead(Box::new(source.note())));
@@ -203,6 +198,17 @@ pub fn launch(global: &Global, mut launch: Launch) -> Result<Outcome, Failure> {
         let attempts = Attempts::new(project, &units, diff, job, ground, agent, terms, recorder, holds, locks);
         attempts.taking_over(resume::patches(continues.as_ref())).reconciling(reconcile)
     })
+}
+
+/// Automatic retries, as the settings want them.
+pub fn retry_policy(config: &Config) -> RetryPolicy {
+    let retry = &config.retry;
+    RetryPolicy {
+        max_retries: *retry.max_retries,
+        initial_delay_ms: *retry.initial_delay_ms,
+        factor: *retry.factor,
+        max_delay_ms: *retry.max_delay_ms,
+    }
 }
 
 /// From now on child processes end with this one, also when it is killed.
@@ -271,6 +277,16 @@ impl Stage<'_> {
         result
     }
 
+    /// The newest run that the new one has to come after.
+    fn newest_run(&self, now: Timestamp) -> Option<RunId> {
+        const DAY_MS: u64 = 86_400_000;
+        let latest = u64::try_from(now.as_millisecond()).unwrap_or_default().saturating_add(DAY_MS);
+        let project = self.runs.root().ancestors().nth(2);
+        let is_ours = |id: RunId| project.is_some_and(|project| ingest::is_run_marked(project, id));
+        // Without a list, `latest` means nothing either.
+        self.runs.newest(latest, is_ours).ok()?
+    }
+
     async fn run<E: Executor>(
         &self,
         now: Timestamp,
@@ -287,7 +303,7 @@ impl Stage<'_> {
         };
         let new = self
             .runs
-            .create(|run| Header {
+            .create_after(self.newest_run(now), |run| Header {
                 tape: FORMAT,
                 program: concat!("ingestdeck ", env!("CARGO_PKG_VERSION")).into(),
                 run,
@@ -332,6 +348,7 @@ impl Stage<'_> {
         }
         if let Ok(Outcome { exit: Exit::Limit, .. }) = outcome
             && matches!(ui, Ui::Json | Ui::None)
+            && matches!(self.fate, Fate::Project { .. })
         {
             // Whoever reads no text is told as well, where it does not disturb.
             let flag = self.global.project_dir.as_deref();
@@ -441,7 +458,7 @@ async fn on_screen(
 fn say_goodbye(left: &Result<tui::Exit, Failure>) {
     let Ok(left) = left else { return };
     let units = left.timeline.present().units.iter();
-    let running = units.filter(|unit| matches!(unit.status, UnitStatus::Running | UnitStatus::Held)).count();
+    let running = units.filter(|unit| unit.status.is_in_flight()).count();
     if running > 0 && left.how == tui::Left::Quit {
         show::tell(&format!("stopping {}; Ctrl-C kills what runs", summary::counted(running, "unit")));
     }
@@ -509,6 +526,8 @@ pub fn find_claude(global: &Global) -> Result<std::path::PathBuf, Failure> {
             (false, false) => Err(Failure::new(Exit::Setup, format!("there is no program {given_is}; {INSTALL}"))),
         };
     }
-    program_path::find("claude")
-        .ok_or_else(|| Failure::new(Exit::Setup, format!("claude is not on the PATH; {INSTALL}")))
+    program_path::find("claude").ok_or_else(|| {
+        let skipped = program_path::skipped_note();
+        Failure::new(Exit::Setup, format!("claude is not on the PATH; {INSTALL}{skipped}"))
+    })
 }

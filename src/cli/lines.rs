@@ -199,7 +199,7 @@ impl<W: Write> Lines<W> {
         let color = match glyph {
             '✓' => Color::Green,
             '✗' => Color::Red,
-            '▲' | '△' | '◆' | '■' | '◌' => Color::Yellow,
+            '▲' | '△' | '◆' | '■' | '◌' | '!' => Color::Yellow,
             _ => Color::Cyan,
         };
         let out = &mut self.out;
@@ -230,6 +230,7 @@ pub(super) fn status_glyph(status: UnitStatus) -> char {
     match status {
         UnitStatus::Queued | UnitStatus::Untried => '○',
         UnitStatus::Running => '▸',
+        UnitStatus::Silent => '!',
         UnitStatus::Held => '‖',
         UnitStatus::Waiting => '◐',
         UnitStatus::Succeeded => '✓',

@@ -19,6 +19,7 @@ use crate::{
         db::{PastArtifact, PastEffort, PastFile, PastUnit},
     },
     tape::RunId,
+    units::reuse::SpentBudget,
 };
 
 /// What earlier runs tell.
@@ -80,9 +81,9 @@ pub fn read(project: &Project, before: Option<RunId>) -> Result<Past, Failure> {
     }
     let units = db.past_units(before).map_err(Failure::internal)?;
     let left = Left::of(&runs, &db, &db.past_successes().map_err(Failure::internal)?, &marked)?;
-    for PastUnit { connection, unit, status, unsaved, .. } in units {
-        let standing = if unsaved { Standing::Unsaved } else { standing(&status) };
-        baseline.add_unit(connection, unit, standing);
+    for unit in units {
+        let standing = standing(&unit);
+        baseline.add_unit(unit.connection, unit.unit, standing);
     }
     let artifacts = db.past_artifacts(before).map_err(Failure::internal)?;
     Ok(Past { baseline, efforts: db.past_efforts().map_err(Failure::internal)?, left, artifacts })
@@ -96,9 +97,17 @@ fn prior(file: &PastFile, marked: &HashSet<RunId>) -> diff::Prior {
     }
 }
 
-fn standing(status: &str) -> Standing {
-    let is = |statuses: &[UnitStatus]| statuses.iter().any(|known| known.word() == status);
-    if is(&[UnitStatus::Succeeded, UnitStatus::Budget, UnitStatus::Reused]) {
+fn standing(past: &PastUnit) -> Standing {
+    let is = |statuses: &[UnitStatus]| statuses.iter().any(|known| known.word() == past.status);
+    let run = past.run.short();
+    if is(&[UnitStatus::Budget]) {
+        let spent = past.detail.clone().unwrap_or_else(|| SpentBudget::default().to_string());
+        Standing::NotDone(format!("{spent} in run {run}"))
+    } else if past.unsaved {
+        Standing::Unsaved
+    } else if is(&[UnitStatus::Stopped]) {
+        Standing::NotDone(format!("was stopped in run {run}"))
+    } else if is(&[UnitStatus::Succeeded, UnitStatus::Reused]) {
         Standing::Succeeded
     } else if is(&[UnitStatus::Failed]) {
         Standing::Failed

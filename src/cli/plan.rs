@@ -44,9 +44,10 @@ pub fn plan(global: &Global, select: &SelectArgs) -> Result<Exit, Failure> {
     let project = project::open(global)?;
     let choice = Choice::of(&project, Role::CandidateExtraction, None);
     let taken = resume::planned(global, &project, select, choice.model.as_deref())?;
-    project::warn(&taken.planned.warnings);
+    let is_json = global.ui == Ui::Json;
+    project::warn(&if is_json { taken.planned.warnings.clone() } else { taken.planned.folded_warnings() });
     project::warn(&taken.left.iter().map(|left| left.sentence(global)).collect::<Vec<_>>());
-    let ground = ground::sentence(&project.root).map_err(|error| error.to_string());
+    let ground = ground::sentence(&project, Some(&taken.planned)).map_err(|error| error.to_string());
     project::warn(ground.as_ref().err().map(std::slice::from_ref).unwrap_or_default());
     let slots = usize::try_from(project.settings.work_units.max_concurrency).unwrap_or(usize::MAX);
     let outlook = Outlook::new(&taken.efforts, slots);
@@ -55,7 +56,7 @@ pub fn plan(global: &Global, select: &SelectArgs) -> Result<Exit, Failure> {
     let unusable = unusable(&taken).filter(|_| !is_all);
     let is_empty = taken.planned.units.is_empty() && !is_all;
     let nothing = (is_empty && unusable.is_none()).then(|| nothing(&taken));
-    if let Some(nothing) = nothing.as_ref().filter(|_| global.ui == Ui::Json) {
+    if let Some(nothing) = nothing.as_ref().filter(|_| is_json) {
         show::tell(&format!("ingestdeck: {nothing}"));
     }
     // What the failure says need not be said twice.
@@ -158,12 +159,22 @@ impl Outlook {
         Left { kind: self.kind(&unit.planned.adapter).unwrap_or(usize::MAX), running: None }
     }
 
+    /// What units cost that an earlier run did: nothing.
+    fn of_reused() -> Forecast {
+        let nothing = Millis(0);
+        Forecast {
+            cost: Some(Range { likely: 0.0, high: 0.0 }),
+            time: Some(Range { likely: nothing, high: nothing }),
+            ..Forecast::default()
+        }
+    }
+
     fn of(&self, unit: &WorkUnit) -> Forecast {
         forecast(&self.finished, &[self.left(unit)], 1)
     }
 
-    fn of_all(&self, units: &[WorkUnit]) -> Forecast {
-        let left: Vec<Left> = units.iter().map(|unit| self.left(unit)).collect();
+    fn of_all<'a>(&self, units: impl Iterator<Item = &'a WorkUnit>) -> Forecast {
+        let left: Vec<Left> = units.map(|unit| self.left(unit)).collect();
         forecast(&self.finished, &left, self.slots)
     }
 
@@ -186,17 +197,19 @@ fn objects(taken: &Taken, choice: &Choice, outlook: &Outlook) -> io::Result<()> 
     let reused: HashSet<&UnitKey> = taken.reused().collect();
     let forecasts = outlook.by_adapter(&planned.units);
     for unit in planned.units.iter().map(|unit| &unit.planned) {
-        let forecast = forecasts.iter().find(|(adapter, _)| *adapter == unit.adapter).map(|(_, forecast)| forecast);
+        let is_reused = reused.contains(&unit.unit);
+        let forecast = forecasts.iter().find(|(adapter, _)| *adapter == unit.adapter).map(|(_, forecast)| *forecast);
+        let forecast = if is_reused { Some(Outlook::of_reused()) } else { forecast };
         let mut object = json!({
             "unit": unit.unit, "connection": unit.connection, "adapter": unit.adapter, "rawFiles": unit.raw_files,
             "dependencyPaths": unit.dependency_paths, "why": unit.why, "model": choice.model, "bytes": unit.bytes,
-            "forecast": forecast.map(in_json),
+            "forecast": forecast.as_ref().map(in_json),
         });
         let source = planned.sources.iter().find(|source| source.connection == unit.connection);
         if let Some(outside) = source.and_then(|source| source.outside.as_ref()) {
             object["outsideProject"] = json!(outside.to_string_lossy());
         }
-        if reused.contains(&unit.unit) {
+        if is_reused {
             object["reused"] = true.into();
         }
         if let Some(reason) = &unit.sl_disallowed {
@@ -236,6 +249,7 @@ struct After {
 fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, after: &After, ground: Option<&str>) -> io::Result<()> {
     let mut out = output::stdout();
     let planned = &taken.planned;
+    let reused: HashSet<&UnitKey> = taken.reused().collect();
     let forecasts = outlook.by_adapter(&planned.units);
     let widest = planned.units.iter().map(|unit| text::width(&unit.planned.unit)).max().unwrap_or(0).min(KEY);
     for unit in planned.units.iter().map(|unit| &unit.planned) {
@@ -245,7 +259,11 @@ fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, after: &After, groun
         let plural = if files == 1 { " " } else { "s" };
         let bytes = unit.bytes.map_or_else(|| "?".into(), size);
         let forecast = forecasts.iter().find(|(adapter, _)| *adapter == unit.adapter);
-        let forecast = forecast.map_or_else(|| "?".into(), |(_, forecast)| in_words(forecast));
+        let forecast = match forecast {
+            _ if reused.contains(&unit.unit) => "reused".into(),
+            Some((_, forecast)) => in_words(forecast),
+            None => "?".into(),
+        };
         let why = text::safe(&unit.why, 100);
         let limits = unit.sl_disallowed.as_ref().map(|reason| format!(" (no sources: {})", text::safe(reason, 60)));
         writeln!(
@@ -265,10 +283,13 @@ fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, after: &After, groun
         for line in choice.lines() {
             writeln!(out, "{}", text::safe(&line, 200))?;
         }
-        let forecast = outlook.of_all(&planned.units);
-        let unknown = forecast.cost.is_none() && forecast.time.is_none();
-        let why = if unknown { ", until three units of each kind have finished" } else { "" };
-        writeln!(out, "forecast: {}{why}", in_words(&forecast))?;
+        let to_run = || planned.units.iter().filter(|unit| !reused.contains(&unit.planned.unit));
+        if to_run().next().is_some() {
+            let forecast = outlook.of_all(to_run());
+            let unknown = forecast.cost.is_none() && forecast.time.is_none();
+            let why = if unknown { ", until three units of each kind have finished" } else { "" };
+            writeln!(out, "forecast: {}{why}", in_words(&forecast))?;
+        }
     } else if after.is_all {
         unchanged(planned).map_or(Ok(()), |why| writeln!(out, "{why}"))?;
     } else if let Some(nothing) = &after.nothing {
@@ -277,8 +298,8 @@ fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, after: &After, groun
     if let Some(ground) = ground.filter(|_| !planned.units.is_empty()) {
         writeln!(out, "{}", text::safe(ground, 200))?;
     }
-    let reused = taken.reused().count();
-    let reused = if reused > 0 { format!(", {reused} of them reused") } else { String::new() };
+    let count = reused.len();
+    let reused = if count > 0 { format!(", {count} of them reused") } else { String::new() };
     let pass = if after.is_all { ", and the pass" } else { "" };
     writeln!(out, "{} planned{reused}{pass}", counted(planned.units.len(), "unit"))?;
     for why in &after.skipped {
@@ -316,10 +337,17 @@ fn about(out: &mut impl io::Write, source: &SourcePlan) -> io::Result<()> {
     Ok(())
 }
 
-/// `$0.10–$0.30, 40s–2m 05s`: in half of all cases no more than the first, in nine of ten no more than the second.
+/// `$0.10–$0.30, 40s–2m 05s`: in half of all cases no more than the first, in nine of ten no more than the second. `+?`
+/// stands for units that nothing is known of.
 fn in_words(forecast: &Forecast) -> String {
-    let cost = forecast.cost.map(|Range { likely, high }| format!("{}–{}", dollars(Some(likely)), dollars(Some(high))));
-    let time = forecast.time.map(|Range { likely, high }: Range<Millis>| format!("{likely}–{high}"));
+    let more = |whole| if whole { "" } else { " +?" };
+    let cost = forecast.cost.map(|Range { likely, high }| {
+        let more = more(forecast.is_cost_whole());
+        format!("{}–{}{more}", dollars(Some(likely)), dollars(Some(high)))
+    });
+    let time = forecast
+        .time
+        .map(|Range { likely, high }: Range<Millis>| format!("{likely}–{high}{}", more(forecast.is_time_whole())));
     match (cost, time) {
         (None, None) => "?".into(),
         (cost, time) => format!("{}, {}", cost.unwrap_or_else(|| "$?".into()), time.unwrap_or_else(|| "?".into())),

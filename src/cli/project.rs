@@ -45,7 +45,9 @@ pub(super) fn read(directory: &Path) -> Result<Project, ProjectError> {
 pub fn open(global: &Global) -> Result<Project, Failure> {
     let project = read(&directory(global)?).map_err(|error| misconfigured(&error))?;
     warn(&project.warnings);
-    Ok(project.with_allowed_paths(settings::allowed_paths(global)?))
+    let paths = settings::allowed_paths(global)?;
+    warn(&paths.warnings);
+    Ok(project.with_allowed_paths(paths.allowed, &paths.file))
 }
 
 /// The project, unless there is none: being nowhere near one is no fault where none is needed.

@@ -52,7 +52,7 @@ pub fn report(global: &Global, args: &ReportArgs) -> Result<Exit, Failure> {
             counted(masked, "value")
         ));
     }
-    match &args.out {
+    match out_file::named(args.out.as_deref()) {
         Some(path) => {
             let written = out_file::create(path, project.as_deref()).and_then(|mut out| out.write_all(text.as_bytes()));
             written.map_err(|error| export::cannot_write(path, &error))?;

@@ -252,7 +252,7 @@ impl<'a> Footing<'a> {
     /// What is to be done about a unit that stood like this.
     fn choice(&self, unit: &WorkUnit, past: &Past<'_>) -> Choice {
         let now = match past.standing {
-            Stood::Succeeded { .. } => content::of(self.project, unit, self.model).ok(),
+            Stood::Succeeded => content::of(self.project, unit, self.model).ok(),
             _ => None,
         };
         choose(past, now.as_ref())
@@ -321,12 +321,14 @@ impl<'a> Footing<'a> {
         Ok(Taken { planned, continues: Some(continues), efforts: Vec::new(), left: None, nothing: None })
     }
 
-    /// The units that failed in an earlier run.
+    /// The units that failed, ran out of turns or were stopped in an earlier run.
     fn failed(&self, mut planned: Planned, others: Vec<WorkUnit>) -> Result<Taken, Failure> {
         let before = self.before();
         let mut continues = before.continues();
         let known: HashMap<&str, &Unit> = of_the_plan(self.chain.state())
-            .filter(|unit| matches!(before.past(unit).standing, Stood::Failed(_)))
+            .filter(|unit| {
+                matches!(before.past(unit).standing, Stood::Failed(_) | Stood::OutOfBudget(_) | Stood::Stopped)
+            })
             .map(|unit| (unit.key.as_str(), unit))
             .collect();
         let (units, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut planned.units)
@@ -482,5 +484,5 @@ fn fold(runs: &Runs, found: &Found) -> Result<RunState, Failure> {
 
 /// True for a unit that another try would make sense for.
 pub fn is_left(status: UnitStatus) -> bool {
-    !matches!(status, UnitStatus::Succeeded | UnitStatus::Budget | UnitStatus::Reused)
+    !matches!(status, UnitStatus::Succeeded | UnitStatus::Reused)
 }

@@ -13,7 +13,10 @@ use super::{
     resume::{self, Taken},
     settings, show,
 };
-use crate::{config::schema::ToolFailures, ingest::project::Role, tape::UnitKey, units::tally::FailureRule};
+use crate::{
+    claude::unit::AttemptTimeouts, config::schema::ToolFailures, ingest::project::Role, tape::UnitKey,
+    units::tally::FailureRule,
+};
 
 /// Runs what was asked for.
 ///
@@ -55,14 +58,23 @@ pub fn start(
     let taken = resume::planned(global, &project, select, model.as_deref())?;
     // The lines of the run tell them, as they are on its record.
     let in_lines = show::resolve(global.ui) == Ui::Lines;
+    let left_out = match global.ui {
+        Ui::Json => taken.planned.warnings.clone(),
+        _ => taken.planned.folded_warnings(),
+    };
     if !in_lines {
-        project::warn(&taken.planned.warnings);
+        project::warn(&left_out);
     }
     let terms = Terms {
         model,
         step_budget: positive("--step-budget", args.step_budget)?.unwrap_or(project.settings.work_units.step_budget),
         max_budget_usd: budget("--max-budget-usd", args.max_budget_usd)?,
         run_budget_usd: budget("--max-run-budget-usd", args.max_run_budget_usd)?,
+        silence_after: *config.ingest.silence_after,
+        timeouts: AttemptTimeouts {
+            silence: args.silence_timeout.or(*config.ingest.silence_timeout),
+            attempt: args.unit_timeout.or(*config.ingest.unit_timeout),
+        },
         partial_messages: *config.ingest.partial_messages,
         pass_env: config.claude.pass_env.value.clone(),
         rule: match *config.ingest.tool_failures {
@@ -84,7 +96,7 @@ pub fn start(
             return Err(failure);
         }
         if in_lines {
-            project::warn(&taken.planned.warnings);
+            project::warn(&left_out);
         }
         project::warn(&taken.planned.skipped.iter().map(|skipped| skipped.why.clone()).collect::<Vec<_>>());
         show::tell(&format!("ingestdeck: {}", plan::nothing(&taken)));
@@ -96,7 +108,7 @@ pub fn start(
             show::tell(&format!("ingestdeck: connection {}: {place}", source.connection));
         }
     }
-    let ground = Prepared::new(&project.root)?;
+    let ground = Prepared::new(&project, &planned)?;
     let claude = launch::find_claude(global)?;
     doctor::preflight(&claude, &terms.pass_env, args.probe || *config.ingest.probe, terms.model.as_deref())?;
     if ground.branch.is_none() {

@@ -1,13 +1,14 @@
 //! `session`: one plain Claude Code session, recorded and shown like a unit.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
     args::{Global, Profile, SessionArgs, Ui},
-    drive::Executor,
+    debug, doctor,
+    drive::{AttemptEnd, Executor},
     execute::pass_on,
     exit::{Exit, Failure},
     launch::{self, Fate, Stage},
@@ -23,7 +24,7 @@ use crate::{
     run::{Item, Recorder},
     tape::{
         Body, Note, UnitKey,
-        note::{Amendment, AttemptEnded, PlannedUnit, RunPlanned, StopHow, Verdict},
+        note::{Amendment, AttemptEnded, PlannedUnit, RunPlanned, StopHow},
     },
     units::schedule::{Schedule, Settings},
 };
@@ -57,8 +58,10 @@ pub fn session(global: &Global, args: &SessionArgs) -> Result<Exit, Failure> {
         model: flags.model.clone(),
         ..RunPlanned::default()
     }));
+    let exe = launch::find_claude(global)?;
+    doctor::check_release(&exe, order::environment(std::env::vars_os(), *config.claude.use_api_billing))?;
     let launch = SessionLaunch {
-        program: Program { exe: launch::find_claude(global)?, prefix: Vec::new(), scripted: false },
+        program: Program { exe, prefix: Vec::new(), scripted: false },
         cwd: std::env::current_dir().map_err(Failure::internal)?,
         unit: UNIT.into(),
         attempt: 1,
@@ -71,11 +74,15 @@ pub fn session(global: &Global, args: &SessionArgs) -> Result<Exit, Failure> {
         recorder: Arc::new(Nowhere),
         amendment: None,
     };
-    let schedule = Schedule::new(vec![UNIT.into()], Settings::new(1, 1));
+    let settings = Settings { retry: launch::retry_policy(&config), ..Settings::new(1, 1) };
+    let schedule = Schedule::new(vec![UNIT.into()], settings);
+    let resumable = Arc::new(Mutex::new(None));
     let outcome = stage.perform(Timestamp::now(), schedule, &[plan], |recorder, _, _| Sessions {
         launch: SessionLaunch { recorder, ..launch },
+        resumable: Arc::clone(&resumable),
     })?;
-    if let Some(session) = outcome.summary.sessions.last()
+    let resumable = resumable.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(session) = &resumable
         && show::resolve(global.ui) != Ui::Json
         && show::resolve(global.ui) != Ui::None
     {
@@ -122,6 +129,8 @@ impl Recorder for Nowhere {
 #[derive(Debug)]
 struct Sessions {
     launch: SessionLaunch,
+    /// The session that can be continued after the last attempt.
+    resumable: Arc<Mutex<Option<String>>>,
 }
 
 impl Sessions {
@@ -155,14 +164,17 @@ impl Executor for Sessions {
         amendment: Option<Arc<Amendment>>,
         stop: mpsc::Receiver<StopHow>,
         ready: oneshot::Sender<()>,
-    ) -> Verdict {
+    ) -> AttemptEnd {
         // One session at a time: nothing waits for its start-up.
         let _ = ready.send(());
         let (send, commands) = mpsc::channel(4);
         let forwarding = tokio::spawn(pass_on(stop, send));
         let end = session::run_session(SessionLaunch { attempt, ..self.amended(amendment.as_deref()) }, commands).await;
         forwarding.abort();
+        *self.resumable.lock().unwrap_or_else(PoisonError::into_inner) = end.resumable().map(str::to_owned);
+        let repeat = end.repeat();
         let verdict = end.verdict(&unit);
+        debug::log_verdict(&unit, attempt, &verdict, end.facts.exit_code, end.facts.signal);
         let ended = AttemptEnded {
             verdict: verdict.clone(),
             tool_failures: 0,
@@ -178,7 +190,7 @@ impl Executor for Sessions {
         if let Err(error) = self.launch.recorder.record(&[item]) {
             tracing::error!(%error, "a verdict is lost");
         }
-        verdict
+        AttemptEnd { verdict, repeat }
     }
 }
 
@@ -204,6 +216,7 @@ mod tests {
                 recorder: Arc::new(Nowhere),
                 amendment: None,
             },
+            resumable: Arc::default(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The settings in force, and the screen's options that follow from them.
 
 use std::{
-    io::Read as _,
+    io::{self, Read as _},
     path::{Path, PathBuf},
 };
 
@@ -29,13 +29,53 @@ pub fn load(global: &Global) -> Result<Config, Failure> {
 }
 
 /// Paths outside a project that the user allows its connections to read.
+#[derive(Debug, Default)]
+pub struct AllowedPaths {
+    /// The paths.
+    pub allowed: Vec<PathBuf>,
+    /// The user's settings file, with `~` for the home directory; empty if there is no place for one.
+    pub file: String,
+    /// Entries without effect, one sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// Paths outside a project that the user allows its connections to read.
 ///
 /// # Errors
 /// When a layer cannot be read or holds something that does not fit.
-pub fn allowed_paths(global: &Global) -> Result<Vec<PathBuf>, Failure> {
-    let allowed = layers(global)?.finish().ingest.allow_paths;
+pub fn allowed_paths(global: &Global) -> Result<AllowedPaths, Failure> {
+    let setting = layers(global)?.finish().ingest.allow_paths;
     let home = std::env::var("HOME").ok();
-    Ok(allowed.iter().map(|path| theme_path(path, &allowed.origin, home.clone())).collect())
+    let allowed: Vec<PathBuf> = setting.iter().map(|path| theme_path(path, &setting.origin, home.clone())).collect();
+    let warnings = allowed.iter().filter_map(|path| without_effect(path)).map(|why| {
+        format!("{why}, so ingest.allow_paths allows nothing there; correct or remove it ({})", setting.origin)
+    });
+    let file = settings_file(global, &UserDirs::from_environment());
+    let file = file.map(|file| shortened(&file, home.as_deref())).unwrap_or_default();
+    Ok(AllowedPaths { warnings: warnings.collect(), allowed, file })
+}
+
+fn without_effect(path: &Path) -> Option<String> {
+    let what = match path.symlink_metadata() {
+        _ if !path.is_absolute() => "is not an absolute path",
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            "does not exist"
+        }
+        _ => return None,
+    };
+    Some(format!("`{}` {what}", path.display().to_string().escape_debug()))
+}
+
+/// The file of the user's settings, whether or not it exists.
+fn settings_file(global: &Global, dirs: &UserDirs) -> Option<PathBuf> {
+    let given = global.config.as_ref().map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone()));
+    given.or_else(|| dirs.config_file())
+}
+
+/// `path` with `~` for the home directory.
+fn shortened(path: &Path, home: Option<&str>) -> String {
+    let below = home.filter(|home| home.len() > 1).and_then(|home| path.strip_prefix(home).ok());
+    below.map_or_else(|| path.display().to_string(), |below| format!("~/{}", below.display()))
 }
 
 fn layers(global: &Global) -> Result<Layers, Failure> {
@@ -85,7 +125,6 @@ pub fn screen(global: &Global, config: &Config) -> Result<tui::Options, Failure>
         fps: *config.ui.fps,
         paused: false,
         speed: None,
-        passed: config.claude.pass_env.value.clone(),
         until: None,
     })
 }

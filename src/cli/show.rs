@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use jiff::Timestamp;
 use tokio::{
     sync::{oneshot, watch},
     task,
@@ -220,6 +221,7 @@ pub async fn follow(
             Progress::More => task::yield_now().await,
             Progress::End => return Ok(()),
             Progress::Waiting => {
+                let silence = until_silence(timeline);
                 // Once it is complete, the next look finds the end.
                 tokio::select! {
                     _ = &mut ended, if open => open = false,
@@ -231,9 +233,36 @@ pub async fn follow(
                         }
                     }
                     () = tokio::time::sleep(LOOK_AGAIN), if !open => {}
+                    () = tokio::time::sleep(silence.unwrap_or_default()), if silence.is_some() && open => {
+                        tell_silence(timeline, sink);
+                        sink.flush();
+                    }
                 }
             }
         }
+    }
+}
+
+/// The time of a run that goes on, by the clock on the wall.
+fn run_time(timeline: &Timeline) -> Option<Millis> {
+    let passed = Timestamp::now().duration_since(timeline.source().origin().started_at?);
+    u64::try_from(passed.as_millis()).ok().map(Millis)
+}
+
+/// Milliseconds after which what an agent wrote has been read.
+const ON_THE_WAY: Millis = Millis(250);
+
+/// How long to wait until a unit may be silent.
+fn until_silence(timeline: &Timeline) -> Option<Duration> {
+    let due = timeline.silence_due()?.since(run_time(timeline)?);
+    Some(Duration::from_millis(due.0 + ON_THE_WAY.0))
+}
+
+/// Shows units that have become silent meanwhile.
+pub(super) fn tell_silence(timeline: &mut Timeline, sink: &mut Plain) {
+    if let Some(now) = run_time(timeline) {
+        let now = now.since(ON_THE_WAY);
+        timeline.pass_time(now, now, &mut |emitted| sink.emitted(&emitted));
     }
 }
 

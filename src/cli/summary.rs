@@ -77,7 +77,7 @@ pub struct Summary {
     pub budget: Vec<Told>,
     /// Session ids in order of their attempts.
     pub sessions: Vec<String>,
-    /// Units that neither succeeded nor spent their budget, in plan order.
+    /// Units that neither succeeded nor spent their budget, in plan order: those keep a run from ending well.
     pub unfinished: Vec<String>,
     /// Its record may still grow.
     pub open: bool,
@@ -117,7 +117,7 @@ impl Summary {
             unfinished: state
                 .units
                 .iter()
-                .filter(|unit| is_left(unit.status) || state.is_unsaved(unit))
+                .filter(|unit| has_no_result(unit.status) || state.is_unsaved(unit))
                 .map(|unit| unit.key.to_string())
                 .chain(without_pass(state))
                 .collect(),
@@ -263,7 +263,7 @@ impl Summary {
             Next::Project { tape, flag, run, retry } => {
                 let replay = format!("ingestdeck replay {run}{}", at(flag));
                 let mut text = format!("recorded in {}\n  {replay}\n", tape.display());
-                if retry && !self.unfinished.is_empty() {
+                if retry && !(self.unfinished.is_empty() && self.budget.is_empty()) {
                     let _ = writeln!(text, "  {}", resume(flag, run));
                 }
                 text
@@ -273,7 +273,7 @@ impl Summary {
 
     /// How the run ended; for a record without an end, how it stands or broke off.
     fn outcome_word(&self, state: &RunState) -> &str {
-        let goes_on = |unit: &Unit| matches!(unit.status, UnitStatus::Running | UnitStatus::Held | UnitStatus::Waiting);
+        let goes_on = |unit: &Unit| unit.status.is_in_flight() || unit.status == UnitStatus::Waiting;
         match (&self.outcome, RunOutcome::of(state, self.open || state.units.iter().any(goes_on))) {
             (Some(outcome), _) => outcome,
             (None, RunOutcome::Running) => "still running",
@@ -306,14 +306,21 @@ fn word(text: &str) -> String {
 fn in_the_way(state: &RunState) -> Option<Cause> {
     state.ended.as_ref().filter(|ended| ended.outcome == "unusable")?;
     let causes = state.units.iter().filter_map(|unit| Some(&unit.latest()?.verdict.as_ref()?.cause));
-    let mut causes =
-        causes.filter(|cause| matches!(cause, Cause::Auth | Cause::Credit | Cause::Model | Cause::Network));
+    let is_in_the_way = |cause: &&Cause| {
+        matches!(cause, Cause::Auth | Cause::Credit | Cause::Model | Cause::Network | Cause::ProgramMissing)
+    };
+    let mut causes = causes.filter(is_in_the_way);
     causes.next().cloned()
+}
+
+/// True for a unit that left nothing. One that ran out of turns is not done, but what it wrote counts.
+fn has_no_result(status: UnitStatus) -> bool {
+    is_left(status) && status != UnitStatus::Budget
 }
 
 /// The pass, where what is saved waits for it although it never ran.
 fn without_pass(state: &RunState) -> Option<String> {
-    let is_shown = state.units.iter().any(|unit| unit.key.as_str() == RECONCILE && is_left(unit.status));
+    let is_shown = state.units.iter().any(|unit| unit.key.as_str() == RECONCILE && has_no_result(unit.status));
     (state.ended.is_some() && !is_shown && !state.unreconciled.is_empty()).then(|| RECONCILE.to_owned())
 }
 
@@ -350,6 +357,7 @@ mod tests {
         assert_eq!(ended(Cause::Auth), Exit::Setup);
         assert_eq!(ended(Cause::Credit), Exit::Setup);
         assert_eq!(ended(Cause::Network), Exit::Setup);
+        assert_eq!(ended(Cause::ProgramMissing), Exit::Setup);
         assert_eq!(ended(Cause::Model), Exit::Usage);
     }
 

@@ -118,6 +118,7 @@ fn plainly(global: &Global, ui: Ui, writer: &Writer, mut timeline: Timeline, fin
             Progress::More => {}
             Progress::End => break,
             Progress::Waiting => {
+                show::tell_silence(&mut timeline, &mut sink);
                 sink.flush();
                 // A run that has ended may be opened again by its person; whoever waits for its end waits no longer.
                 if timeline.story().state.ended.is_some() || !writer.is_alive() {

@@ -47,6 +47,9 @@ fn the_defaults() {
     ingest.partial_messages = true  # default
     ingest.probe = false  # default
     ingest.reconcile = true  # default
+    ingest.silence_after = "60s"  # default
+    # ingest.silence_timeout is not set  # default
+    # ingest.unit_timeout is not set  # default
     ingest.allow_paths = []  # default
     ui.theme = "auto"  # default
     ui.mouse = true  # default
@@ -85,6 +88,9 @@ fn every_key_reaches_its_field() {
         partial_messages = false
         probe = true
         reconcile = false
+        silence_after = "30s"
+        silence_timeout = "1m 30s"
+        unit_timeout = "1h"
         allow_paths = ["/data/dbt", "~/warehouse.db"]
         [ui]
         theme = "light"
@@ -103,6 +109,8 @@ fn every_key_reaches_its_field() {
     let changed = config.merged.values().filter(|setting| setting.origin != Origin::Default).count();
     assert_eq!(changed, KEYS.len(), "the file above names every key");
     assert!(!*config.ingest.reconcile);
+    let times = [Some(*config.ingest.silence_after), *config.ingest.silence_timeout, *config.ingest.unit_timeout];
+    assert_eq!(times.map(|time| time.map(|time| time.as_secs())), [Some(30), Some(90), Some(3600)]);
     assert_eq!(*config.ingest.allow_paths, ["/data/dbt", "~/warehouse.db"]);
     insta::assert_debug_snapshot!(
         (
@@ -215,6 +223,8 @@ fn what_does_not_fit_is_one_clear_sentence() {
         "[agent]\ntemperature = 1.5",
         "[agent]\ntemperature = nan",
         "[retry]\nfactor = 0.5",
+        "[ingest]\nsilence_timeout = \"90\"",
+        "[ingest]\nunit_timeout = 90",
         "[retry]\nmax_retries = 99999999999999999999",
         "[keys]\nretry = 5",
         "[keys]\nretry = [1]",
@@ -237,6 +247,8 @@ fn what_does_not_fit_is_one_clear_sentence() {
     /config.toml:2: agent.temperature must be a number from 0 to 1, not 1.5
     /config.toml:2: agent.temperature must be a number from 0 to 1, not NaN
     /config.toml:2: retry.factor must be a number from 1 to 100, not 0.5
+    /config.toml:2: ingest.silence_timeout must be a time of at least one second, as in 90s, 10m or "1h 30m", in quotes, not "90"
+    /config.toml:2: ingest.unit_timeout must be a time of at least one second, as in 90s, 10m or "1h 30m", in quotes, not 90
     /config.toml:2: retry.max_retries must be a whole number from 0 to 100, not a number beyond 64 bits
     /config.toml:2: keys.retry must be a key in quotes or a list of them, not a number
     /config.toml:2: keys.retry must be a key in quotes or a list of them, not a list

@@ -1,5 +1,7 @@
 //! Values of settings and the types that they must fit. Knows no key.
 
+use std::time::Duration;
+
 /// A value, of whatever origin.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
@@ -32,6 +34,8 @@ pub enum Kind {
     Whole(i64, i64),
     /// A number in this range, ends included.
     Number(f64, f64),
+    /// A time: `90s`, `10m`, `1h 30m`.
+    Duration,
     /// Texts. A single text is taken as a list of one.
     List,
     /// Names of environment variables, or `PREFIX_*` for all that begin so.
@@ -85,6 +89,7 @@ impl Kind {
             }
             Self::Whole(min, max) => format!("a whole number from {min} to {max}"),
             Self::Number(min, max) => format!("a number from {min} to {max}"),
+            Self::Duration => format!("a {DURATION}, in quotes"),
             Self::List => "a list of texts".to_owned(),
             Self::Names => "a list of names or prefixes (`AWS_*`) of environment variables".to_owned(),
             Self::Paths => "a list of absolute paths, or of paths that begin with ~/".to_owned(),
@@ -109,6 +114,7 @@ impl Kind {
                 let number = number as f64;
                 (min..=max).contains(&number).then_some(Value::Number(number))
             }
+            (Self::Duration, Value::Text(text)) => duration(&text).is_some().then_some(Value::Text(text)),
             (Self::List | Self::Names | Self::Paths, Value::Text(text)) if !text.is_empty() => self.list(vec![text]),
             (Self::List | Self::Names | Self::Paths, Value::List(texts)) => self.list(texts),
             _ => None,
@@ -120,7 +126,7 @@ impl Kind {
     pub fn read(self, text: &str) -> Option<Value> {
         match self {
             Self::Switch => text.parse().ok().map(Value::Switch),
-            Self::Text | Self::Word(_) => Some(Value::Text(text.to_owned())),
+            Self::Text | Self::Word(_) | Self::Duration => Some(Value::Text(text.to_owned())),
             Self::Whole(..) => text.parse().ok().map(Value::Whole),
             Self::Number(..) => text.parse().ok().map(Value::Number),
             Self::List | Self::Names | Self::Paths => {
@@ -163,6 +169,12 @@ impl FromValue for String {
     }
 }
 
+impl FromValue for Duration {
+    fn from_value(value: &Value) -> Option<Self> {
+        if let Value::Text(text) = value { duration(text) } else { None }
+    }
+}
+
 impl FromValue for Vec<String> {
     fn from_value(value: &Value) -> Option<Self> {
         if let Value::List(texts) = value { Some(texts.clone()) } else { None }
@@ -191,6 +203,16 @@ impl<T: FromValue> FromValue for Option<T> {
     fn from_value(value: &Value) -> Option<Self> {
         if *value == Value::Unset { Some(None) } else { T::from_value(value).map(Some) }
     }
+}
+
+/// What a duration is, in words.
+pub const DURATION: &str = "time of at least one second, as in 90s, 10m or \"1h 30m\"";
+
+/// Reads a duration of a second or more, and of a year or less.
+pub fn duration(text: &str) -> Option<Duration> {
+    const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+    let time = Duration::try_from(text.parse::<jiff::SignedDuration>().ok()?).ok()?;
+    (Duration::from_secs(1)..=LONGEST).contains(&time).then_some(time)
 }
 
 /// Foreign text for a message: bounded, and nothing in it obeyed.

@@ -180,6 +180,25 @@ pub enum System<'a> {
         from: Option<Cow<'a, str>>,
         /// To.
         to: Option<Cow<'a, str>>,
+        /// The first one refused to answer.
+        refused: bool,
+    },
+    /// The agent could not save everything. What a session is missing is missing when it is resumed, too.
+    WritesLost {
+        /// `ENOSPC`, `EDQUOT`.
+        code: Option<Cow<'a, str>>,
+        /// `transcript`, `global_config`.
+        lost: Vec<Cow<'a, str>>,
+    },
+    /// `auth_status`: how signing in goes.
+    AuthStatus {
+        /// Why it failed, if it did.
+        error: Option<Cow<'a, str>>,
+    },
+    /// `conversation_reset`: what was said before is gone from the context.
+    ConversationReset {
+        /// Session from then on.
+        session: Option<Cow<'a, str>>,
     },
     /// A sub-agent or background task.
     Task {
@@ -201,8 +220,10 @@ pub enum System<'a> {
         /// `level` or `priority`.
         level: Option<Cow<'a, str>>,
     },
-    /// Any other subtype.
+    /// Another known subtype, of which nothing is shown.
     Other(Cow<'a, str>),
+    /// A subtype that we do not know.
+    Unknown(Cow<'a, str>),
 }
 
 /// `assistant` and `user` lines.

@@ -50,6 +50,7 @@ pub fn kind(prefix: &[u8]) -> Option<Kind> {
             let subtype = if scan.seek(b"subtype").ok()? { scan.text().ok()? } else { None };
             if subtype.as_deref() == Some("init") { Kind::Init } else { Kind::System }
         }
+        "auth_status" | "conversation_reset" => Kind::System,
         "assistant" | "assistant_message" | "tool_use" => Kind::Assistant,
         "user" | "tool_result" => Kind::User,
         "stream_event" => Kind::StreamEvent,
@@ -110,6 +111,8 @@ fn body<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>, name: Cow<'a, str>) -> Sca
         "tool_use" => Body::Assistant(chat::read(scan, head, Role::Block)?),
         "tool_result" => Body::User(chat::read(scan, head, Role::Block)?),
         "system" => system::read(scan, head)?,
+        "auth_status" => Body::System(system::auth_status(scan, head)?),
+        "conversation_reset" => Body::System(system::conversation_reset(scan, head)?),
         "stream_event" => Body::StreamEvent(stream_event(scan, head)?),
         "tool_progress" => tool_progress(scan, head)?,
         "rate_limit_event" => Body::RateLimit(rate_limit(scan, head)?),

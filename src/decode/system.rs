@@ -32,6 +32,85 @@ struct Fields<'a> {
     summary: Option<Cow<'a, str>>,
     content: Option<Cow<'a, str>>,
     level: Option<Cow<'a, str>>,
+    error_code: Option<Cow<'a, str>>,
+    lost: Vec<Cow<'a, str>>,
+}
+
+/// Subtypes of which nothing is shown: bookkeeping, or what another line says as well. Sorted.
+const QUIET: &[&str] = &[
+    "agents_killed",
+    "away_summary",
+    "background_tasks_changed",
+    "bridge_state",
+    "bridge_status",
+    "checkpoint_done",
+    "cloud_session_delta",
+    "cloud_session_status",
+    "code_change_published",
+    "commands_changed",
+    "control_request_progress",
+    "dev_intent",
+    "elicitation_complete",
+    "feedback_draft_queued",
+    "file_attachments_missing",
+    "file_snapshot",
+    "files_persisted",
+    "hook_progress",
+    "hook_response",
+    "hook_started",
+    "inherited_asks_settled",
+    "instruction_size_warning",
+    "late_allow_not_run",
+    "local_command",
+    "local_command_output",
+    "memory_recall",
+    "memory_saved",
+    "mirror_error",
+    "model_consent_fallback",
+    "model_refusal_no_fallback",
+    "peer_message_hold",
+    "per_turn_effort_changed",
+    "permission_check_status",
+    "permission_retry",
+    "plugin_install",
+    "post_turn_summary",
+    "rewind_stand_in",
+    "scheduled_task_fire",
+    "session_metadata",
+    "session_state_changed",
+    "session_title_changed",
+    "shell_cwd",
+    "status",
+    "stop_hook_summary",
+    "task_list_statuses",
+    "task_summary",
+    "thinking",
+    "thinking_tokens",
+    "turn_duration",
+    "turn_handoff_available",
+    "turn_preempted",
+    "turn_starting",
+    "upgrade_relay_marker",
+    "vcs_state_changed",
+    "worker_shutting_down",
+];
+
+/// `auth_status`, a line of its own type.
+pub(super) fn auth_status<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>) -> Scanned<System<'a>> {
+    let mut error = None;
+    scan.object(
+        |scan, key| if key == b"error" { scan.word().map(|word| error = word) } else { head.field(scan, key) },
+    )?;
+    Ok(System::AuthStatus { error })
+}
+
+/// `conversation_reset`, likewise.
+pub(super) fn conversation_reset<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>) -> Scanned<System<'a>> {
+    let mut session = None;
+    scan.object(|scan, key| {
+        if key == b"new_conversation_id" { scan.word().map(|word| session = word) } else { head.field(scan, key) }
+    })?;
+    Ok(System::ConversationReset { session })
 }
 
 pub(super) fn read<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>) -> Scanned<Body<'a>> {
@@ -86,6 +165,8 @@ impl<'a> Fields<'a> {
             b"summary" => self.summary = scan.word()?,
             b"content" | b"text" => self.content = scan.word()?,
             b"level" | b"priority" => self.level = scan.word()?,
+            b"error_code" => self.error_code = scan.word()?,
+            b"lost" => names(scan, &mut self.lost)?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -152,7 +233,10 @@ impl<'a> Fields<'a> {
                 error: self.error,
             },
             "compact_boundary" => System::Compacted { trigger: self.trigger, pre_tokens: self.pre_tokens },
-            "model_fallback" => System::ModelFallback { from: self.from, to: self.to },
+            "model_fallback" | "model_refusal_fallback" => {
+                System::ModelFallback { from: self.from, to: self.to, refused: subtype != "model_fallback" }
+            }
+            "session_writes_lost" => System::WritesLost { code: self.error_code, lost: self.lost },
             "task_started" | "task_progress" | "task_updated" | "task_notification" => System::Task {
                 subtype,
                 task_id: self.task_id,
@@ -163,7 +247,9 @@ impl<'a> Fields<'a> {
             "informational" | "notification" => {
                 System::Notice { text: self.content.unwrap_or_default(), level: self.level }
             }
-            _ => System::Other(subtype),
+            // Panes and notices of its own screen.
+            known if known.starts_with("ui_") || QUIET.binary_search(&known).is_ok() => System::Other(subtype),
+            _ => System::Unknown(subtype),
         })
     }
 }

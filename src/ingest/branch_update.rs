@@ -18,8 +18,6 @@ use super::{
 
 /// Relative to the project.
 const JOURNAL: &str = ".git/ingestdeck/branch-update.json";
-/// Where the journal was, not bound to a machine: a clone can bring such a file.
-const FORMER_JOURNAL: &str = ".ktx/ingestdeck/landing.json";
 /// What to do about a journal that is not followed.
 const REMEDY: &str = "look at `git status` and put back with `git restore` what is not as it should be";
 
@@ -185,18 +183,13 @@ fn patiently(call: impl Fn() -> Result<Answer, GitError>) -> Result<Answer, GitE
 /// When there is a journal that this version did not write here, among others. Nothing is changed then.
 pub fn recover(repository: &Repository) -> Result<Settled, BranchUpdateError> {
     let project = open(repository)?;
-    let refused = |path, why| RefusedJournal { path, why, remedy: REMEDY };
-    if project.kind(FORMER_JOURNAL).map_err(io_error(FORMER_JOURNAL))?.is_some() {
-        return Err(refused(FORMER_JOURNAL, ForeignRecord::Unknown).into());
-    }
+    let refused = |why| RefusedJournal { path: JOURNAL, why, remedy: REMEDY };
     let bytes = project.read_if_there(JOURNAL, LARGEST_JOURNAL).map_err(io_error(JOURNAL))?;
     let Some(bytes) = bytes else { return Ok(Settled::default()) };
-    let journal: Journal = machine_record::decode(&project, &bytes).map_err(|why| refused(JOURNAL, why))?;
+    let journal: Journal = machine_record::decode(&project, &bytes).map_err(refused)?;
     let changes = changes(repository, &journal).map_err(|error| match error {
-        BranchUpdateError::Forbidden { path } => refused(JOURNAL, ForeignRecord::Forbidden(path)).into(),
-        BranchUpdateError::Git(GitError::Failed { stderr, .. }) => {
-            refused(JOURNAL, ForeignRecord::Commits(stderr)).into()
-        }
+        BranchUpdateError::Forbidden { path } => refused(ForeignRecord::Forbidden(path)).into(),
+        BranchUpdateError::Git(GitError::Failed { stderr, .. }) => refused(ForeignRecord::Commits(stderr)).into(),
         error => error,
     })?;
     let settled = Settled { kept: settle(repository, changes, &Undo::Unknown)?, to: Some(repository.head()?) };

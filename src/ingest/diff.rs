@@ -26,7 +26,7 @@ pub struct Prior {
 }
 
 /// How a unit stood when a run last tried it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// It succeeded.
     Succeeded,
@@ -34,6 +34,8 @@ pub enum Standing {
     Failed,
     /// It succeeded, and what it wrote never reached the project.
     Unsaved,
+    /// It ran out of turns or was stopped; the sentence.
+    NotDone(String),
     /// It was planned, and neither succeeded nor failed.
     Unfinished,
 }
@@ -67,8 +69,8 @@ impl Baseline {
     }
 
     /// How a unit stood.
-    pub(super) fn unit(&self, connection: &str, unit: &str) -> Option<Standing> {
-        self.units.get(&(connection.to_owned(), unit.to_owned())).copied()
+    pub(super) fn unit(&self, connection: &str, unit: &str) -> Option<&Standing> {
+        self.units.get(&(connection.to_owned(), unit.to_owned()))
     }
 }
 
@@ -151,7 +153,7 @@ pub(super) enum Forced {
 }
 
 /// Why `unit`, as it was before it was cut down to its changes, runs.
-pub(super) fn why(unit: &Chunk, diff: &DiffSet, standing: Option<Standing>, forced: Option<Forced>) -> String {
+pub(super) fn why(unit: &Chunk, diff: &DiffSet, standing: Option<&Standing>, forced: Option<Forced>) -> String {
     let within = |list: &[String]| unit.raw_files.iter().filter(|path| is_in(list, path)).count();
     let (modified, added) = (within(&diff.modified), within(&diff.added));
     // A unit may name hundreds of others; most are told for what is their own.
@@ -165,6 +167,7 @@ pub(super) fn why(unit: &Chunk, diff: &DiffSet, standing: Option<Standing>, forc
         parts.map(|(count, word)| format!("{} {word}", files(count))).collect::<Vec<_>>().join(", ")
     };
     match (standing, forced) {
+        (Some(Standing::NotDone(why)), _) => why.clone(),
         (Some(Standing::Failed), _) => "failed last time".into(),
         (Some(Standing::Unsaved), _) => "what it wrote last time was not saved".into(),
         (Some(Standing::Unfinished), _) => "not finished last time".into(),
@@ -225,13 +228,15 @@ mod tests {
         let list = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
         let diff = DiffSet { added: list(&["a", "d"]), modified: list(&["m", "n"]), ..DiffSet::default() };
         let told = |files: &[&str], standing, forced| why(&unit(files), &diff, standing, forced);
-        let done = Some(Standing::Succeeded);
+        let done = Some(&Standing::Succeeded);
+        let spent = Standing::NotDone("ran out of turns (20/20) in run a1b2c3".into());
         let all = [
             told(&["a"], None, None),
             told(&["a", "m", "u"], done, None),
             told(&["m", "n"], done, Some(Forced::ByName)),
-            told(&["a"], Some(Standing::Failed), None),
-            told(&["a"], Some(Standing::Unfinished), Some(Forced::Full)),
+            told(&["a"], Some(&Standing::Failed), None),
+            told(&["a"], Some(&spent), None),
+            told(&["a"], Some(&Standing::Unfinished), Some(Forced::Full)),
             told(&["u"], done, Some(Forced::ByName)),
             told(&["u"], done, Some(Forced::Full)),
             told(&["u"], done, None),
@@ -241,6 +246,7 @@ mod tests {
         1 file modified, 1 file added
         2 files modified
         failed last time
+        ran out of turns (20/20) in run a1b2c3
         not finished last time
         unchanged, asked for by name
         unchanged, everything was asked for

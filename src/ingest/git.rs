@@ -27,14 +27,26 @@ pub use self::{
 };
 use crate::{group_guard, program_path};
 
-/// The first release that knows `rev-parse --end-of-options`.
-const OLDEST: (u32, u32) = (2, 30);
+/// The first release that reads `GIT_CONFIG_COUNT`, by which the programs of a configuration are disabled.
+const OLDEST: (u32, u32) = (2, 31);
 
-/// Longest time that one call may take.
-const LIMIT: Duration = Duration::from_secs(120);
+/// How much time and output one call may take.
+#[derive(Clone, Copy, Debug)]
+struct CallLimits {
+    time: Duration,
+    /// Bytes on stdout, and on stderr.
+    output: u64,
+}
 
-/// Longest time that reading the configuration may take, which is the first call in every directory.
-const CONFIG_LIMIT: Duration = Duration::from_secs(10);
+const LIMITS: CallLimits = CallLimits { time: Duration::from_secs(120), output: 256 << 20 };
+
+/// Limits of reading the configuration, which is the first call in every directory.
+const CONFIG_LIMITS: CallLimits = CallLimits { time: Duration::from_secs(10), output: 4 << 20 };
+
+/// How long a git that took too long may take to remove its lock files.
+const GRACE: Duration = Duration::from_secs(2);
+/// How often it is looked at meanwhile.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Bytes of stderr that an error tells.
 const TAIL: usize = 400;
@@ -53,6 +65,7 @@ const SETTINGS: &[&str] = &[
     "core.autocrlf=false",
     "core.safecrlf=false",
     "core.quotePath=false",
+    "core.preferSymlinkRefs=false",
     "core.commentChar=#",
     "core.askPass=",
     "color.ui=false",
@@ -85,7 +98,10 @@ pub(super) const EMAIL: &str = "local@ktx.local";
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
     /// There is none.
-    #[error("git is not on the PATH, and this project is a git repository; install git")]
+    #[error(
+        "git is not on the PATH, and this project is a git repository; install git{}",
+        program_path::skipped_note()
+    )]
     Missing,
     /// It does not know what it is asked.
     #[error("git {}.{} or newer is needed, this is {found}; update git", OLDEST.0, OLDEST.1)]
@@ -126,6 +142,35 @@ pub enum GitError {
         /// How long it had.
         limit: Duration,
     },
+    /// It printed too much and was ended.
+    #[error(
+        "git {what} printed more than {} MiB; remove very large or very many files from the repository",
+        limit >> 20
+    )]
+    TooLong {
+        /// Its subcommand.
+        what: String,
+        /// Bytes that it may print.
+        limit: u64,
+    },
+    /// The configuration is too large.
+    #[error(
+        "the git configuration has more than {} MiB; remove what is not needed from `.git/config` and from the files \
+         that it includes", limit >> 20
+    )]
+    ConfigTooLong {
+        /// Bytes that it may have.
+        limit: u64,
+    },
+    /// It does not get the settings that disable programs.
+    #[error(
+        "git ignores settings in its environment (GIT_CONFIG_COUNT), so programs of the repository could not be \
+         disabled; put git itself first on the PATH instead of a wrapper that changes its environment: {}", program.display()
+    )]
+    OverridesIgnored {
+        /// The git that was found.
+        program: PathBuf,
+    },
     /// The configuration names more programs than can be disabled.
     #[error(
         "the git configuration names too many filters, drivers and hooks to disable them all; remove those that are \
@@ -150,6 +195,8 @@ fn said(stderr: &str) -> String {
 pub(crate) struct Answer {
     /// True for exit code 0.
     pub(crate) ok: bool,
+    /// Exit code; `None` if a signal ended it.
+    code: Option<i32>,
     pub(crate) stdout: Vec<u8>,
     /// The end of stderr on one line.
     pub(crate) stderr: String,
@@ -164,7 +211,7 @@ pub(crate) struct Git {
     programs: Arc<Programs>,
     /// What holds in this directory beside [`SETTINGS`].
     own: &'static [&'static str],
-    limit: Duration,
+    limits: CallLimits,
 }
 
 /// The git that is installed, found once.
@@ -182,7 +229,7 @@ pub fn version() -> Result<&'static str, GitError> {
     let said = match SAID.get() {
         Some(said) => said,
         None => {
-            let said = Git::unconfigured(Path::new("/"), LIMIT)?.line(&["--version"])?;
+            let said = Git::unconfigured(Path::new("/"), LIMITS)?.line(&["--version"])?;
             SAID.get_or_init(|| said)
         }
     };
@@ -205,22 +252,26 @@ impl Git {
     /// git in `dir`, which is the top of a working tree. Looks up which programs the configuration names, so that none
     /// of them runs.
     pub(crate) fn open(dir: &Path) -> Result<Self, GitError> {
-        Self::open_within(dir, CONFIG_LIMIT)
+        version()?;
+        Self::open_with(program()?, dir, CONFIG_LIMITS)
     }
 
-    fn open_within(dir: &Path, limit: Duration) -> Result<Self, GitError> {
-        version()?;
-        let git = Self::unconfigured(dir, limit)?;
+    fn open_with(program: &'static Path, dir: &Path, limits: CallLimits) -> Result<Self, GitError> {
+        let git = Self { program, programs: Arc::new(Programs::probe()), ..Self::unconfigured(dir, limits)? };
         let listed = git.run(programs::LIST).map_err(|error| match error {
             GitError::TimedOut { limit, .. } => GitError::ConfigTimedOut { limit },
+            GitError::TooLong { limit, .. } => GitError::ConfigTooLong { limit },
             error => error,
         })?;
-        let programs = Programs::parse(&listed).map_err(|programs::TooMany| GitError::TooManyPrograms)?;
-        Ok(Self { programs: Arc::new(programs), limit: LIMIT, ..git })
+        let programs = Programs::parse(&listed).map_err(|error| match error {
+            programs::Unusable::TooMany => GitError::TooManyPrograms,
+            programs::Unusable::OverridesIgnored => GitError::OverridesIgnored { program: program.to_path_buf() },
+        })?;
+        Ok(Self { programs: Arc::new(programs), limits: LIMITS, ..git })
     }
 
-    fn unconfigured(dir: &Path, limit: Duration) -> Result<Self, GitError> {
-        Ok(Self { program: program()?, dir: dir.to_path_buf(), programs: Arc::default(), own: &[], limit })
+    fn unconfigured(dir: &Path, limits: CallLimits) -> Result<Self, GitError> {
+        Ok(Self { program: program()?, dir: dir.to_path_buf(), programs: Arc::default(), own: &[], limits })
     }
 
     /// git in `dir`, which is the top of a working tree that holds only what its list of patterns names.
@@ -231,6 +282,11 @@ impl Git {
     /// Programs that the repository configures and that are not run, sorted.
     pub(crate) fn disabled(&self) -> impl Iterator<Item = &DisabledProgram> {
         self.programs.of_repository.iter()
+    }
+
+    /// Whether git would start hooks of `.git/hooks` if hooks were not disabled.
+    pub(crate) fn has_own_hooks(&self) -> bool {
+        !self.programs.replaces_hooks
     }
 
     /// The commit that a call names, which has to succeed.
@@ -265,17 +321,34 @@ impl Git {
 
     /// A call that reads `input` and may say no.
     pub(crate) fn call(&self, args: &[&str], input: &[u8]) -> Result<Answer, GitError> {
+        let started = Instant::now();
+        let answer = self.answer(args, input);
+        let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        // Only the subcommand: messages, paths and branches are not for a log.
+        match &answer {
+            Ok(answer) => tracing::debug!(command = what(args), ms, code = answer.code, "git ended"),
+            Err(error) => tracing::debug!(command = what(args), ms, %error, "git failed"),
+        }
+        answer
+    }
+
+    fn answer(&self, args: &[&str], input: &[u8]) -> Result<Answer, GitError> {
         let failed = |cause| GitError::Io { what: what(args), cause };
         let mut child = self.command(args, !input.is_empty()).spawn().map_err(failed)?;
         let _guarded = Guarded::new(&child);
-        let deadline = Instant::now() + self.limit;
-        let piped = pump(&mut child, input, deadline).map_err(failed)?;
-        let Some((stdout, stderr)) = piped else {
-            end(&mut child);
-            return Err(GitError::TimedOut { what: what(args), limit: self.limit });
+        let (stdout, stderr) = match pump(&mut child, input, self.limits).map_err(failed)? {
+            Pumped::Whole { stdout, stderr } => (stdout, stderr),
+            unfinished => {
+                end(&mut child);
+                let (what, CallLimits { time, output }) = (what(args), self.limits);
+                return Err(match unfinished {
+                    Pumped::TooLong => GitError::TooLong { what, limit: output },
+                    _ => GitError::TimedOut { what, limit: time },
+                });
+            }
         };
         let status = child.wait().map_err(failed)?;
-        Ok(Answer { ok: status.success(), stdout, stderr: tail(&stderr) })
+        Ok(Answer { ok: status.success(), code: status.code(), stdout, stderr: tail(&stderr) })
     }
 
     fn command(&self, args: &[&str], has_input: bool) -> Command {
@@ -328,7 +401,7 @@ struct Guarded(Option<Pid>);
 impl Guarded {
     fn new(child: &Child) -> Self {
         let leader = i32::try_from(child.id()).ok().map(Pid::from_raw);
-        leader.into_iter().for_each(|leader| group_guard::watch(leader, Signal::SIGTERM));
+        leader.into_iter().for_each(group_guard::watch_git);
         Self(leader)
     }
 }
@@ -339,38 +412,63 @@ impl Drop for Guarded {
     }
 }
 
-/// Writes `input` and reads both outputs to their ends; `None` if that takes too long.
-fn pump(child: &mut Child, input: &[u8], deadline: Instant) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
+/// What became of both outputs of a call.
+enum Pumped {
+    Whole {
+        stdout: Vec<u8>,
+        stderr: Vec<u8>,
+    },
+    /// One of them is longer than it may be.
+    TooLong,
+    TooSlow,
+}
+
+/// Writes `input` and reads both outputs to their ends, within `limits`.
+fn pump(child: &mut Child, input: &[u8], limits: CallLimits) -> io::Result<Pumped> {
+    let deadline = Instant::now() + limits.time;
     let (stdout, stderr, stdin) = (child.stdout.take(), child.stderr.take(), child.stdin.take());
     let (out, outs) = mpsc::channel();
     let (err, errs) = mpsc::channel();
     // The threads end with the pipes: at the latest when the process group is killed.
-    thread::Builder::new().spawn(move || drop(out.send(all_of(stdout))))?;
-    thread::Builder::new().spawn(move || drop(err.send(all_of(stderr))))?;
+    thread::Builder::new().spawn(move || drop(out.send(all_of(stdout, limits.output))))?;
+    thread::Builder::new().spawn(move || drop(err.send(all_of(stderr, limits.output))))?;
     if let Some(mut stdin) = stdin {
         let input = input.to_vec();
         // Whoever does not read to the end says why on stderr.
         thread::Builder::new().spawn(move || drop(stdin.write_all(&input)))?;
     }
     let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
-    let Ok(stdout) = outs.recv_timeout(left(deadline)) else { return Ok(None) };
-    let Ok(stderr) = errs.recv_timeout(left(deadline)) else { return Ok(None) };
-    Ok(Some((stdout?, stderr?)))
+    let Ok(stdout) = outs.recv_timeout(left(deadline)) else { return Ok(Pumped::TooSlow) };
+    let Some(stdout) = stdout? else { return Ok(Pumped::TooLong) };
+    let Ok(stderr) = errs.recv_timeout(left(deadline)) else { return Ok(Pumped::TooSlow) };
+    let Some(stderr) = stderr? else { return Ok(Pumped::TooLong) };
+    Ok(Pumped::Whole { stdout, stderr })
 }
 
-fn all_of(pipe: Option<impl Read>) -> io::Result<Vec<u8>> {
+/// The bytes of `pipe`; `None` if there are more than `limit`.
+fn all_of(pipe: Option<impl Read>, limit: u64) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
-    if let Some(mut pipe) = pipe {
-        pipe.read_to_end(&mut bytes)?;
+    if let Some(pipe) = pipe {
+        pipe.take(limit + 1).read_to_end(&mut bytes)?;
     }
-    Ok(bytes)
+    Ok((bytes.len() as u64 <= limit).then_some(bytes))
 }
 
+/// Asks the group of `child` to end, so that git removes its lock files, and kills it if it does not.
 fn end(child: &mut Child) {
-    if let Ok(pid) = i32::try_from(child.id()) {
-        // It leads a group of its own; gone already is as good.
-        let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
+    // It leads a group of its own; gone already is as good.
+    let group = i32::try_from(child.id()).ok().map(Pid::from_raw);
+    let signal = |signal| {
+        if let Some(group) = group {
+            let _ = killpg(group, signal);
+        }
+    };
+    signal(Signal::SIGTERM);
+    let deadline = Instant::now() + GRACE;
+    while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
+        thread::sleep(PAUSE);
     }
+    signal(Signal::SIGKILL);
     let _ = child.wait();
 }
 

@@ -1,14 +1,16 @@
 //! One ingest of a project at a time, across processes: two would build on states that the other one replaces.
 //!
-//! The locks are the kernel's, so a crash frees them. The directory of the project is locked beside the file that names
-//! the process, because the file can be deleted while it is locked. It must not know what an ingest does.
+//! The locks are the kernel's, so a crash frees them. The state directory is locked beside the file that names the
+//! process, because the file can be deleted while it is locked. The directory of the project is left to others: `flock
+//! PROJECT ingestdeck run` must work. This module must not know what an ingest does.
 
-use crate::scoped_dir::{self, FileLock, STATE, ScopedDir};
 use std::{
     fs::{File, TryLockError},
     io::{self, Read as _, Seek as _, Write as _},
     path::{Path, PathBuf},
 };
+
+use crate::scoped_dir::{self, FileLock, STATE, ScopedDir};
 
 /// In the state directory.
 const NAME: &str = "ingest.lock";
@@ -32,7 +34,7 @@ pub enum ProjectLockError {
     Taken {
         /// The project.
         project: PathBuf,
-        /// Who, if it says so.
+        /// Who, where the file is locked that names it.
         pid: Option<u32>,
     },
     /// The system refuses.
@@ -45,26 +47,33 @@ pub enum ProjectLockError {
     },
 }
 
+/// Whether [`take`] can open its lock file in the project at `root`, with its error. Changes nothing.
+pub fn check(root: &Path) -> Result<(), ProjectLockError> {
+    let checked = ScopedDir::open(root).and_then(|project| project.check_open_or_create(&format!("{STATE}/{NAME}")));
+    checked.map_err(|cause| ProjectLockError::Io { path: root.join(STATE).join(NAME), cause })
+}
+
 /// Takes the project at `root`.
 pub fn take(root: &Path) -> Result<ProjectLock, ProjectLockError> {
     let path = root.join(STATE).join(NAME);
     let failed = |cause| ProjectLockError::Io { path: path.clone(), cause };
-    let taken = |file: &File| ProjectLockError::Taken { project: root.to_path_buf(), pid: holder(file) };
+    let taken = |pid| ProjectLockError::Taken { project: root.to_path_buf(), pid };
     let state = scoped_dir::state_dir(root).map_err(failed)?;
     let mut file = state.open_or_create(NAME).map_err(failed)?;
-    let directory = match ScopedDir::open(root).map_err(failed)?.try_lock_dir() {
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(taken(holder(&file))),
+        Err(TryLockError::Error(cause)) => return Err(failed(cause)),
+    }
+    let directory = match state.try_lock_dir() {
         Ok(Some(directory)) => Some(directory),
-        Ok(None) => return Err(taken(&file)),
+        // The holder's file was deleted: this one is new or names a process of the past.
+        Ok(None) => return Err(taken(None)),
         Err(error) => {
-            tracing::debug!(%error, "the directory of the project cannot be locked; only the lock file is");
+            tracing::debug!(%error, "the state directory cannot be locked; only the lock file is");
             None
         }
     };
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(taken(&file)),
-        Err(TryLockError::Error(cause)) => return Err(failed(cause)),
-    }
     // Named in the message to a second run; the lock holds without it.
     let _ = sign(&mut file);
     Ok(ProjectLock { _file: file, _directory: directory })
@@ -101,9 +110,19 @@ mod tests {
         let first = take(dir.path()).unwrap();
         std::fs::remove_file(state.join(NAME)).unwrap();
         assert!(matches!(take(dir.path()), Err(ProjectLockError::Taken { pid: None, .. })));
-        std::fs::rename(&state, dir.path().join("elsewhere")).unwrap();
+        // A process id in a file that is not locked is of the past.
+        std::fs::write(state.join(NAME), "4711").unwrap();
         assert!(matches!(take(dir.path()), Err(ProjectLockError::Taken { pid: None, .. })));
         drop(first);
+    }
+
+    /// As `flock PROJECT ingestdeck run`, the line of a crontab.
+    #[test]
+    fn lock_on_the_project_directory_is_left_to_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = File::open(dir.path()).unwrap();
+        directory.lock().unwrap();
+        take(dir.path()).unwrap();
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::{
     diff::{Baseline, DiffSet, Forced, why},
     project::{FILE, Project},
     reconcile::Stage,
-    source::{Chunk, Fingerprint, Tree, slug},
+    source::{Chunk, Fingerprint, Tree, slug, tree},
 };
 pub use crate::tape::note::Selection;
 use crate::tape::{
@@ -35,6 +35,8 @@ pub struct Planned {
     pub skipped: Vec<Skipped>,
     /// Files that were left out, and units that are skipped because of a record of unknown origin; one sentence each.
     pub warnings: Vec<String>,
+    /// Symbolic links that were left out, each with a warning: connection and path in its source.
+    pub links: Vec<(String, String)>,
     /// The connections that were cut into units.
     pub sources: Vec<SourcePlan>,
     /// What they were chosen by.
@@ -58,6 +60,17 @@ pub struct WorkUnit {
     pub prior: Vec<Prior>,
     /// What the other units wrote, where putting that together is what this one is for.
     pub stage: Option<Arc<Stage>>,
+}
+
+impl WorkUnit {
+    /// Its raw files, and where the commit of the sync `sync` has copies of them, in KTX's place; none of what is outside
+    /// the project: a push would publish it.
+    pub fn raw_copies(&self, sync: &str) -> impl Iterator<Item = (&str, String)> {
+        let PlannedUnit { connection, adapter, raw_files, .. } = &self.planned;
+        let place = format!("raw-sources/{connection}/{adapter}/{sync}");
+        let committed = raw_files.iter().filter(|_| !self.outside);
+        committed.map(move |file| (file.as_str(), format!("{place}/{file}")))
+    }
 }
 
 /// What an earlier run wrote from a raw file.
@@ -100,6 +113,40 @@ pub struct SourcePlan {
     pub open: BTreeSet<String>,
     /// Where the copies are that the units read, relative to the project.
     pub staged: Option<String>,
+}
+
+/// Most links that a sentence names.
+const NAMED_LINKS: usize = 3;
+
+impl Planned {
+    /// The warnings, with one for all links of a connection.
+    pub fn folded_warnings(&self) -> Vec<String> {
+        let mut links: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (connection, path) in &self.links {
+            links.entry(connection).or_default().push(path);
+        }
+        links.retain(|_, paths| paths.len() > 1);
+        let folded: BTreeSet<String> = links
+            .iter()
+            .flat_map(|(id, paths)| paths.iter().map(|path| of_connection(id, &tree::skipped_link(path))))
+            .collect();
+        let others = self.warnings.iter().filter(|warning| !folded.contains(*warning)).cloned();
+        let links = links.iter().map(|(id, paths)| {
+            let named: Vec<String> = paths.iter().take(NAMED_LINKS).map(|path| tree::shown(path)).collect();
+            let more = match paths.len().saturating_sub(NAMED_LINKS) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let (count, named) = (paths.len(), named.join(", "));
+            let why = "only files inside the source are read";
+            of_connection(id, &format!("{count} symbolic links are skipped: {named}{more}; {why}"))
+        });
+        links.chain(others).collect()
+    }
+}
+
+fn of_connection(id: &str, warning: &str) -> String {
+    format!("connection {id}: {warning}")
 }
 
 impl SourcePlan {
@@ -209,7 +256,8 @@ pub fn plan_against(project: &Project, selection: &Selection, baseline: &Baselin
     }
     for cut in cuts {
         let id = &cut.connection.id;
-        planned.warnings.extend(cut.warnings.iter().map(|warning| format!("connection {id}: {warning}")));
+        planned.warnings.extend(cut.warnings.iter().map(|warning| of_connection(id, warning)));
+        planned.links.extend(cut.tree.links.iter().map(|path| (id.clone(), path.clone())));
         choose(cut, &wanted, baseline, &project.root, &mut planned);
     }
     let foreign = planned.sources.iter().map(|source| source.foreign_units).sum();
@@ -228,7 +276,8 @@ fn skipped_by_foreign_records(units: usize) -> Option<String> {
         count => (format!("{count} units"), "are"),
     };
     Some(format!(
-        "{units} {are} unchanged according to a record that this installation did not write; --full plans all units"
+        "{units} {are} unchanged according to a record that this installation did not write (a copied, restored or \
+         older one); `ingestdeck run --full` runs all units and ends this warning"
     ))
 }
 

@@ -153,10 +153,11 @@ impl Project {
         })
     }
 
-    /// The project, with connections that may also read `paths`. Only the user may decide that, never the project.
+    /// The project, with connections that may also read `paths`, which the user allows in `settings_file`. Only the user
+    /// may decide that, never the project.
     #[must_use]
-    pub fn with_allowed_paths(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Self {
-        self.policy.allow(&self.root, paths);
+    pub fn with_allowed_paths(mut self, paths: impl IntoIterator<Item = PathBuf>, settings_file: &str) -> Self {
+        self.policy.allow(&self.root, paths, settings_file);
         self
     }
 

@@ -89,6 +89,6 @@ mod tests {
             reach.filter(|reached| reached.database.is_some()).map(|reached| reached.id).collect::<Vec<_>>()
         };
         assert_eq!(reached(&project), ["own"]);
-        assert_eq!(reached(&project.with_allowed_paths([root.join("cookies.db")])), ["out", "link", "own"]);
+        assert_eq!(reached(&project.with_allowed_paths([root.join("cookies.db")], "")), ["out", "link", "own"]);
     }
 }

@@ -2,15 +2,21 @@
 //!
 //! It must not know units. Without a repository a project is written to directly.
 
+mod entries;
+mod filtered;
+
 use crate::scoped_dir::{self, FileKind, FileLock, ScopedDir};
 use std::{
     collections::BTreeSet,
-    ffi::{OsStr, OsString},
-    fmt, io,
+    ffi::OsStr,
+    io,
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
 };
 
+use self::entries::Refused;
+pub(super) use self::filtered::first_filtered;
+pub use self::filtered::{Filtered, LATER};
 use super::git::{CommitId, DisabledProgram, Git, GitError, ProgramKind};
 
 /// Files and folders of a repository that stand for an operation somebody has not finished.
@@ -21,29 +27,6 @@ const UNFINISHED: &[(&str, &str)] = &[
     ("rebase-merge", "a rebase"),
     ("rebase-apply", "a rebase"),
 ];
-
-/// Directories of a repository that git writes to and follows links in, with the levels below them that are checked.
-const WRITTEN: &[(&str, usize)] = &[
-    ("refs", 32),
-    ("logs", 32),
-    ("worktrees", 32),
-    ("info", 1),
-    ("objects", 0),
-    ("objects/info", 0),
-    ("objects/pack", 0),
-];
-
-/// Entry of `.git` that may be a link: git starts no hook.
-const UNUSED: &str = "hooks";
-
-/// Files of `.git` that git opens, and waits for if they are named pipes.
-const OPENED: &[&str] = &["HEAD", "index", "packed-refs", "config", "config.worktree", "shallow", "ORIG_HEAD"];
-
-/// Files of a working tree that git opens in every directory that it looks at.
-const OPENED_EVERYWHERE: &[&str] = &[".gitattributes", ".gitignore", ".gitmodules"];
-
-/// Directories of the project in which git looks for them, with the levels below that are checked.
-const LOOKED_AT: &[(&str, usize)] = &[("", 0), ("wiki", 32), ("semantic-layer", 32), ("raw-sources", 4)];
 
 /// Held by the one run that uses the repository. Unlike the lock of the project it survives `git clean`.
 const LOCK: &str = ".git/ingestdeck/lock";
@@ -56,18 +39,6 @@ pub(super) const WORKTREES: &str = ".ktx/worktrees";
 /// Where patches lie.
 pub(super) const PATCHES: &str = ".ktx/ingest-patches";
 
-/// Examples of the files that a run writes.
-const TARGETS: &[&str] = &[
-    "wiki/global/page.md",
-    "semantic-layer/connection/source.yaml",
-    "raw-sources/connection/adapter/sync/file.md",
-    "raw-sources/connection/adapter/sync/file.json",
-    "raw-sources/connection/adapter/sync/file.yaml",
-    "raw-sources/connection/adapter/sync/file.yml",
-    "raw-sources/connection/adapter/sync/file.sql",
-    "raw-sources/connection/adapter/sync/file.lkml",
-];
-
 /// Most paths that a sentence names.
 const NAMED: usize = 3;
 
@@ -76,8 +47,9 @@ const NAMED: usize = 3;
 pub enum RepositoryError {
     /// It belongs to something larger.
     #[error(
-        "{} lies inside the git repository {}, which is not its own; move the project out of it, or make it a \
-         repository of its own with `git init` and a first commit", project.display(), top.display()
+        "{} lies inside the git repository {top}, and a run commits only to a repository of the project's own; make one \
+         with `git init && git add -A && git commit -m start` in the project ({top} keeps tracking its files), or move \
+         the project out of it", project.display(), top = top.display()
     )]
     Foreign {
         project: PathBuf,
@@ -86,16 +58,32 @@ pub enum RepositoryError {
     },
     /// `.git` is a file.
     #[error(
-        "{} is a worktree or submodule of another git repository; run the ingest in the repository itself",
-        project.display()
+        "{} is a linked worktree or a submodule, and a run commits only to a repository of the project's own; run in the \
+         main working tree, or in a clone: `git clone {} DIR`, run in DIR, then `git pull DIR` here",
+        project.display(), shell_word(project)
     )]
     Linked { project: PathBuf },
-    /// Its configuration or its links lead elsewhere.
+    /// Its configuration leads elsewhere.
     #[error(
-        "the git repository of {} has its files elsewhere; unset core.worktree and core.bare in it, and replace \
-         `.git/commondir`, links and named pipes in `.git` by regular files", project.display()
+        "the git repository of {} has its files elsewhere; unset core.worktree and core.bare in it, and delete \
+         `.git/commondir`", project.display()
     )]
     Elsewhere { project: PathBuf },
+    /// git would follow it.
+    #[error(
+        "`{}` is a symbolic link, and git would follow it; replace it with what it points to, then try again",
+        path.escape_debug()
+    )]
+    Link {
+        /// Relative to the project.
+        path: String,
+    },
+    /// As `core.preferSymlinkRefs` makes it.
+    #[error(
+        "`.git/HEAD` is a symbolic link; run `git config core.preferSymlinkRefs false` and `git symbolic-ref HEAD \
+         \"$(git symbolic-ref HEAD)\"`, then try again"
+    )]
+    LinkedHead,
     /// git would wait for it for ever.
     #[error("`{}` is not a regular file, and git would wait for it; remove it, then try again", path.escape_debug())]
     Pipe {
@@ -135,12 +123,18 @@ pub enum RepositoryError {
     #[error(transparent)]
     Git(#[from] GitError),
     /// The system refuses.
-    #[error("cannot look at the git repository of {}: {cause}", project.display())]
+    #[error("cannot use the git repository of {}: {cause}{}", project.display(), scoped_dir::remedy(cause))]
     Io {
         project: PathBuf,
         /// Why.
         cause: io::Error,
     },
+}
+
+/// A path as a word of a command line.
+fn shell_word(path: &Path) -> String {
+    let path = path.display().to_string();
+    shlex::try_quote(&path).map(|word| word.into_owned()).unwrap_or(path)
 }
 
 fn named(paths: &[String]) -> String {
@@ -151,72 +145,6 @@ fn named(paths: &[String]) -> String {
     };
     let verb = if paths.len() == 1 { "is" } else { "are" };
     format!("{}{more} {verb}", shown.join(", "))
-}
-
-/// Whether something that git opens in `git` is a link or a special file: it would be followed, or block every call.
-fn has_odd_entry(git: &ScopedDir) -> io::Result<bool> {
-    let is_odd = |kind: FileKind| matches!(kind, FileKind::Link | FileKind::Special);
-    let mut top = git.entries()?.into_iter();
-    let is_refused = |(name, kind): (OsString, FileKind)| match kind {
-        FileKind::Link => name != UNUSED,
-        FileKind::Special => OPENED.iter().any(|opened| name == *opened),
-        FileKind::File | FileKind::Directory => false,
-    };
-    if top.any(is_refused) {
-        return Ok(true);
-    }
-    let mut open: Vec<(ScopedDir, usize)> = Vec::new();
-    for (name, depth) in WRITTEN {
-        open.extend(git.dir_if_there(name)?.map(|dir| (dir, *depth)));
-    }
-    while let Some((dir, depth)) = open.pop() {
-        for (name, kind) in dir.entries()? {
-            match name.to_str() {
-                _ if is_odd(kind) => return Ok(true),
-                Some(name) if kind == FileKind::Directory && depth > 0 => open.push((dir.dir(name, None)?, depth - 1)),
-                _ => {}
-            }
-        }
-    }
-    Ok(false)
-}
-
-/// A pipe or device in the place of a file that git opens in the working tree below `top`.
-fn blocking_file(top: &ScopedDir) -> io::Result<Option<String>> {
-    let mut open: Vec<(String, usize)> = LOOKED_AT.iter().map(|(path, depth)| ((*path).to_owned(), *depth)).collect();
-    while let Some((path, depth)) = open.pop() {
-        // What is not a directory is found by those that read or write it.
-        let Ok(Some(dir)) = top.dir_if_there(&path) else { continue };
-        for (name, kind) in dir.entries()? {
-            let Some(name) = name.to_str() else { continue };
-            let path = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
-            match kind {
-                FileKind::Special if OPENED_EVERYWHERE.contains(&name) => return Ok(Some(path)),
-                FileKind::Directory if depth > 0 => open.push((path, depth - 1)),
-                _ => {}
-            }
-        }
-    }
-    Ok(None)
-}
-
-/// A file of the directories that a run writes to, and the git filter that it goes through.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Filtered {
-    path: String,
-    filter: String,
-}
-
-impl fmt::Display for Filtered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "`{}` goes through the git filter `{}`, which a run does not start; exempt wiki/, semantic-layer/ and \
-             raw-sources/ from it with `-filter` in .gitattributes, commit that, then try again",
-            self.path.escape_debug(),
-            self.filter.escape_debug()
-        )
-    }
 }
 
 /// Where a branch stands.
@@ -251,11 +179,11 @@ impl Repository {
                 };
             }
         }
-        if top.dir(".git", None).and_then(|git| has_odd_entry(&git)).map_err(failed)? {
-            return Err(RepositoryError::Elsewhere { project: project() });
-        }
-        if let Some(path) = blocking_file(&top).map_err(failed)? {
-            return Err(RepositoryError::Pipe { path });
+        match entries::find_refused(&top).map_err(failed)? {
+            None => {}
+            Some(Refused::Link { path }) if path == ".git/HEAD" => return Err(RepositoryError::LinkedHead),
+            Some(Refused::Link { path }) => return Err(RepositoryError::Link { path }),
+            Some(Refused::Pipe { path }) => return Err(RepositoryError::Pipe { path }),
         }
         let git = Git::open(root)?;
         let places = git.ask(&["rev-parse", "--show-toplevel", "--git-common-dir"])?;
@@ -285,6 +213,12 @@ impl Repository {
         lock.ok_or_else(|| RepositoryError::Busy { project: project() })
     }
 
+    /// Whether [`lock`](Self::lock) can open its file, with its error. Changes nothing.
+    pub(crate) fn check_lock(&self) -> Result<(), RepositoryError> {
+        let checked = ScopedDir::open(&self.root).and_then(|root| root.check_open_or_create(LOCK));
+        checked.map_err(|cause| RepositoryError::Io { project: self.root.clone(), cause })
+    }
+
     /// Whether git tracks the file `path`, relative to the project.
     pub fn tracks(&self, path: &str) -> Result<bool, GitError> {
         Ok(self.git.ask(&["--literal-pathspecs", "ls-files", "--error-unmatch", "--", path])?.ok)
@@ -293,7 +227,7 @@ impl Repository {
     /// Programs that the repository would have git run, and that are not run, sorted.
     pub fn disabled(&self) -> BTreeSet<DisabledProgram> {
         let hooks = ScopedDir::open(&self.root).and_then(|root| root.dir(".git/hooks", None)?.entries());
-        let hooks = hooks.unwrap_or_default().into_iter().map(|(name, _)| name);
+        let hooks = hooks.unwrap_or_default().into_iter().map(|(name, _)| name).filter(|_| self.git.has_own_hooks());
         let hooks = hooks.filter(|name| !name.as_bytes().ends_with(b".sample"));
         let hooks = hooks.map(|name| DisabledProgram::new(ProgramKind::Hook, name.as_bytes()));
         hooks.chain(self.git.disabled().cloned()).collect()
@@ -309,8 +243,9 @@ impl Repository {
         Ok(Self { root: self.root.clone(), git: Git::open(&self.root)? })
     }
 
-    /// Where the branch stands, once nothing speaks against writing to it.
-    pub fn ready(&self) -> Result<Head, RepositoryError> {
+    /// Where the branch stands, once nothing speaks against writing to it. `new` are files that the run may add; a
+    /// [`LATER`] in them stands for what is not known yet.
+    pub fn ready(&self, new: &[String]) -> Result<Head, RepositoryError> {
         let failed = |cause| RepositoryError::Io { project: self.root.clone(), cause };
         let root = ScopedDir::open(&self.root).map_err(failed)?;
         for (name, what) in UNFINISHED {
@@ -318,7 +253,7 @@ impl Repository {
                 return Err(RepositoryError::Unfinished { project: self.root.clone(), what });
             }
         }
-        if let Some(filtered) = self.filtered_target()? {
+        if let Some(filtered) = filtered::first_of_run(&self.git, new)? {
             return Err(RepositoryError::Filtered(filtered));
         }
         let status = self.git.run(&[
@@ -334,18 +269,15 @@ impl Repository {
             "wiki",
             "semantic-layer",
         ])?;
-        let (head, paths) = read_status(&String::from_utf8_lossy(&status));
+        let (head, mut paths) = read_status(&String::from_utf8_lossy(&status));
         let head = head.ok_or_else(|| RepositoryError::Unborn { project: self.root.clone() })?;
+        if paths.iter().any(|path| !filtered::is_changed(path)) {
+            // Without its filter, git takes a file that was touched for changed. A run leaves it as it is.
+            let listed: Vec<u8> = paths.iter().flat_map(|path| [path.as_bytes(), b"\0"].concat()).collect();
+            let filtered = filtered::filtered(&self.git, &listed)?;
+            paths.retain(|path| filtered::is_changed(path) || filtered.iter().all(|filtered| filtered.path != *path));
+        }
         if paths.is_empty() { Ok(head) } else { Err(RepositoryError::Dirty { paths }) }
-    }
-
-    /// The first file that a run may write and that goes through a filter: those that are there, and examples of those
-    /// that are not. What a run really writes is checked again before it is committed.
-    fn filtered_target(&self) -> Result<Option<Filtered>, GitError> {
-        let tracked = self.git.run(&["ls-files", "-z", "--", "wiki", "semantic-layer"])?;
-        let examples = TARGETS.iter().flat_map(|target| [target.as_bytes(), b"\0"]).flatten();
-        let paths: Vec<u8> = tracked.iter().chain(examples).copied().collect();
-        first_filtered(&self.git, &paths)
     }
 
     /// The commit that the project stands at.
@@ -364,19 +296,6 @@ impl Repository {
     pub fn hide_ours(&self) -> io::Result<()> {
         OURS.iter().try_for_each(|folder| scoped_dir::make_hidden(&self.root, &self.root.join(folder)))
     }
-}
-
-/// The first of `paths`, each with a NUL behind it, that goes through a filter. Only attributes are read: no filter runs.
-pub(super) fn first_filtered(git: &Git, paths: &[u8]) -> Result<Option<Filtered>, GitError> {
-    let attributes = git.feed(&["check-attr", "-z", "--stdin", "filter"], paths)?;
-    let attributes = String::from_utf8_lossy(&attributes);
-    let mut fields = attributes.split('\0');
-    while let (Some(path), Some(_), Some(filter)) = (fields.next(), fields.next(), fields.next()) {
-        if !matches!(filter, "unspecified" | "unset" | "set" | "") {
-            return Ok(Some(Filtered { path: path.to_owned(), filter: filter.to_owned() }));
-        }
-    }
-    Ok(None)
 }
 
 /// The directory above `root` that is the top of a repository.

@@ -39,7 +39,7 @@ pub struct Staged {
 #[derive(Debug, thiserror::Error)]
 pub enum StageError {
     /// The place for copies cannot be made.
-    #[error("cannot make {path} for copies of the raw files: {cause}")]
+    #[error("cannot make {path} for copies of the raw files: {cause}{}", scoped_dir::remedy(cause))]
     Place {
         /// The directory.
         path: PathBuf,
@@ -47,7 +47,7 @@ pub enum StageError {
         cause: io::Error,
     },
     /// A file cannot be copied.
-    #[error("cannot copy {path} of connection {connection}: {cause}; run again")]
+    #[error("cannot copy {path} of connection {connection}: {cause}; {remedy}")]
     File {
         /// Path relative to the source.
         path: String,
@@ -55,7 +55,17 @@ pub enum StageError {
         connection: String,
         /// Why.
         cause: String,
+        /// What to do.
+        remedy: String,
     },
+}
+
+impl StageError {
+    fn copying(path: &str, connection: &str, error: &io::Error) -> Self {
+        let first = scoped_dir::remedy(error).trim_start_matches("; ");
+        let remedy = if first.is_empty() { "run again".to_owned() } else { format!("{first}, then run again") };
+        Self::File { path: path.to_owned(), connection: connection.to_owned(), cause: error.to_string(), remedy }
+    }
 }
 
 /// Copies every file that a unit of `planned` may read, and lets the units read the copies. What the copies hold is what
@@ -126,17 +136,18 @@ fn copy(
     let mut open: Option<(&str, ScopedDir, ScopedDir)> = None;
     let mut prints = BTreeMap::new();
     for path in paths {
-        let failed = |cause: String| StageError::File { path: path.clone(), connection: connection.to_owned(), cause };
+        let failed = |error: io::Error| StageError::copying(path, connection, &error);
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
         if open.as_ref().is_none_or(|(at, _, _)| *at != parent) {
             let folders = from.dir(parent, None).and_then(|from| Ok((from, to.dir(parent, Some(PRIVATE))?)));
-            let (from, to) = folders.map_err(|error| failed(error.to_string()))?;
+            let (from, to) = folders.map_err(failed)?;
             open = Some((parent, from, to));
         }
         if let Some((_, from, to)) = &open {
-            let copied = copy_one(from, to, name, &mut buffer).map_err(|error| failed(error.to_string()))?;
+            let copied = copy_one(from, to, name, &mut buffer).map_err(failed)?;
             if let Some(why) = print::unsuitable(&buffer) {
-                return Err(failed(format!("{why} since it was planned")));
+                let cause = format!("{why} since it was planned");
+                return Err(failed(io::Error::other(cause)));
             }
             prints.insert(path.clone(), copied);
         }
@@ -214,6 +225,14 @@ mod tests {
             jobs.sort();
             jobs
         }
+    }
+
+    #[test]
+    fn full_disk_asks_for_space_before_the_next_run() {
+        let error = StageError::copying("a.md", "n", &io::ErrorKind::StorageFull.into());
+        assert!(error.to_string().ends_with("; free some disk space, then run again"), "{error}");
+        let error = StageError::copying("a.md", "n", &io::Error::other("it grew"));
+        assert_eq!(error.to_string(), "cannot copy a.md of connection n: it grew; run again");
     }
 
     #[test]

@@ -1,4 +1,6 @@
-//! Why units failed: failures with one cause and one error together, with what can be done about them. Pure.
+//! Why units are not done: those with one cause and one error together, with what can be done about them. Pure.
+
+use std::borrow::Cow;
 
 use super::state::{RunState, Unit, UnitStatus};
 use crate::{
@@ -23,15 +25,12 @@ pub struct Failures {
 
 /// Failures of the moment, those of most units first.
 pub fn causes(state: &RunState) -> Vec<Failures> {
-    let failed: Vec<(usize, &Unit)> = state
-        .units
-        .iter()
-        .enumerate()
-        .filter(|(_, unit)| matches!(unit.status, UnitStatus::Failed | UnitStatus::Interrupted))
-        .collect();
-    let failures = failed.iter().map(|(_, unit)| Failure {
+    let failed: Vec<(usize, &Unit)> =
+        state.units.iter().enumerate().filter(|(_, unit)| unit.status.is_unfinished()).collect();
+    let errors: Vec<Cow<'_, str>> = failed.iter().map(|(_, unit)| error(state, unit)).collect();
+    let failures = failed.iter().zip(&errors).map(|((_, unit), error)| Failure {
         cause: cause(state, unit),
-        error: error(state, unit),
+        error,
         unit: &unit.key,
     });
     let heaps = clusters(failures);
@@ -42,7 +41,7 @@ pub fn causes(state: &RunState) -> Vec<Failures> {
             Failures {
                 cause: heap.cause,
                 pattern: heap.error,
-                example: first.map(|unit| error(state, unit)).unwrap_or_default().to_owned(),
+                example: first.map(|unit| error(state, unit).into_owned()).unwrap_or_default(),
                 remedy: first.and_then(|unit| remedy(state, unit)).map(str::to_owned),
                 units: heap.members.iter().filter_map(|member| failed.get(*member)).map(|(unit, _)| *unit).collect(),
             }
@@ -53,25 +52,28 @@ pub fn causes(state: &RunState) -> Vec<Failures> {
 fn cause<'a>(state: &'a RunState, unit: &'a Unit) -> &'a str {
     match state.verdict(unit) {
         Some(verdict) => verdict.cause.word(),
-        None if unit.status == UnitStatus::Interrupted => "interrupted",
-        None => "failed",
+        None if unit.status == UnitStatus::Failed => "failed",
+        None => unit.status.word(),
     }
 }
 
 /// The error that tells most: of failed calls the first one, since the verdict only counts them.
-pub fn error<'a>(state: &'a RunState, unit: &'a Unit) -> &'a str {
+pub fn error<'a>(state: &'a RunState, unit: &'a Unit) -> Cow<'a, str> {
     let first_failure = || unit.latest().and_then(|attempt| attempt.first_failure.as_deref());
-    match state.verdict(unit) {
-        Some(verdict) if verdict.cause == Cause::ToolFailures => first_failure().unwrap_or(&verdict.reason),
-        Some(verdict) => &verdict.reason,
-        None if unit.status == UnitStatus::Interrupted => "the record breaks off before its end",
-        None => first_failure().unwrap_or("no reason is on record"),
+    match (state.verdict(unit), unit.latest()) {
+        (_, Some(attempt)) if unit.status == UnitStatus::Budget => Cow::Owned(attempt.budget().to_string()),
+        (Some(verdict), _) if verdict.cause == Cause::ToolFailures => first_failure().unwrap_or(&verdict.reason).into(),
+        (Some(verdict), _) => verdict.reason.as_str().into(),
+        (None, _) if unit.status == UnitStatus::Interrupted => "the record breaks off before its end".into(),
+        (None, _) if unit.status == UnitStatus::Stopped => "stopped before an attempt began".into(),
+        (None, _) => first_failure().unwrap_or("no reason is on record").into(),
     }
 }
 
 fn remedy<'a>(state: &'a RunState, unit: &'a Unit) -> Option<&'a str> {
     match state.verdict(unit) {
         Some(verdict) => verdict.remedy.as_deref(),
+        None if unit.status == UnitStatus::Stopped => Some("retry it when you are ready"),
         None => Some("retry it; its attempt was never judged"),
     }
 }

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::state::{RunState, Unit, UnitStatus};
+use super::state::{Attempt, RunState, Unit, UnitStatus};
 use crate::{
     tape::{
         RunId, UnitKey,
         note::{Continues, Earlier},
     },
-    units::reuse::{self, Past, Standing},
+    units::reuse::{self, Past, SpentBudget, Standing},
 };
 
 /// Tells what `state` means for a run that goes on with it.
@@ -73,7 +73,9 @@ impl<'a> Before<'a> {
     {
         let taken = self.taken_over(unit).and_then(|earlier| Some((earlier.run, earlier.reused.as_ref()?)));
         if let (UnitStatus::Reused, Some((run, reused))) = (unit.status, taken) {
-            let standing = Standing::Succeeded { budget: reused.budget };
+            // Older programs reused units that had run out of turns.
+            let standing =
+                if reused.budget { Standing::OutOfBudget(SpentBudget::default()) } else { Standing::Succeeded };
             let is_saved = self.state.taken_over.get(&unit.key).is_some_and(|taken| taken.saved);
             return Past {
                 run,
@@ -87,13 +89,15 @@ impl<'a> Before<'a> {
         let latest = unit.latest();
         let reason = self.state.verdict(unit).map(|verdict| verdict.reason.as_str());
         let standing = match (unit.status, reason) {
-            (UnitStatus::Succeeded, _) => Standing::Succeeded { budget: false },
-            (UnitStatus::Budget, _) => Standing::Succeeded { budget: true },
+            (UnitStatus::Succeeded, _) => Standing::Succeeded,
+            (UnitStatus::Budget, _) => Standing::OutOfBudget(latest.map(Attempt::budget).unwrap_or_default()),
             (UnitStatus::Failed, reason) => Standing::Failed(reason.unwrap_or("no reason is on record")),
             // It was to be tried again, which never came.
             (UnitStatus::Waiting | UnitStatus::Interrupted, Some(reason)) => Standing::Failed(reason),
             (UnitStatus::Stopped, _) => Standing::Stopped,
-            (UnitStatus::Running | UnitStatus::Held | UnitStatus::Interrupted, _) => Standing::Interrupted,
+            (UnitStatus::Running | UnitStatus::Silent | UnitStatus::Held | UnitStatus::Interrupted, _) => {
+                Standing::Interrupted
+            }
             (UnitStatus::Queued | UnitStatus::Untried | UnitStatus::Waiting | UnitStatus::Reused, _) => {
                 Standing::Waiting
             }

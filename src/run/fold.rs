@@ -8,6 +8,7 @@ mod ends;
 mod fates;
 mod notes;
 mod patches;
+mod silence;
 mod usage;
 
 use std::{
@@ -15,7 +16,8 @@ use std::{
     sync::Arc,
 };
 
-use self::attempt::LaneFold;
+pub use self::silence::SILENCE_AFTER;
+use self::{attempt::LaneFold, silence::Silences};
 use super::{
     Arrived, Lane as Address,
     state::{Attempt, Holding, Lane, LaneId, Remark, Story, Touch, Unit, UnitStatus, push_compact},
@@ -43,6 +45,7 @@ pub struct Fold {
     /// Positions of the units in the state: a stranger's file may name a million of them.
     units: HashMap<UnitKey, usize>,
     remarks: usize,
+    silences: Silences,
     /// Lane of the last entry: most entries follow one of their own.
     recent: Option<LaneId>,
     /// There were more than [`MOST_ATTEMPTS`].
@@ -173,15 +176,17 @@ pub enum RunChange<'a> {
 impl Fold {
     /// A fold over nothing yet. Lines that name no session belong to `fallback`.
     pub fn new(fallback: UnitKey) -> Self {
-        let (by_unit, units) = Default::default();
-        Self { fallback, lanes: Vec::new(), by_unit, units, remarks: 0, recent: None, overfull: false }
+        let (by_unit, units, silences) = Default::default();
+        Self { fallback, lanes: Vec::new(), by_unit, units, remarks: 0, silences, recent: None, overfull: false }
     }
 
     /// Folds one entry into `story`.
     pub fn apply(&mut self, story: &mut Story, arrived: &Arrived<'_>, emit: &mut dyn FnMut(Emitted<'_>)) {
+        self.pass_time(story, arrived.at, emit);
         story.touch = Touch::default();
         story.state.entries = arrived.seq.0 + 1;
         story.state.now = story.state.now.max(arrived.at);
+        story.state.passed = story.state.now;
         if !arrived.intact {
             story.state.lost.torn += 1;
             return;
@@ -193,11 +198,14 @@ impl Fold {
             Body::Err(_) => {
                 let Some(lane) = self.address(story, arrived, None, emit) else { return };
                 self.enter(story, lane, arrived);
+                self.break_silence(story, lane, arrived, emit);
+                self.record_output(story, lane, arrived, None);
                 self.lane(lane).stderr(story, arrived.seq);
             }
             Body::In(bytes) => {
                 let Some(lane) = self.address(story, arrived, None, emit) else { return };
                 self.enter(story, lane, arrived);
+                self.record_input(story, lane, arrived.at, bytes);
                 if is_interrupt(bytes) {
                     self.lane(lane).cut_short();
                 }
@@ -241,9 +249,7 @@ impl Fold {
         }
         let status = if ended_well { UnitStatus::Succeeded } else { UnitStatus::Interrupted };
         let unit = fold.unit(story);
-        if matches!(unit.status, UnitStatus::Running | UnitStatus::Held)
-            && unit.latest().is_some_and(|latest| latest.lane == lane)
-        {
+        if unit.status.is_in_flight() && unit.latest().is_some_and(|latest| latest.lane == lane) {
             unit.status = status;
             fold.tell(now, status, None, emit);
         }
@@ -264,6 +270,8 @@ impl Fold {
         };
         let Some(lane) = self.address(story, arrived, Some(line), emit) else { return };
         self.enter(story, lane, arrived);
+        self.break_silence(story, lane, arrived, emit);
+        self.record_output(story, lane, arrived, Some(line));
         let by_session = arrived.lane == Address::BySession;
         self.lane(lane).line(story, arrived, line, bytes, by_session, emit);
     }
@@ -417,12 +425,16 @@ impl Fold {
     }
 
     fn remark(&mut self, story: &mut Story, arrived: &Arrived<'_>, level: Level, text: String) {
+        let unit = match arrived.lane {
+            Address::Attempt(unit, _) => Some(UnitKey::from(unit)),
+            Address::Run | Address::BySession => None,
+        };
+        self.push_remark(story, Remark { seq: arrived.seq, at: arrived.at, level, unit, text });
+    }
+
+    fn push_remark(&mut self, story: &mut Story, remark: Remark) {
         if self.remarks == story.remarks.len() {
-            let unit = match arrived.lane {
-                Address::Attempt(unit, _) => Some(UnitKey::from(unit)),
-                Address::Run | Address::BySession => None,
-            };
-            story.remarks.push(Remark { seq: arrived.seq, at: arrived.at, level, unit, text });
+            story.remarks.push(remark);
         }
         self.remarks += 1;
     }

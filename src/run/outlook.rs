@@ -8,8 +8,8 @@ use super::{
     state::{RunState, Unit, UnitStatus},
 };
 use crate::{
-    tape::{Millis, note::Outcome},
-    units::forecast::{Finished, Forecast, Left, Range, forecast},
+    tape::{Millis, UnitKey, note::Outcome},
+    units::forecast::{ENOUGH, Finished, Forecast, Left, Range, forecast},
 };
 
 /// What is left, seen at one moment.
@@ -36,6 +36,15 @@ pub struct Kind {
     pub finished: usize,
     /// Units that are left.
     pub left: usize,
+    /// The first of them.
+    pub first: Option<UnitKey>,
+}
+
+impl Kind {
+    /// True where too few have finished to forecast those that are left.
+    pub fn is_unknown(&self) -> bool {
+        self.left > 0 && self.finished < ENOUGH
+    }
 }
 
 impl Outlook {
@@ -45,7 +54,7 @@ impl Outlook {
         let mut rest: Vec<&Unit> = state.units.iter().filter(is_left).collect();
         // What runs goes on first, then what was tried before, then the rest as planned.
         rest.sort_by_key(|unit| match unit.status {
-            UnitStatus::Running | UnitStatus::Held => 0,
+            status if status.is_in_flight() => 0,
             UnitStatus::Waiting => 1,
             _ => 2,
         });
@@ -61,9 +70,9 @@ impl Outlook {
     }
 
     /// The forecast for trying these units again.
-    pub fn of_retrying(state: &RunState, units: &[usize]) -> Forecast {
+    pub fn of_retrying(state: &RunState, units: &[usize]) -> Self {
         let units: Vec<&Unit> = units.iter().filter_map(|unit| state.units.get(*unit)).collect();
-        Self::of(state, &units, state.now).forecast
+        Self::of(state, &units, state.now)
     }
 
     fn of(state: &RunState, rest: &[&Unit], now: Millis) -> Self {
@@ -82,7 +91,8 @@ impl Outlook {
             .map(|unit| {
                 let kind = kinds.of(unit);
                 kinds.all[kind].left += 1;
-                let runs = matches!(unit.status, UnitStatus::Running | UnitStatus::Held);
+                kinds.all[kind].first.get_or_insert_with(|| unit.key.clone());
+                let runs = unit.status.is_in_flight();
                 let started = unit.latest().filter(|_| runs).map(|attempt| attempt.started_at);
                 Left { kind, running: started.map(|started| now.since(started)) }
             })
@@ -136,7 +146,7 @@ impl<'a> Kinds<'a> {
         };
         let all = &mut self.all;
         *self.known.entry(name).or_insert_with(|| {
-            all.push(Kind { name: name.to_owned(), finished: 0, left: 0 });
+            all.push(Kind { name: name.to_owned(), finished: 0, left: 0, first: None });
             all.len() - 1
         })
     }
@@ -179,8 +189,8 @@ mod tests {
         units.push(unit(6, "dbt", UnitStatus::Queued, 0));
         let mut state = state(units);
         let outlook = Outlook::of_rest(&state, Millis(10_000));
-        assert_eq!(outlook.kinds[0], Kind { name: "dbt".into(), finished: 3, left: 2 });
-        assert_eq!(outlook.kinds[1], Kind { name: "docs".into(), finished: 2, left: 0 });
+        assert_eq!(outlook.kinds[0], Kind { name: "dbt".into(), finished: 3, left: 2, first: Some("u5".into()) });
+        assert_eq!(outlook.kinds[1], Kind { name: "docs".into(), finished: 2, left: 0, first: None });
         assert_eq!(outlook.forecast.cost, Some(Range { likely: 1.0, high: 1.0 }));
         assert_eq!(outlook.time_left(Millis(10_000)).map(|time| time.high), Some(Millis(20_000)));
         assert_eq!(outlook.time_left(Millis(14_000)).map(|time| time.high), Some(Millis(16_000)));
@@ -193,8 +203,8 @@ mod tests {
         assert_eq!((throttled.slots, outlook.slots), (1, 2));
         assert!(throttled.forecast.time.map(|time| time.likely) > paused.forecast.time.map(|time| time.likely));
         // Of the other kind, too little is known.
-        assert_eq!(Outlook::of_retrying(&state, &[3, 4]).cost, None);
-        assert_eq!(Outlook::of_retrying(&state, &[0, 99]).cost, Some(Range { likely: 0.5, high: 0.5 }));
+        assert_eq!(Outlook::of_retrying(&state, &[3, 4]).forecast.cost, None);
+        assert_eq!(Outlook::of_retrying(&state, &[0, 99]).forecast.cost, Some(Range { likely: 0.5, high: 0.5 }));
     }
 
     #[test]

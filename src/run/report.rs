@@ -327,7 +327,7 @@ impl Gathering {
         let verdict = state.verdict(unit);
         let reason = match (verdict, unit.status) {
             (Some(verdict), _) => Some(verdict.reason.clone()),
-            (None, UnitStatus::Interrupted) => Some(causes::error(state, unit).to_owned()),
+            (None, UnitStatus::Interrupted) => Some(causes::error(state, unit).into_owned()),
             (None, UnitStatus::Stopped) => Some("stopped before it began".to_owned()),
             (None, UnitStatus::Reused) => reused(story, unit),
             (None, _) => None,

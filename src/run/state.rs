@@ -7,12 +7,15 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::chronicle::{Mark, Marks};
-use crate::tape::{
-    Millis, Seq, UnitKey,
-    note::{
-        Amendment, Content, Earlier, Evicted, Integration, Level, PatchWritten, PlannedUnit, RunEnded, RunPlanned,
-        Saved, Shared, SourceRead, Verdict, Work,
+use crate::{
+    tape::{
+        Millis, Seq, UnitKey,
+        note::{
+            Amendment, Content, Earlier, Evicted, Integration, Level, PatchWritten, PlannedUnit, RunEnded, RunPlanned,
+            Saved, Shared, SourceRead, Verdict, Work,
+        },
     },
+    units::reuse::SpentBudget,
 };
 
 /// A moment of a run.
@@ -30,10 +33,16 @@ pub struct RunState {
     pub entries: u64,
     /// Time of the last entry folded.
     pub now: Millis,
+    /// The moment itself: that of the last entry, or a later one that no entry has come since.
+    pub passed: Millis,
+    /// Units that are silent.
+    pub silent: u32,
     /// What could not be used.
     pub lost: Lost,
     /// Cost of all attempts that said one, in US dollars.
     pub spent_usd: f64,
+    /// Variables that reached an agent only because a setting passed them on, sorted.
+    pub env_passed: Arc<[Arc<str>]>,
     /// The usage window that the service last spoke of.
     pub limit: Option<Limit>,
     /// Set while the whole run waits for a limit.
@@ -69,7 +78,15 @@ pub struct TakenOver {
     pub shared: Arc<[Shared]>,
 }
 
+/// What tells two states of one record apart: entries, units, and silent units.
+pub type StateMoment = (u64, usize, u32);
+
 impl RunState {
+    /// Which state of its record it is.
+    pub fn moment(&self) -> StateMoment {
+        (self.entries, self.units.len(), self.silent)
+    }
+
     /// What earlier runs did about a unit.
     pub fn earlier(&self, unit: &UnitKey) -> Option<&Earlier> {
         self.planned.as_ref()?.continues.as_ref()?.units.get(unit)
@@ -190,6 +207,8 @@ pub enum UnitStatus {
     Untried,
     /// An attempt runs.
     Running,
+    /// An attempt runs, and its agent has written nothing for a while although it does not wait for us.
+    Silent,
     /// An attempt runs, and a tool call of it waits for a person.
     Held,
     /// An attempt failed and another one will start by itself.
@@ -215,6 +234,7 @@ impl UnitStatus {
             Self::Queued => "queued",
             Self::Untried => "untried",
             Self::Running => "running",
+            Self::Silent => "silent",
             Self::Held => "held",
             Self::Waiting => "waiting",
             Self::Succeeded => "succeeded",
@@ -228,7 +248,17 @@ impl UnitStatus {
 
     /// True when nothing more happens by itself.
     pub fn is_over(self) -> bool {
-        !matches!(self, Self::Queued | Self::Running | Self::Held | Self::Waiting)
+        !(self.is_in_flight() || matches!(self, Self::Queued | Self::Waiting))
+    }
+
+    /// True when it ended without being done: another attempt may help.
+    pub fn is_unfinished(self) -> bool {
+        matches!(self, Self::Failed | Self::Interrupted | Self::Budget | Self::Stopped)
+    }
+
+    /// True while an attempt runs.
+    pub fn is_in_flight(self) -> bool {
+        matches!(self, Self::Running | Self::Silent | Self::Held)
     }
 }
 
@@ -241,8 +271,11 @@ pub struct Attempt {
     pub lane: LaneId,
     /// First entry.
     pub started_at: Millis,
-    /// Last entry so far: the stall clock counts from here.
+    /// Last entry so far.
     pub last_at: Millis,
+    /// Since when the agent has written nothing although it does not wait for us; `None` while it does, and where there is
+    /// no process of ours.
+    pub quiet_since: Option<Millis>,
     /// Set with the verdict, or with `completed` in captures.
     pub ended_at: Option<Millis>,
     /// Session id.
@@ -312,6 +345,11 @@ pub struct Attempt {
 }
 
 impl Attempt {
+    /// Its turns, and those that it was allowed.
+    pub fn budget(&self) -> SpentBudget {
+        SpentBudget { turns: self.turns, allowed: self.step_budget }
+    }
+
     /// True when it left a patch that nobody has put into the project.
     pub fn is_unsaved(&self) -> bool {
         !self.saved && self.patch.as_ref().is_some_and(|patch| patch.path.is_some())
@@ -555,12 +593,26 @@ pub struct Story {
     pub(crate) lanes: Vec<Lane>,
     /// The run's log. Grows only.
     pub(crate) remarks: Vec<Remark>,
+    /// Calls that ran with arguments of a person, by the place of the call: the entry that has the arguments. Grows only.
+    pub(crate) edits: BTreeMap<(u32, u8), u32>,
 }
 
 impl Story {
     /// A story told by hand: for measurements and pictures.
     pub fn new(state: RunState, lanes: Vec<Lane>, remarks: Vec<Remark>) -> Self {
-        Self { state, touch: Touch::default(), lanes, remarks }
+        Self { state, lanes, remarks, ..Self::default() }
+    }
+
+    /// The entry with the arguments that a person put in place of those of the model, for the call in block `block` of the entry
+    /// `first`.
+    pub fn edited(&self, first: Seq, block: u8) -> Option<Seq> {
+        let note = self.edits.get(&(u32::try_from(first.0).ok()?, block))?;
+        Some(Seq(u64::from(*note))).filter(|note| note.0 < self.state.entries)
+    }
+
+    /// The entries of all calls that ran with arguments of a person, each with the entry that has them.
+    pub fn all_edits(&self) -> Vec<(Seq, Seq)> {
+        self.edits.iter().map(|((first, _), note)| (Seq(u64::from(*first)), Seq(u64::from(*note)))).collect()
     }
 
     /// The rows of an attempt.
@@ -582,6 +634,13 @@ impl Story {
     /// The log at the moment of `state`.
     pub fn remarks(&self) -> &[Remark] {
         let end = self.remarks.partition_point(|remark| remark.seq.0 < self.state.entries);
-        &self.remarks[..end]
+        let mut remarks = &self.remarks[..end];
+        // A silence begins between two entries.
+        while let [earlier @ .., last] = remarks
+            && last.at > self.state.passed
+        {
+            remarks = earlier;
+        }
+        remarks
     }
 }

@@ -273,6 +273,23 @@ impl Timeline {
         })
     }
 
+    /// Lets time pass while no entry comes, or goes back in such a time: to `shown` where the cursor stands, and to
+    /// `present` at the last moment that has been read. True if that changed a unit.
+    pub fn pass_time(&mut self, shown: Millis, present: Millis, emit: &mut dyn FnMut(Emitted<'_>)) -> bool {
+        let mut changed = self.fold.pass_time(&mut self.story, shown, emit);
+        if self.frontier.is_some() {
+            self.exchange();
+            changed |= self.fold.pass_time(&mut self.story, present, &mut |_| {});
+            self.exchange();
+        }
+        changed
+    }
+
+    /// When the next unit becomes silent at the earliest, unless an entry comes.
+    pub fn silence_due(&self) -> Option<Millis> {
+        self.fold.silence_due()
+    }
+
     /// Reads about `max_bytes` beyond what is known, and leaves the cursor where it stands: what happened when is soon
     /// told, and any moment soon found, while an early one is shown.
     pub fn scout(&mut self, max_bytes: usize) -> Result<Progress, SourceError> {

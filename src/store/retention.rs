@@ -156,7 +156,7 @@ fn size_of(dir: &ScopedDir, depth: usize) -> u64 {
         match kind {
             FileKind::File => dir.open_here(name).ok().map(|(_, size)| size),
             FileKind::Directory if depth > 0 => dir.dir(name, None).ok().map(|inner| size_of(&inner, depth - 1)),
-            FileKind::Directory | FileKind::Link | FileKind::Special => None,
+            FileKind::Directory | FileKind::Link | FileKind::Socket | FileKind::Special => None,
         }
     });
     sizes.sum()

@@ -10,7 +10,7 @@ use crate::{
         event::{Action, ActionEvent, Detail, Event, Phase, ToolDetail},
         state::{RunState, UnitStatus},
     },
-    tape::{Header, Millis, Seq, note::Verdict},
+    tape::{Body, Header, Millis, Note, Seq, note::Verdict},
 };
 
 mod artifacts;
@@ -87,6 +87,8 @@ pub struct UnitRow {
     pub attempts: u64,
     /// It succeeded, and what it wrote never reached the project.
     pub unsaved: bool,
+    /// Why it is not done, where it ran out of turns.
+    pub detail: Option<String>,
 }
 
 /// An attempt.
@@ -197,6 +199,7 @@ impl RunRows {
         let mut timeline = Timeline::forward(source);
         let mut calls = Calls::default();
         while timeline.advance(SLICE, &mut |emitted| calls.take(&emitted))? == Progress::More {}
+        calls.ran_edited(&mut timeline)?;
         let state = &timeline.story().state;
         Ok(Self {
             run: run_row(header, tape_bytes, state),
@@ -236,6 +239,7 @@ fn unit_row(state: &RunState, unit: &crate::run::state::Unit) -> UnitRow {
         status: unit.status.word().to_owned(),
         attempts: unit.attempts.len() as u64,
         unsaved: state.is_unsaved(unit),
+        detail: unit.latest().filter(|_| unit.status == UnitStatus::Budget).map(|attempt| attempt.budget().to_string()),
     }
 }
 
@@ -284,6 +288,25 @@ impl Calls {
             }
             Detail::Empty | Detail::Thinking { .. } | Detail::Denial { tool_use_id: None, .. } | Detail::Line(_) => {}
         }
+    }
+
+    /// Calls whose arguments a person replaced ran with those of the person.
+    fn ran_edited(&mut self, timeline: &mut Timeline) -> Result<(), RowsError> {
+        for (call, note) in timeline.story().all_edits() {
+            let mut decided = None;
+            timeline.read(note, &mut |arrived| {
+                if let Body::Note(json) = arrived.body
+                    && let Note::CallDecided { tool_use_id: Some(id), input: Some(input), .. } = Note::parse(json)
+                {
+                    decided = Some((id, input.to_string()));
+                }
+            })?;
+            let Some((id, input)) = decided else { continue };
+            if let Some(row) = self.rows.iter_mut().find(|row| row.seq == call && row.tool_use_id == id) {
+                row.input = Some(cut(&input, KEPT));
+            }
+        }
+        Ok(())
     }
 
     fn row(

@@ -211,7 +211,17 @@ impl Runs {
 
     /// Starts a run: a new id, its directory (0700), its lock, its tape (0600) with the header that `header` makes.
     pub fn create(&self, header: impl FnOnce(RunId) -> Header) -> Result<NewRun, RunsError> {
-        let id = RunId(uuid::Uuid::now_v7());
+        self.create_after(None, header)
+    }
+
+    /// As [`create`](Self::create), with an id that is later than `newest`, even if the clock was set back since.
+    pub fn create_after(
+        &self,
+        newest: Option<RunId>,
+        header: impl FnOnce(RunId) -> Header,
+    ) -> Result<NewRun, RunsError> {
+        let now = RunId(uuid::Uuid::now_v7());
+        let id = newest.map_or(now, |newest| now.after(newest));
         let directory = self.directory(id);
         let failed = |path: &Path| {
             let path = path.to_owned();
@@ -229,6 +239,14 @@ impl Runs {
         Ok(NewRun { id, directory, tape, lock })
     }
 
+    /// Whether [`create`](Self::create) can make the directory of a run, with its error. Changes nothing.
+    pub fn check_create(&self) -> Result<(), RunsError> {
+        let path = self.root.join("runs");
+        let checked = ScopedDir::open(&self.project)
+            .and_then(|project| project.check_open_or_create(&format!("{STATE}/runs/new/{TAPE}")));
+        checked.map_err(|cause| RunsError::Io { path, cause })
+    }
+
     /// Every recorded run, newest first: the directories named after a run that hold a tape. Links are not runs.
     pub fn list(&self) -> Result<Vec<Found>, RunsError> {
         let path = self.root.join("runs");
@@ -244,6 +262,16 @@ impl Runs {
         }
         found.sort_by_key(|run| std::cmp::Reverse(run.id));
         Ok(found)
+    }
+
+    /// The newest run whose id is not later than `latest_ms` or that `is_ours`. A record that came with the project may have
+    /// any id, and one from far in the future must not drag the ids of later runs along.
+    ///
+    /// # Errors
+    /// When the runs cannot be listed.
+    pub fn newest(&self, latest_ms: u64, is_ours: impl Fn(RunId) -> bool) -> Result<Option<RunId>, RunsError> {
+        let mut ids = self.list()?.into_iter().map(|run| run.id);
+        Ok(ids.find(|id| id.began_ms() <= latest_ms || is_ours(*id)))
     }
 
     /// The run that `text` means: `latest`, an id, the beginning of one, or of the six digits that screens show.

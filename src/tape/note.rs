@@ -220,6 +220,9 @@ pub struct RunPlanned {
     /// The run that this one continues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub continues: Option<Continues>,
+    /// Milliseconds without output after which an attempt is silent. `None` on tapes of older programs: 60 seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub silence_after_ms: Option<u64>,
     /// What the units were chosen by: whoever goes on with the run chooses by the same. `None` on tapes of older programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selection: Option<Selection>,
@@ -311,7 +314,8 @@ pub struct AttemptStarted {
     pub pid: Option<u32>,
     /// True when a scripted agent plays the model.
     pub scripted: bool,
-    /// What a person wanted otherwise than planned. Model, budget and prompt above have it already.
+    /// What is otherwise than planned: what a person asked for, or the session that an automatic retry continues. Model, budget and
+    /// prompt above have it already.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub amendment: Option<Amendment>,
     /// A resumed session may answer with another id. Absent on tapes of older programs.
@@ -465,6 +469,10 @@ pub enum Cause {
     Transient,
     /// Connection refused, dropped or timed out.
     Network,
+    /// The agent wrote nothing for longer than `--silence-timeout`.
+    SilenceTimeout,
+    /// The attempt took longer than `--unit-timeout`.
+    UnitTimeout,
     /// Not logged in, or the key is bad.
     Auth,
     /// No credit.
@@ -489,6 +497,8 @@ pub enum Cause {
     LoopError,
     /// The process has no file descriptors left: the unit waits for another one to end.
     OpenFiles,
+    /// The agent's program is missing or cannot be executed, as while it is being updated.
+    ProgramMissing,
     /// The program itself could not go on (disk, permissions).
     Internal,
     /// From a later program.
@@ -510,6 +520,8 @@ impl Cause {
             Self::RateLimited => "rate limit",
             Self::Transient => "service busy",
             Self::Network => "network",
+            Self::SilenceTimeout => "silence timeout",
+            Self::UnitTimeout => "unit timeout",
             Self::Auth => "login",
             Self::Credit => "credit",
             Self::Model => "model",
@@ -522,6 +534,7 @@ impl Cause {
             Self::OversizedLine => "oversized line",
             Self::LoopError => "agent loop",
             Self::OpenFiles => "open files",
+            Self::ProgramMissing => "program missing",
             Self::Internal => "internal",
             Self::Other(other) => other,
         }

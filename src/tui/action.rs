@@ -117,7 +117,7 @@ actions! {
     Back "back" Move View "back" "one level back; never leaves";
     Retry "retry" Units View "retry" "new attempt at the unit";
     RetryWith "retry-with" Units View "retry with" "retry with feedback, another model or budget";
-    RetryFailed "retry-failed" Units View "retry failed" "all failed units again, or saving; asks";
+    RetryFailed "retry-failed" Units View "retry all" "all units that are not done again, or saving; asks";
     Causes "causes" Units View "causes" "failures by cause; what is left";
     Stop "stop" Units View "stop" "stop the unit; asks";
     More "more-at-once" Units View "more" "one more unit at once";
@@ -129,12 +129,12 @@ actions! {
     AllowOnce "allow-once" Units Held "allow once" "let the held call pass; the next waits";
     EditCall "edit" Units Held "edit" "edit the arguments of the held call";
     DenyCall "deny" Units Held "deny" "refuse the held call; asks for a reason";
-    NextFailure "next-failure" Units View "failure" "next failure or difference in the pane";
+    NextFailure "next-failure" Units View "failure" "next problem, failure or difference in the pane";
     PreviousFailure "previous-failure" Units View "failure" "the previous one";
     Search "search" Find View "search" "search in the pane";
     NextMatch "next-match" Find View "next match" "next match";
     PreviousMatch "previous-match" Find View "previous match" "previous match";
-    Filter "filter" Find View "filter" "all units; failed, running, queued, done";
+    Filter "filter" Find View "filter" "all units; problems, running, queued, done";
     FilterText "filter-text" Find View "filter text" "only units that contain a text";
     Sort "sort" Find View "sort" "order units by state, cost, time, …";
     Reverse "reverse" Find View "reverse" "the opposite order";

@@ -130,7 +130,6 @@ impl App {
             position: timeline.source().position(),
             at_end: false,
             ended: false,
-            passed: options.passed,
             broken: None,
             origin,
         };
@@ -176,9 +175,14 @@ impl App {
 
     /// Moves the clock.
     pub fn tick(&mut self, moment: Now) {
-        let shown = |model: &Model| (model.time.0 / 1000, model.extent.now.0 / 1000, model.toasts.len());
+        let shown = |model: &Model| {
+            (model.time.0 / 1000, model.extent.now.0 / 1000, model.toasts.len(), model.totals.count(UnitStatus::Silent))
+        };
         let before = shown(&self.model);
         self.moment = moment;
+        if self.pass_time() {
+            self.facts();
+        }
         let msg = Msg::Tick { now: moment.now, time: self.run_time(), present: self.present() };
         self.update(msg);
         if before != shown(&self.model) {
@@ -255,7 +259,17 @@ impl App {
         self.progress = Progress::More;
     }
 
+    /// Brings what depends on time alone to the moment that is shown. True if a unit became silent, or is not yet.
+    fn pass_time(&mut self) -> bool {
+        // What has not been read yet may break a silence.
+        let caught_up = self.progress != Progress::More;
+        let shown = if caught_up || self.player.is_some() { self.run_time() } else { Millis(0) };
+        let present = if caught_up { self.present() } else { Millis(0) };
+        self.timeline.pass_time(shown, present, &mut |_| {})
+    }
+
     fn facts(&mut self) {
+        self.pass_time();
         self.shown.known = self.timeline.known().max(self.timeline.source().found().unwrap_or_default());
         self.shown.position = self.timeline.source().position();
         self.shown.at_end = self.progress != Progress::More;

@@ -47,12 +47,16 @@ pub struct RowId {
     pub kind: RowKind,
     /// Entry that ended it.
     pub last: Option<Seq>,
+    /// Entry with the arguments that a person gave the call.
+    pub edited: Option<Seq>,
 }
 
 impl RowId {
-    /// The id of a row at a moment.
-    pub fn of(row: &Row, entries: u64) -> Self {
-        Self { first: row.first(), block: row.block, kind: row.kind, last: row.last(entries) }
+    /// The id of a row at the moment of `story`.
+    pub fn of(row: &Row, story: &Story) -> Self {
+        let first = row.first();
+        let (last, edited) = (row.last(story.state.entries), story.edited(first, row.block));
+        Self { first, block: row.block, kind: row.kind, last, edited }
     }
 }
 
@@ -119,6 +123,8 @@ pub struct Page {
     pub turned: BTreeSet<FoldId>,
     /// How far the attempt is, and how much of it was read.
     pub moment: (usize, u32, u64),
+    /// The second that is shown, where an attempt still runs.
+    pub second: Option<u64>,
 }
 
 /// What has to be in the cache before a draw.
@@ -300,12 +306,19 @@ fn inspect(view: &Inspect, story: &Story, cache: &Cache, body: ratatui::layout::
     if let Some(area) = areas.actions {
         wants.rows.extend(rows.iter().skip(view.actions.offset).take(usize::from(area.height)));
     }
-    let mut page =
-        Page { unit, attempt: index, panel: view.panel, action: None, turned: view.turned.clone(), moment: (0, 0, 0) };
+    let mut page = Page {
+        unit,
+        attempt: index,
+        panel: view.panel,
+        action: None,
+        turned: view.turned.clone(),
+        moment: (0, 0, 0),
+        second: None,
+    };
     match view.panel {
         Panel::Actions => {
             let Some(row) = rows.get(view.actions.selected) else { return };
-            page.action = Some((view.actions.selected, RowId::of(row, story.state.entries)));
+            page.action = Some((view.actions.selected, RowId::of(row, story)));
         }
         // What was said to it comes first.
         Panel::Prompt => page.moment.0 = story.entries(attempt.lane).len().min(super::load::PROLOGUE),
@@ -314,6 +327,8 @@ fn inspect(view: &Inspect, story: &Story, cache: &Cache, body: ratatui::layout::
             let version = cache.gathered(attempt.lane).map_or(0, |gathered| gathered.version);
             let ends = attempt.open_calls.wrapping_mul(2).wrapping_add(u32::from(attempt.ended_at.is_some()));
             page.moment = (rows.len(), ends, version);
+            let runs = view.panel == Panel::Verdict && attempt.ended_at.is_none();
+            page.second = runs.then_some(story.state.passed.0 / 1000);
         }
     }
     if let Some(area) = areas.detail {
@@ -324,20 +339,21 @@ fn inspect(view: &Inspect, story: &Story, cache: &Cache, body: ratatui::layout::
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::state::RowEnd;
+    use crate::run::state::{RowEnd, RunState};
 
     #[test]
     fn the_cache_stays_bounded_and_an_ended_row_is_another_row() {
+        let after = |entries| Story::new(RunState { entries, ..RunState::default() }, Vec::new(), Vec::new());
         let mut cache = Cache::default();
         for seq in 0..(2 * MOST as u64) {
             let row = Row::new(Seq(seq), 0, RowKind::Text, RowEnd::Ok, 0);
-            cache.put_row(RowId::of(&row, u64::MAX), RowLine::default());
+            cache.put_row(RowId::of(&row, &after(u64::MAX)), RowLine::default());
         }
         assert!(cache.rows.len() <= MOST);
         let mut row = Row::new(Seq(1), 0, RowKind::Tool, RowEnd::Open, 0);
-        let open = RowId::of(&row, 9);
+        let open = RowId::of(&row, &after(9));
         row.close(Seq(5), RowEnd::Ok);
-        assert_ne!(RowId::of(&row, 9), open);
-        assert_eq!(RowId::of(&row, 5), open);
+        assert_ne!(RowId::of(&row, &after(9)), open);
+        assert_eq!(RowId::of(&row, &after(5)), open);
     }
 }

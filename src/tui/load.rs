@@ -12,7 +12,7 @@ use super::{
     theme::Role,
 };
 use crate::{
-    decode::{self, Block, Kind},
+    decode::{self, Block, Kind, Raw, ToolUse},
     run::{
         Arrived, SourceError, Timeline,
         state::{Row, RowEnd, RowKind},
@@ -41,9 +41,8 @@ pub const PROLOGUE: usize = 256;
 
 /// Fills the cache with what `wants` lists and the cache lacks.
 pub fn load(timeline: &mut Timeline, cache: &mut Cache, wants: &Wants) {
-    let entries = timeline.story().state.entries;
     for row in &wants.rows {
-        let id = RowId::of(row, entries);
+        let id = RowId::of(row, timeline.story());
         if cache.row(id).is_none() {
             let line = row_line(timeline, row, id);
             cache.put_row(id, line);
@@ -98,6 +97,7 @@ pub fn is_unread(timeline: &Timeline, cache: &Cache, wants: &Wants) -> bool {
 
 /// What a call names, with the word for it: a command, a path, the key of a page.
 pub fn named(timeline: &mut Timeline, seq: Seq, block: u8) -> Option<(&'static str, String)> {
+    let edited = edited(timeline, seq, block);
     let found = read(timeline, seq, |arrived| {
         let line = decode::line(bytes(&arrived.body));
         let Some(Block::ToolUse(call)) = blocks(&line).get(usize::from(block)) else { return None };
@@ -110,7 +110,7 @@ pub fn named(timeline: &mut Timeline, seq: Seq, block: u8) -> Option<(&'static s
             ("sourceName", "source"),
             ("query", "query"),
         ];
-        let input = call.input?;
+        let input = ran(call, edited.as_deref()).input?;
         NAMES.into_iter().find_map(|(key, what)| Some((what, input.get(key)?.as_str()?.into_owned())))
     });
     found.ok().flatten()
@@ -122,6 +122,24 @@ fn lay(timeline: &mut Timeline, cache: &Cache, wanted: &Wanted) -> Layout {
         What::Page(page) => (inspect::pieces(timeline, cache, page), page.turned.clone()),
     };
     Layout::new(pieces, turned, wanted.width)
+}
+
+/// The arguments that a person put in place of those of the model, for the call in block `block` of the entry `first`.
+fn edited(timeline: &mut Timeline, first: Seq, block: u8) -> Option<String> {
+    let note = timeline.story().edited(first, block)?;
+    let input = read(timeline, note, |arrived| match arrived.body {
+        Body::Note(json) => match Note::parse(json) {
+            Note::CallDecided { input, .. } => input.map(|input| input.to_string()),
+            _ => None,
+        },
+        _ => None,
+    });
+    input.ok().flatten()
+}
+
+/// A call as it ran: with the arguments of a person, if there are any.
+fn ran<'a>(call: &ToolUse<'a>, edited: Option<&'a str>) -> ToolUse<'a> {
+    ToolUse { input: edited.map(Raw).or(call.input), ..call.clone() }
 }
 
 /// Reads one entry and makes something of it.
@@ -169,8 +187,9 @@ fn head(bytes: &[u8], most: usize) -> std::borrow::Cow<'_, str> {
 }
 
 fn row_line(timeline: &mut Timeline, row: &Row, id: RowId) -> RowLine {
+    let edited = edited(timeline, id.first, id.block);
     let begun = read_head(timeline, id.first, DECODED, |arrived, size| {
-        let (label, call) = label(&arrived.body, size, row);
+        let (label, call) = label(&arrived.body, size, row, edited.as_deref());
         (RowLine { label, at: arrived.at, ..RowLine::default() }, call)
     });
     let (mut line, call) = begun.unwrap_or_else(|error| (RowLine { label: error, ..RowLine::default() }, None));
@@ -187,7 +206,7 @@ fn row_line(timeline: &mut Timeline, row: &Row, id: RowId) -> RowLine {
 }
 
 /// The words of a row, and the id of the call if it is one.
-fn label(body: &Body<'_>, size: u64, row: &Row) -> (String, Option<String>) {
+fn label(body: &Body<'_>, size: u64, row: &Row, edited: Option<&str>) -> (String, Option<String>) {
     let raw = bytes(body);
     if row.kind == RowKind::Completed && !is_result(body, size) {
         // The end of a session that has no result stands at whatever line came last, which says something else.
@@ -211,7 +230,7 @@ fn label(body: &Body<'_>, size: u64, row: &Row) -> (String, Option<String>) {
             };
             match blocks.get(usize::from(row.block)) {
                 Some(Block::ToolUse(call)) if row.kind == RowKind::Tool => {
-                    (words::call(&call.name, call.input), Some(call.id.clone().into_owned()))
+                    (words::call(&call.name, ran(call, edited).input), Some(call.id.clone().into_owned()))
                 }
                 Some(block) => (words::block(block, KEPT), None),
                 None => (words::line(&line.body, json, KEPT), None),

@@ -45,7 +45,7 @@ use super::{
 use crate::{
     run::{
         outlook::Outlook,
-        state::{Attempt, Holding, LaneId, RunState, Story, Unit, UnitStatus},
+        state::{Attempt, Holding, LaneId, RunState, StateMoment, Story, Unit, UnitStatus},
     },
     tape::{Millis, UnitKey},
 };
@@ -169,7 +169,12 @@ pub enum Pane {
     Stream,
 }
 
-/// True for what a person has to look at.
+/// True for what a person has to look at: it is not done, and nothing happens to it.
+pub fn is_problem(status: UnitStatus) -> bool {
+    status.is_unfinished() || status == UnitStatus::Silent
+}
+
+/// True for what went wrong by itself.
 pub fn is_failure(status: UnitStatus) -> bool {
     matches!(status, UnitStatus::Failed | UnitStatus::Interrupted)
 }
@@ -188,10 +193,10 @@ pub struct Question {
 /// Counts over all units, kept until the story moves.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Totals {
-    /// Moment of the counts: entries and units.
-    moment: Option<(u64, usize)>,
+    /// Moment of the counts.
+    moment: Option<StateMoment>,
     /// Units by status, in the order of the header.
-    pub statuses: [usize; 11],
+    pub statuses: [usize; 12],
     /// Turns of all attempts.
     pub turns: u64,
     /// Tokens of all attempts, those of the cache included.
@@ -212,10 +217,11 @@ pub struct Totals {
 
 impl Totals {
     /// Statuses in the order of the header.
-    pub const ORDER: [UnitStatus; 11] = [
+    pub const ORDER: [UnitStatus; 12] = [
         UnitStatus::Held,
         UnitStatus::Failed,
         UnitStatus::Interrupted,
+        UnitStatus::Silent,
         UnitStatus::Running,
         UnitStatus::Waiting,
         UnitStatus::Succeeded,
@@ -228,11 +234,11 @@ impl Totals {
 
     /// Counts of `state`, or nothing if they have not changed.
     pub fn again(&self, state: &RunState) -> Option<Self> {
-        (self.moment != Some((state.entries, state.units.len()))).then(|| Self::of(state))
+        (self.moment != Some(state.moment())).then(|| Self::of(state))
     }
 
     fn of(state: &RunState) -> Self {
-        let mut totals = Self { moment: Some((state.entries, state.units.len())), ..Self::default() };
+        let mut totals = Self { moment: Some(state.moment()), ..Self::default() };
         for (place, unit) in state.units.iter().enumerate() {
             if matches!(unit.holding, Holding::Until(_)) && !unit.status.is_over() {
                 totals.until += 1;
@@ -260,7 +266,8 @@ impl Totals {
 
     /// Units of an attempt that runs, or that wait to run again.
     pub fn active(&self) -> usize {
-        self.count(UnitStatus::Running) + self.count(UnitStatus::Held) + self.count(UnitStatus::Waiting)
+        let active = [UnitStatus::Running, UnitStatus::Silent, UnitStatus::Held, UnitStatus::Waiting];
+        active.into_iter().map(|status| self.count(status)).sum()
     }
 
     /// Units that something happened to, and nothing more will.
@@ -327,6 +334,11 @@ impl Model {
         self.live && !self.watching
     }
 
+    /// A plain session that goes on: it writes into the user's own directory, and its calls wait for nobody.
+    pub fn is_session(&self) -> bool {
+        self.takes_orders() && !self.can_hold
+    }
+
     /// A question about something that is over by itself must not be answered any more.
     fn drop_stale_question(&mut self, story: &Story) {
         let is_over = |key: &UnitKey| story.state.units.iter().any(|unit| unit.key == *key && unit.status.is_over());
@@ -378,7 +390,7 @@ impl Model {
 
     /// Brings everything into range of the story and the size. Cheap: nothing is done per row of a stream.
     pub fn settle(&mut self, story: &Story) {
-        let moment = (story.state.entries, story.state.units.len());
+        let moment = story.state.moment();
         if self.totals.moment != Some(moment) {
             self.totals = Totals::of(&story.state);
             self.follow_work(&story.state);
@@ -466,7 +478,7 @@ impl Model {
         }
     }
 
-    /// Until somebody chooses, the first unit with a call that waits for a person is selected, or one that runs, or one
+    /// Until somebody chooses, the first unit with a call that waits for a person is selected, or one that is silent or runs, or one
     /// that will run again, or the first failure.
     /// Depends on the state alone: the same moment shows the same selection, however it was reached.
     fn follow_work(&mut self, state: &RunState) {
@@ -475,9 +487,11 @@ impl Model {
         }
         let first = |wanted: fn(UnitStatus) -> bool| state.units.iter().position(|unit| wanted(unit.status));
         let place = first(|status| status == UnitStatus::Held)
+            .or_else(|| first(|status| status == UnitStatus::Silent))
             .or_else(|| first(|status| status == UnitStatus::Running))
             .or_else(|| first(|status| status == UnitStatus::Waiting))
             .or_else(|| first(is_failure))
+            .or_else(|| first(is_problem))
             .unwrap_or(0);
         if place != self.deck.unit {
             self.deck.unit = place;

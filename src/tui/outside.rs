@@ -17,9 +17,6 @@ use crate::{
     tape::{Millis, UnitKey},
 };
 
-/// Silence of a running unit that is news.
-const STALL: Millis = Millis(120_000);
-
 /// Where nobody tells about the focus, a person who touched a key so recently is taken to be looking.
 const AT_IT: Duration = Duration::from_secs(60);
 
@@ -69,8 +66,8 @@ enum Fact {
     Failure,
     /// The end of the run, after so many attempts.
     Ended(usize),
-    /// The silence of an attempt.
-    Stalled(UnitKey, u32),
+    /// A silence of an attempt, since when.
+    Silent(UnitKey, Millis),
     /// A call that waits for a person.
     Waits(UnitKey, Option<Arc<str>>),
 }
@@ -162,10 +159,9 @@ fn facts(state: &RunState, totals: &Totals, now: Millis) -> Vec<(Fact, String)> 
                 let text = format!("{} waits for you: {}", unit.key, call.tool);
                 facts.push((Fact::Waits(unit.key.clone(), call.tool_use_id.clone()), text));
             }
-            let silent = now.since(attempt.last_at);
-            if unit.status == UnitStatus::Running && state.paused.is_none() && silent >= STALL {
-                let text = format!("{} has been silent for {silent}", unit.key);
-                facts.push((Fact::Stalled(unit.key.clone(), attempt.number), text));
+            if let (UnitStatus::Silent, Some(since)) = (unit.status, attempt.quiet_since) {
+                let text = format!("{} has been silent for {}", unit.key, now.since(since));
+                facts.push((Fact::Silent(unit.key.clone(), since), text));
             }
         }
     }

@@ -44,15 +44,7 @@ impl Still {
             has_times: true,
             fallback_unit: UnitKey::from(name),
         };
-        let shown = Shown {
-            origin,
-            known: 0,
-            position: (0, None),
-            at_end: true,
-            ended: true,
-            passed: options.passed,
-            broken: None,
-        };
+        let shown = Shown { origin, known: 0, position: (0, None), at_end: true, ended: true, broken: None };
         Self {
             model: Model::new(options.keymap, false),
             cache: Cache::default(),
@@ -74,7 +66,7 @@ impl Still {
         self.shown.known = story.state.entries;
         self.model.settle(story);
         for row in cache::wants(&self.model, story, &self.cache).rows {
-            let id = RowId::of(&row, story.state.entries);
+            let id = RowId::of(&row, story);
             if self.cache.row(id).is_none() {
                 self.cache.put_row(id, words(&row));
             }

@@ -48,7 +48,7 @@ use super::{
     outside::{Gauge, News},
     world::{Input, Moment, World},
 };
-use crate::program_path;
+use crate::{file_limit, program_path};
 
 /// Number of the signal that Ctrl-C stands for.
 pub const INTERRUPT: i32 = Unix::SIGINT as i32;
@@ -524,7 +524,9 @@ impl World for Terminal {
 /// Starts the program that tells somebody, and does not wait for it.
 fn tell(words: &[String], news: &News) -> Result<(), String> {
     let Some((program, arguments)) = words.split_first() else { return Ok(()) };
-    let started = tokio::process::Command::new(program)
+    let mut command = tokio::process::Command::new(program);
+    file_limit::restore_in(command.as_std_mut());
+    let started = command
         .args(arguments)
         .env("PATH", program_path::search_path())
         .args([&news.title, &news.text])

@@ -243,7 +243,7 @@ fn reduced(style: Style, color: ColorLevel) -> Style {
 /// The signs that stand beside words.
 #[derive(Debug)]
 pub struct Glyphs {
-    statuses: [&'static str; 10],
+    statuses: [&'static str; 11],
     conflict: &'static str,
     ends: [&'static str; 6],
     kinds: [&'static str; 9],
@@ -295,6 +295,7 @@ impl Glyphs {
             UnitStatus::Interrupted => 7,
             UnitStatus::Held => 8,
             UnitStatus::Reused => 9,
+            UnitStatus::Silent => 10,
         }]
     }
 
@@ -335,7 +336,7 @@ impl Glyphs {
 }
 
 static UNICODE: Glyphs = Glyphs {
-    statuses: ["○", "▶", "◐", "✓", "◆", "✗", "■", "◌", "‖", "≡"],
+    statuses: ["○", "▶", "◐", "✓", "◆", "✗", "■", "◌", "‖", "≡", "!"],
     conflict: "≠",
     ends: ["▸", "✓", "✗", "▲", "■", "△"],
     kinds: ["·", "»", "∴", "▲", "!", "·", "●", "■", "◇"],
@@ -356,7 +357,7 @@ static UNICODE: Glyphs = Glyphs {
 };
 
 static ASCII: Glyphs = Glyphs {
-    statuses: ["o", ">", "~", "+", "$", "x", "#", "?", "=", "^"],
+    statuses: ["o", ">", "~", "+", "$", "x", "#", "?", "=", "^", "!"],
     conflict: "%",
     ends: [">", "+", "x", "!", "#", "?"],
     kinds: ["-", "\"", ":", "!", "!", "-", "*", "=", "@"],
@@ -387,6 +388,7 @@ pub fn status_role(status: UnitStatus) -> Role {
         UnitStatus::Failed => Role::Failed,
         UnitStatus::Stopped => Role::Stopped,
         UnitStatus::Interrupted => Role::Interrupted,
+        UnitStatus::Silent => Role::Warning,
         UnitStatus::Held => Role::Paused,
         UnitStatus::Reused => Role::Succeeded,
     }
@@ -438,8 +440,8 @@ mod tests {
 
     #[test]
     fn states_differ_in_colour_and_in_glyph() {
-        use UnitStatus::{Budget, Failed, Held, Interrupted, Queued, Running, Stopped, Succeeded, Waiting};
-        let all = [Queued, Running, Waiting, Succeeded, Budget, Failed, Stopped, Interrupted, Held];
+        use UnitStatus::{Budget, Failed, Held, Interrupted, Queued, Running, Silent, Stopped, Succeeded, Waiting};
+        let all = [Queued, Running, Waiting, Succeeded, Budget, Failed, Stopped, Interrupted, Held, Silent];
         for glyphs in [&UNICODE, &ASCII] {
             let signs: std::collections::BTreeSet<_> =
                 all.iter().map(|status| glyphs.status(*status)).chain([glyphs.conflict]).collect();

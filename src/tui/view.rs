@@ -21,15 +21,17 @@ pub mod reader;
 pub mod stream;
 pub mod transcript;
 pub mod units;
+mod wide;
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
 pub use pen::Pen;
 use pen::pressed;
+pub use wide::close_wide_cells;
 
 use super::{
     cache::Cache,
-    layout,
+    layout::{self, Plan},
     model::{Model, View},
     text,
     theme::{Role, Theme},
@@ -69,23 +71,25 @@ pub struct Shown {
     pub at_end: bool,
     /// True when nothing more will come.
     pub ended: bool,
-    /// Names of variables that a setting passed on although they would be withheld.
-    pub passed: Vec<String>,
     /// Why reading stopped, if it did.
     pub broken: Option<String>,
 }
 
 /// Paints the whole screen.
 pub fn draw(scene: &Scene<'_>, buf: &mut Buffer) {
-    let (width, height) = scene.model.size;
     let plan = scene.model.plan(scene.story);
     let area = plan.area.intersection(buf.area);
     if area.is_empty() {
         return;
     }
     buf.set_style(area, scene.theme.style(Role::Text));
+    paint(scene, area, &plan, buf);
+    close_wide_cells(buf);
+}
+
+fn paint(scene: &Scene<'_>, area: Rect, plan: &Plan, buf: &mut Buffer) {
     if plan.too_small() {
-        let (least_width, least_height) = layout::LEAST;
+        let ((width, height), (least_width, least_height)) = (scene.model.size, layout::LEAST);
         let notice = match area.width {
             20.. => format!("terminal too small: {width}×{height}, least {least_width}×{least_height}; q quits"),
             _ => "too small; q quits".to_owned(),

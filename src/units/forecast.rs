@@ -1,7 +1,8 @@
 //! What is left of a run will cost and take: judged by how finished units of the same kind went.
 //!
 //! Units are drawn again from those that finished, many times over, and laid into the slots that there are. The same
-//! facts always give the same forecast. Where fewer than three units of a kind have finished, nothing is claimed.
+//! facts always give the same forecast. Nothing is claimed of units of a kind of which fewer than three have finished, and
+//! nothing of when a unit ends that runs longer than nine of ten like it: it is overdue.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -48,10 +49,28 @@ pub struct Range<T> {
 pub struct Forecast {
     /// Units that are left.
     pub units: usize,
-    /// What they will cost, in dollars; `None` where that cannot be said.
+    /// Those of them whose cost is forecast.
+    pub priced: usize,
+    /// What those will cost, in dollars; `None` where there is none.
     pub cost: Option<Range<f64>>,
-    /// When the last of them ends, from now; `None` where that cannot be said.
+    /// Units whose end is forecast.
+    pub timed: usize,
+    /// When the last of those ends, from now; `None` where there is none.
     pub time: Option<Range<Millis>>,
+    /// Units that run longer than nine of ten like them took.
+    pub overdue: usize,
+}
+
+impl Forecast {
+    /// True when nothing of the cost is left out.
+    pub fn is_cost_whole(&self) -> bool {
+        self.priced == self.units
+    }
+
+    /// True when nothing of the time is left out but what is overdue.
+    pub fn is_time_whole(&self) -> bool {
+        self.timed + self.overdue == self.units
+    }
 }
 
 /// Forecasts `left`, in the order in which it runs, on so many `slots`. `finished` are lists by kind, oldest first.
@@ -59,17 +78,37 @@ pub fn forecast(finished: &[Vec<Finished>], left: &[Left], slots: usize) -> Fore
     let costs: Vec<Vec<f64>> = finished.iter().map(|kind| newest(kind.iter().filter_map(known_cost))).collect();
     let times: Vec<Vec<f64>> =
         finished.iter().map(|kind| newest(kind.iter().map(|unit| seconds(unit.worked)))).collect();
-    let says = |samples: &[Vec<f64>]| {
-        let enough = |unit: &Left| samples.get(unit.kind).is_some_and(|samples| samples.len() >= ENOUGH);
-        !left.is_empty() && left.iter().all(enough)
+    let known = |samples: &[Vec<f64>]| -> Vec<Left> {
+        let enough = |unit: &&Left| samples.get(unit.kind).is_some_and(|samples| samples.len() >= ENOUGH);
+        left.iter().filter(enough).copied().collect()
     };
-    let cost = says(&costs).then(|| range(&costs, |bags, dice| blocks(left).map(|block| block.draw(bags, dice)).sum()));
-    let time = says(&times).then(|| range(&times, |bags, dice| makespan(bags, dice, left, slots)));
+    let priced = known(&costs);
+    let late: Vec<f64> = times.iter().map(|times| ninth_of_ten(times)).collect();
+    let is_late = |unit: &Left| {
+        let late = late.get(unit.kind).copied().unwrap_or_default();
+        unit.running.is_some_and(|running| seconds(running) >= late)
+    };
+    let (overdue, timed): (Vec<Left>, Vec<Left>) = known(&times).into_iter().partition(is_late);
+    let cost = |bags: &[Vec<f64>], dice: &mut Dice| blocks(&priced).map(|block| block.draw(bags, dice)).sum();
+    let cost = (!priced.is_empty()).then(|| range(&costs, cost));
+    // What is overdue holds its slot for as long as it does.
+    let slots = slots.saturating_sub(overdue.len());
+    let time = (!timed.is_empty()).then(|| range(&times, |bags, dice| makespan(bags, dice, &times, &timed, slots)));
     Forecast {
         units: left.len(),
+        priced: priced.len(),
         cost,
+        timed: timed.len(),
         time: time.map(|time| Range { likely: millis(time.likely), high: millis(time.high) }),
+        overdue: overdue.len(),
     }
+}
+
+fn ninth_of_ten(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let place = (sorted.len() * 9).div_ceil(10).saturating_sub(1);
+    sorted.get(place).copied().unwrap_or_default()
 }
 
 fn known_cost(unit: &Finished) -> Option<f64> {
@@ -120,11 +159,21 @@ impl Block {
     fn draw(&self, bags: &[Vec<f64>], dice: &mut Dice) -> f64 {
         bags.get(self.kind).map_or(0.0, |bag| dice.pick(bag)) * self.units
     }
+
+    /// What is left of a unit that runs: it takes as long as one of those that took longer than it has run.
+    fn rest(&self, samples: &[Vec<f64>], dice: &mut Dice) -> f64 {
+        let samples = samples.get(self.kind).map(Vec::as_slice).unwrap_or_default();
+        let longer: Vec<f64> = samples.iter().copied().filter(|took| *took > self.running).collect();
+        (dice.pick(&longer) - self.running).max(0.0)
+    }
 }
 
 fn blocks(left: &[Left]) -> impl Iterator<Item = Block> {
-    let size = left.len().div_ceil(PLAYED).max(1);
-    left.chunks(size).filter_map(|chunk| {
+    // Those that run come first, and are few.
+    let running = left.iter().take_while(|unit| unit.running.is_some()).count().min(PLAYED);
+    let (running, rest) = left.split_at(running);
+    let size = rest.len().div_ceil(PLAYED).max(1);
+    running.chunks(1).chain(rest.chunks(size)).filter_map(|chunk| {
         let first = chunk.first()?;
         #[expect(clippy::cast_precision_loss, reason = "units of a run are far fewer than 2^52")]
         let units = chunk.len() as f64;
@@ -134,16 +183,15 @@ fn blocks(left: &[Left]) -> impl Iterator<Item = Block> {
 }
 
 /// Seconds until the last unit ends.
-fn makespan(bags: &[Vec<f64>], dice: &mut Dice, left: &[Left], slots: usize) -> f64 {
+fn makespan(bags: &[Vec<f64>], dice: &mut Dice, samples: &[Vec<f64>], left: &[Left], slots: usize) -> f64 {
     // Times of slots in milliseconds: they are compared, and floats are not.
     let mut free: BinaryHeap<Reverse<u64>> = BinaryHeap::new();
     let mut last = 0;
     for block in blocks(left) {
-        let took = block.draw(bags, dice);
+        let took = if block.is_running { block.rest(samples, dice) } else { block.draw(bags, dice) };
         let from =
             if block.is_running || free.len() < slots.max(1) { 0 } else { free.pop().map_or(0, |Reverse(at)| at) };
-        // What ran longer than any like it ends at any moment.
-        let end = millis((took - block.running).max(0.0)).0.saturating_add(from);
+        let end = millis(took).0.saturating_add(from);
         last = last.max(end);
         free.push(Reverse(end));
     }
@@ -183,7 +231,7 @@ mod tests {
     fn two_finished_units_say_nothing_and_three_do() {
         let mut like = vec![finished(0.5, 60); 2];
         let two = forecast(&[like.clone()], &queued(0, 4), 2);
-        assert_eq!(two, Forecast { units: 4, cost: None, time: None });
+        assert_eq!(two, Forecast { units: 4, ..Forecast::default() });
         like.push(finished(0.5, 60));
         let three = forecast(&[like], &queued(0, 4), 2);
         assert_eq!(three.cost, Some(Range { likely: 2.0, high: 2.0 }));
@@ -191,10 +239,25 @@ mod tests {
     }
 
     #[test]
-    fn one_kind_that_is_not_known_leaves_the_whole_unknown() {
-        let left = [queued(0, 1), queued(1, 1)].concat();
+    fn kind_that_is_not_known_is_left_out() {
+        let left = [queued(0, 7), queued(1, 1)].concat();
         let forecast = forecast(&[vec![finished(1.0, 1); 5], vec![finished(1.0, 1); 2]], &left, 1);
-        assert_eq!((forecast.cost, forecast.time), (None, None));
+        assert_eq!((forecast.cost, forecast.priced), (Some(Range { likely: 7.0, high: 7.0 }), 7));
+        assert_eq!((forecast.time.map(|time| time.high), forecast.timed), (Some(Millis(7000)), 7));
+        assert!(!forecast.is_cost_whole() && !forecast.is_time_whole());
+    }
+
+    #[test]
+    fn unit_beyond_nine_of_ten_is_overdue() {
+        let like: Vec<Finished> = (1..=20).map(|seconds| finished(0.1, seconds * 10)).collect();
+        let running = |seconds: u64| Left { kind: 0, running: Some(Millis(seconds * 1000)) };
+        let late = forecast(std::slice::from_ref(&like), &[running(181), running(400)], 2);
+        assert_eq!((late.time, late.overdue, late.timed), (None, 2, 0));
+        assert!(late.cost.is_some() && late.is_time_whole());
+        let other = forecast(std::slice::from_ref(&like), &[running(400), running(175)], 2);
+        assert_eq!((other.overdue, other.timed), (1, 1));
+        let rest = other.time.map(|time| time.likely.0 / 1000).unwrap_or_default();
+        assert!((5..=25).contains(&rest), "{rest} s until 180 to 200 s");
     }
 
     #[test]
@@ -210,7 +273,6 @@ mod tests {
         let running = |seconds: u64| Left { kind: 0, running: Some(Millis(seconds * 1000)) };
         let end = |left: &[Left]| forecast(std::slice::from_ref(&like), left, 2).time.map(|time| time.likely.0 / 1000);
         assert_eq!(end(&[running(50)]), Some(10));
-        assert_eq!(end(&[running(500)]), Some(0), "overdue");
         assert_eq!(end(&[running(50), running(20), Left { kind: 0, running: None }]), Some(70));
     }
 
@@ -247,9 +309,10 @@ mod tests {
             if let Some(time) = first.time {
                 prop_assert!(time.likely <= time.high);
             }
-            if left.iter().any(|unit| unit.kind == 2) || left.is_empty() || samples.len() < ENOUGH {
+            if left.iter().all(|unit| unit.kind == 2) || samples.len() < ENOUGH {
                 prop_assert_eq!((first.cost, first.time), (None, None));
             }
+            prop_assert!(first.priced <= first.units && first.timed + first.overdue <= first.units);
         }
     }
 }

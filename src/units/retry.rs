@@ -36,6 +36,20 @@ pub enum Next {
     AwaitLimit,
     /// Another attempt once fewer units run. Costs no retry.
     AwaitRoom,
+    /// Another attempt once the agent's program is back. Costs no retry.
+    AwaitProgram,
+}
+
+/// How an attempt may be made again without anybody asking.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Repeat {
+    /// From the beginning: nothing of it remains.
+    #[default]
+    Afresh,
+    /// Only by continuing this session: what its tools did remains.
+    Resume(String),
+    /// Not at all: what its tools did remains, and it is not known how to continue.
+    Never,
 }
 
 impl RetryPolicy {
@@ -47,7 +61,10 @@ impl RetryPolicy {
         match verdict.cause {
             Cause::UsageLimit { .. } | Cause::RateLimited => Next::AwaitLimit,
             Cause::OpenFiles => Next::AwaitRoom,
-            Cause::Transient | Cause::Network if used < self.max_retries => {
+            Cause::ProgramMissing => Next::AwaitProgram,
+            Cause::Transient | Cause::Network | Cause::SilenceTimeout | Cause::UnitTimeout
+                if used < self.max_retries =>
+            {
                 Next::Retry { delay_ms: self.delay_ms(used) }
             }
             _ => Next::Stand,
@@ -70,7 +87,7 @@ impl RetryPolicy {
 /// network where nothing ever got through.
 pub fn is_everybodys(cause: &Cause, own_model: bool, got_through: bool) -> bool {
     match cause {
-        Cause::Auth | Cause::Credit => true,
+        Cause::Auth | Cause::Credit | Cause::ProgramMissing => true,
         Cause::Model => !own_model,
         Cause::Network => !got_through,
         _ => false,
@@ -97,7 +114,7 @@ mod tests {
     #[test]
     fn only_what_passes_by_itself_is_retried() {
         let policy = RetryPolicy::default();
-        for cause in [Cause::Transient, Cause::Network] {
+        for cause in [Cause::Transient, Cause::Network, Cause::SilenceTimeout, Cause::UnitTimeout] {
             assert_eq!(policy.next(&failed(cause.clone()), 2), Next::Retry { delay_ms: 4_000 });
             assert_eq!(policy.next(&failed(cause), 3), Next::Stand);
         }
@@ -105,6 +122,7 @@ mod tests {
             assert_eq!(policy.next(&failed(cause), 99), Next::AwaitLimit);
         }
         assert_eq!(policy.next(&failed(Cause::OpenFiles), 99), Next::AwaitRoom);
+        assert_eq!(policy.next(&failed(Cause::ProgramMissing), 99), Next::AwaitProgram);
         for cause in [Cause::Auth, Cause::ToolFailures, Cause::Crashed, Cause::Isolation, Cause::LoopError] {
             assert_eq!(policy.next(&failed(cause), 0), Next::Stand);
         }

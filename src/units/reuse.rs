@@ -1,5 +1,7 @@
 //! Which units of an earlier run stand, and why the others run again. Pure; it must not know tapes or files.
 
+use std::fmt;
+
 use crate::tape::{
     RunId,
     note::{Content, Earlier, Reused, Work},
@@ -8,11 +10,10 @@ use crate::tape::{
 /// How a unit stood when its run ended or broke off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing<'a> {
-    /// Its last attempt succeeded; with its budget spent, or not.
-    Succeeded {
-        /// Its budget was spent.
-        budget: bool,
-    },
+    /// Its last attempt succeeded.
+    Succeeded,
+    /// Its last attempt spent its turns or its money before the model was done. What it wrote may be in the project.
+    OutOfBudget(SpentBudget),
     /// Its last attempt failed, for this reason.
     Failed(&'a str),
     /// A person stopped it.
@@ -21,6 +22,28 @@ pub enum Standing<'a> {
     Interrupted,
     /// It waited for its turn, or for another try.
     Waiting,
+}
+
+/// The budget that an attempt spent before the model was done. Turns are zero where they are not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpentBudget {
+    /// Turns that it took.
+    pub turns: u32,
+    /// Turns that it was allowed.
+    pub allowed: Option<u32>,
+}
+
+/// `ran out of turns (20/20)`, as the end of a sentence.
+impl fmt::Display for SpentBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self { turns, allowed: Some(allowed) } if turns >= allowed => {
+                write!(f, "ran out of turns ({turns}/{allowed})")
+            }
+            Self { turns: 1.., .. } => f.write_str("spent its cost budget"),
+            Self { turns: 0, .. } => f.write_str("ran out of turns or spent its cost budget"),
+        }
+    }
 }
 
 /// A unit of an earlier run.
@@ -52,13 +75,14 @@ pub enum Choice {
 /// Judges a unit that is made of `now`; `None` where that cannot be told. Only a success with the same content stands.
 pub fn choose(past: &Past<'_>, now: Option<&Content>) -> Choice {
     let run = past.run.short();
-    let budget = match past.standing {
-        Standing::Succeeded { budget } => budget,
+    match past.standing {
+        Standing::Succeeded => {}
+        Standing::OutOfBudget(spent) => return Choice::Run(format!("{spent} in run {run}")),
         Standing::Failed(reason) => return Choice::Run(format!("failed in run {run}: {reason}")),
         Standing::Stopped => return Choice::Run(format!("was stopped in run {run}")),
         Standing::Interrupted => return Choice::Run(format!("was cut off in run {run}")),
         Standing::Waiting => return Choice::Run(format!("had no turn in run {run}")),
-    };
+    }
     match (past.content, now) {
         (None, _) => Choice::Run(format!("run {run} did not record what it was made of")),
         (Some(_), None) => Choice::Run(format!("succeeded in run {run}, but its files cannot be compared now")),
@@ -66,7 +90,7 @@ pub fn choose(past: &Past<'_>, now: Option<&Content>) -> Choice {
             let patch = past.patch.map(str::to_owned);
             // What is on the branch already stands in the report of then.
             let work = past.work.filter(|_| patch.is_some()).cloned().unwrap_or_default();
-            Choice::Reuse(Box::new(Reused { attempt: past.attempt, budget, content: now.clone(), patch, work }))
+            Choice::Reuse(Box::new(Reused { attempt: past.attempt, budget: false, content: now.clone(), patch, work }))
         }
         (Some(then), Some(now)) => Choice::Run(format!("succeeded in run {run}, but {}", difference(then, now))),
     }
@@ -127,10 +151,10 @@ mod tests {
     #[test]
     fn a_success_stands_while_nothing_changes() {
         let (same, work) = (content("k"), Work { fatal_failures: Some(0), ..Work::default() });
-        let past = Past { work: Some(&work), ..past(Standing::Succeeded { budget: true }, Some(&same)) };
+        let past = Past { work: Some(&work), ..past(Standing::Succeeded, Some(&same)) };
         let reused = |patch: Option<&str>, work| {
             let patch = patch.map(str::to_owned);
-            Choice::Reuse(Box::new(Reused { attempt: 2, budget: true, content: same.clone(), patch, work }))
+            Choice::Reuse(Box::new(Reused { attempt: 2, budget: false, content: same.clone(), patch, work }))
         };
         assert_eq!(choose(&past, Some(&same)), reused(Some("0001-a.patch"), work.clone()));
         let saved = Past { patch: None, ..past };
@@ -141,9 +165,13 @@ mod tests {
     fn everything_else_runs_and_says_why() {
         let (then, now) = (content("k"), Content { raw: "r".into(), model: Some("opus".into()), ..content("n") });
         let newer = Content { program: 9, raw: "r".into(), ..content("n") };
-        let success = Standing::Succeeded { budget: false };
+        let success = Standing::Succeeded;
+        let spent = |turns, allowed| Standing::OutOfBudget(SpentBudget { turns, allowed });
         let cases = [
             (Standing::Failed("no luck"), Some(&then), Some(&then), "failed in run a1b2c3: no luck"),
+            (spent(20, Some(20)), Some(&then), Some(&then), "ran out of turns (20/20) in run a1b2c3"),
+            (spent(7, Some(20)), Some(&then), Some(&then), "spent its cost budget in run a1b2c3"),
+            (spent(0, None), Some(&then), None, "ran out of turns or spent its cost budget in run a1b2c3"),
             (Standing::Stopped, Some(&then), Some(&then), "was stopped in run a1b2c3"),
             (Standing::Interrupted, Some(&then), Some(&then), "was cut off in run a1b2c3"),
             (Standing::Waiting, None, Some(&then), "had no turn in run a1b2c3"),

@@ -7,8 +7,10 @@
 mod board;
 mod purse;
 mod reconcile;
+mod repeat;
 mod room;
 mod settle;
+mod unusable;
 
 use std::sync::Arc;
 
@@ -21,11 +23,12 @@ use self::{
     board::{Board, Phase, Timer},
     purse::Purse,
     reconcile::Pass,
+    unusable::Absence,
 };
 use super::{
     governor::{self, Change, Governor, Pacing},
     limits::Observed,
-    retry::{self, Next, RetryPolicy},
+    retry::{self, Next, Repeat, RetryPolicy},
 };
 
 /// What a failed unit means for the others.
@@ -119,6 +122,8 @@ pub enum Input {
         attempt: u32,
         /// How.
         verdict: Verdict,
+        /// How it may be made again without anybody asking.
+        repeat: Repeat,
     },
     /// What came of [`Order::Integrate`].
     Integrated(Together),
@@ -136,7 +141,7 @@ pub enum Input {
         /// What is to be otherwise than planned. `None` repeats what the last attempt was given, in a session of its own.
         amendment: Option<Amendment>,
     },
-    /// A person wants a new attempt of every failed unit.
+    /// A person wants a new attempt of every unit that failed, was stopped or ran out of turns.
     RetryFailed,
     /// A person wants a unit stopped; asked again while it still runs, killed.
     StopRequested {
@@ -283,6 +288,8 @@ pub struct Schedule {
     got_through: bool,
     /// Units for which there are file descriptors, once it turned out that there are not enough for all.
     room: Option<u32>,
+    /// The agent's program could not be started.
+    absence: Option<Absence>,
 }
 
 impl Schedule {
@@ -303,6 +310,7 @@ impl Schedule {
             round: Vec::new(),
             got_through: false,
             room: None,
+            absence: None,
         }
     }
 
@@ -336,8 +344,15 @@ impl Schedule {
                     self.stage = Stage::Open;
                 }
             }
-            Input::Ready { unit, attempt } => self.board.ready(&unit, attempt),
-            Input::Ended { unit, attempt, verdict } => self.ended(&unit, attempt, &verdict, &mut orders),
+            Input::Ready { unit, attempt } => {
+                if let Some((at, _)) = self.board.in_flight(&unit, attempt) {
+                    self.board.ready(&unit, attempt);
+                    self.program_started(at, &mut orders);
+                }
+            }
+            Input::Ended { unit, attempt, verdict, repeat } => {
+                self.ended(&unit, attempt, &verdict, repeat, &mut orders);
+            }
             Input::Integrated(together) => self.integrated(together, &mut orders),
             Input::Saved { ok } => self.saved(ok, &mut orders),
             Input::TimerFired(id) => self.timer_fired(id, &mut orders),
@@ -370,19 +385,18 @@ impl Schedule {
         self.stage == Stage::Ended
     }
 
-    fn ended(&mut self, key: &UnitKey, attempt: u32, verdict: &Verdict, orders: &mut Vec<Order>) {
+    fn ended(&mut self, key: &UnitKey, attempt: u32, verdict: &Verdict, repeat: Repeat, orders: &mut Vec<Order>) {
         let Some((at, asked_to_stop)) = self.board.in_flight(key, attempt) else { return };
         self.board.judge(at, verdict.outcome, verdict.stop);
+        if verdict.cause != Cause::ProgramMissing {
+            self.program_started(at, orders);
+        }
         if verdict.outcome == Outcome::Succeeded {
             self.got_through = true;
             let change = self.governor.passed();
             self.limit_changed(change, governor::REQUESTS, orders);
         }
-        let next = match self.settings.retry.next(verdict, self.board.units()[at].retries) {
-            Next::AwaitLimit if !self.settings.pacing.enabled => Next::Stand,
-            Next::AwaitRoom if self.is_alone(at) => Next::Stand,
-            next => next,
-        };
+        let next = self.next(at, verdict, repeat, asked_to_stop, orders);
         let given_up = next == Next::AwaitLimit && self.board.meet_limit(at) >= self.settings.pacing.max_attempts;
         if next == Next::AwaitLimit && !given_up {
             let change = self.governor.hit();
@@ -395,7 +409,8 @@ impl Schedule {
                 self.board.set(at, Phase::Over);
                 self.give_up_on_limit(at, orders);
             }
-            Next::Stand => {
+            Next::AwaitProgram if self.await_program(at, &verdict.cause, orders) => {}
+            Next::AwaitProgram | Next::Stand => {
                 self.board.set(at, Phase::Over);
                 self.give_up_if_unusable(at, verdict, orders);
                 // The pass is no unit of the ingest: what the others wrote stands without it.
@@ -427,33 +442,11 @@ impl Schedule {
         self.stop_in_flight(StopHow::Stop, orders);
     }
 
-    /// The limit would turn the others away as well.
-    fn give_up_on_limit(&mut self, at: usize, orders: &mut Vec<Order>) {
-        let (key, tries) = (&self.board.units()[at].key, self.settings.pacing.max_attempts);
-        say(Level::Error, format!("{key} met the limit {tries} times: the run ends and can be resumed"), orders);
-        self.halt(Halt::Limited, orders);
-    }
-
-    /// Told once, instead of by every unit. What runs may end by itself: it may have got through before.
-    fn give_up_if_unusable(&mut self, at: usize, verdict: &Verdict, orders: &mut Vec<Order>) {
-        let unit = &self.board.units()[at];
-        let amended = || unit.amendment.as_ref().is_some_and(|amendment| amendment.model.is_some());
-        let own_model = self.is_pass(&unit.key) || amended();
-        if verdict.outcome != Outcome::Failed || !retry::is_everybodys(&verdict.cause, own_model, self.got_through) {
-            return;
-        }
-        if !self.board.is_idle() {
-            let (word, remedy) = (verdict.cause.word(), verdict.remedy.as_deref().unwrap_or("mend it, then retry"));
-            let text = format!("no unit can run ({word}), so none is started any more: {remedy}");
-            say(Level::Error, text, orders);
-        }
-        self.halt(Halt::Unusable, orders);
-    }
-
     fn timer_fired(&mut self, id: TimerId, orders: &mut Vec<Order>) {
         match self.board.take_timer(id) {
             Some(Timer::Retry(at)) => self.board.set(at, Phase::Queued),
             Some(Timer::Limit) => self.lift(orders),
+            Some(Timer::Program) => self.try_program(),
             None => {}
         }
     }
@@ -474,9 +467,9 @@ impl Schedule {
     }
 
     fn retry_failed(&mut self, orders: &mut Vec<Order>) {
-        let mut failed = self.board.failed();
+        let mut failed = self.board.not_done();
         // Units that had no part in what cut the run short were to be run all the same.
-        if failed.is_empty() || matches!(self.halt, Some(Halt::Limited | Halt::Unusable)) {
+        if !self.board.has_failed() || matches!(self.halt, Some(Halt::Limited | Halt::Unusable)) {
             failed.extend(self.board.untried());
         }
         failed.extend(self.pass_left());
@@ -560,6 +553,7 @@ impl Schedule {
     /// Nothing starts any more, so nothing waits for a limit either. The first reason stays.
     fn halt(&mut self, why: Halt, orders: &mut Vec<Order>) {
         self.halt.get_or_insert(why);
+        self.absence = None;
         self.board.withdraw();
         self.lift(orders);
     }
@@ -617,12 +611,14 @@ impl Schedule {
         while matches!(self.stage, Stage::Open | Stage::Reconciling)
             && self.halt.is_none()
             && !self.governor.is_paused()
+            && self.may_start()
             && self.board.in_flight_count() < slots
             && self.board.starting_count() < self.settings.starting_at_once
         {
             // Whoever asks for another try meanwhile waits until all of this is saved.
             let start = if self.stage == Stage::Reconciling { self.start_pass() } else { self.board.start_next() };
             let Some(start) = start else { return };
+            self.starts(&start);
             orders.push(start);
         }
     }

@@ -6,11 +6,14 @@
 mod cause;
 mod remedy;
 
+use std::borrow::Cow;
+
 use crate::tape::{
-    UnitKey,
+    Millis, UnitKey,
     note::{Cause, Outcome, StopHow, StopReason, Verdict},
 };
 
+pub use self::remedy::of_session as session_remedy;
 pub use super::tally::FailureRule;
 use super::tally::Tally;
 
@@ -27,8 +30,8 @@ pub struct Facts {
     pub prompt_chars: usize,
     /// Why the process could not be started.
     pub spawn_error: Option<String>,
-    /// It could not be started because there are too many open files.
-    pub out_of_files: bool,
+    /// What kept the process from being started, where that is known.
+    pub start_fault: StartFault,
     /// Whether it had what it was given and nothing else.
     pub isolation: Isolation,
     /// The sentence about an agent that resumed another session than it was asked to.
@@ -37,6 +40,8 @@ pub struct Facts {
     pub stopped: Option<StopHow>,
     /// The tape could not be written.
     pub record_error: Option<String>,
+    /// A time limit ended it.
+    pub timed_out: Option<TimedOut>,
     /// It wrote a line longer than so many bytes.
     pub oversized_line: Option<usize>,
     /// It read nothing while more than so many bytes waited for it.
@@ -57,6 +62,8 @@ pub struct Facts {
     pub exit_code: Option<i32>,
     /// Signal that ended the process.
     pub signal: Option<i32>,
+    /// It did not end by itself, so we sent the signal.
+    pub ended_by_us: bool,
     /// Last lines of stderr.
     pub stderr_tail: Vec<String>,
     /// Failed tool calls.
@@ -71,7 +78,25 @@ pub struct Facts {
     pub publish_error: Option<String>,
 }
 
+/// What Claude Code answers to the id of a session that it does not have.
+pub const UNKNOWN_SESSION: &str = "No conversation found with session ID";
+/// A time limit that an attempt exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimedOut {
+    /// The agent wrote nothing for so long.
+    Silence(Millis),
+    /// The attempt took so long, without the time in which it waited for a person.
+    Attempt(Millis),
+}
+
 impl Facts {
+    /// It was to continue a session that Claude Code does not have.
+    pub fn is_unknown_session(&self) -> bool {
+        let errors = self.result.as_ref().and_then(|result| result.errors.as_deref());
+        let stderr = self.stderr_tail.iter().map(String::as_str);
+        errors.into_iter().chain(stderr).any(|text| text.contains(UNKNOWN_SESSION))
+    }
+
     /// The sentence of an isolation breach.
     pub fn breach(&self) -> Option<&str> {
         match &self.isolation {
@@ -79,6 +104,20 @@ impl Facts {
             Isolation::NotAsked | Isolation::Unproved | Isolation::Proved => None,
         }
     }
+}
+
+/// Why a process could not be started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StartFault {
+    /// The sentence says it.
+    #[default]
+    Other,
+    /// There are too many open files.
+    OpenFiles,
+    /// Its program is missing, or is none yet.
+    ProgramMissing,
+    /// The interpreter that its program names is missing.
+    InterpreterMissing,
 }
 
 /// Whether an agent was seen to have what it was given and nothing else.
@@ -114,8 +153,8 @@ pub struct ResultFacts {
     pub api_status: Option<u64>,
 }
 
-/// Judges an attempt. First hit decides: prompt too large, isolation, loop (stopped, not recorded, a line beyond the
-/// limit, answers that nobody reads, not started, no or bad result), an isolation that was never proved, tool failures, dangling references, validation, publishing. A spent
+/// Judges an attempt. First hit decides: prompt too large, isolation, loop (stopped, not recorded, a time limit,
+/// a line beyond the limit, answers that nobody reads, not started, no or bad result), an isolation that was never proved, tool failures, dangling references, validation, publishing. A spent
 /// budget is a success that says so.
 ///
 /// A call that a person refused is no tool failure under any rule: the rule asks whether the model worked well, and the
@@ -170,6 +209,17 @@ fn of_loop(facts: &Facts, stop: StopReason) -> Option<Verdict> {
         let reason = format!("the tape could not be written: {}", quote(error));
         return Some(failure(StopReason::Error, Cause::Internal, reason));
     }
+    match facts.timed_out {
+        Some(TimedOut::Silence(limit)) => {
+            let reason = format!("Claude Code wrote nothing for {limit} (silence timeout)");
+            return Some(failure(StopReason::Error, Cause::SilenceTimeout, reason));
+        }
+        Some(TimedOut::Attempt(limit)) => {
+            let reason = format!("the attempt took longer than {limit} (unit timeout)");
+            return Some(failure(StopReason::Error, Cause::UnitTimeout, reason));
+        }
+        None => {}
+    }
     if let Some(limit) = facts.oversized_line {
         let reason = format!("Claude Code wrote a line longer than {}", size(limit));
         return Some(failure(StopReason::Error, Cause::OversizedLine, reason));
@@ -179,13 +229,8 @@ fn of_loop(facts: &Facts, stop: StopReason) -> Option<Verdict> {
         let verdict = failure(StopReason::Error, Cause::LoopError, reason);
         return Some(Verdict { remedy: Some(remedy::UNREAD.to_owned()), ..verdict });
     }
-    if let Some(error) = facts.spawn_error.as_ref().filter(|_| facts.out_of_files) {
-        return Some(out_of_files(error));
-    }
     if let Some(error) = &facts.spawn_error {
-        let verdict =
-            failure(StopReason::Error, Cause::Internal, format!("Claude Code could not be started: {}", quote(error)));
-        return Some(Verdict { remedy: Some(remedy::SPAWN.to_owned()), ..verdict });
+        return Some(not_started(facts.start_fault, error));
     }
     if let Some(strayed) = &facts.session_mismatch {
         let verdict = failure(StopReason::Error, Cause::LoopError, quote(strayed));
@@ -200,10 +245,20 @@ fn of_loop(facts: &Facts, stop: StopReason) -> Option<Verdict> {
     }
     (stop == StopReason::Error).then(|| {
         let verdict = failure(stop, cause::of_loop(facts), loop_reason(facts));
-        let gone = verdict.reason.contains("No conversation found with session ID");
-        let remedy = if gone { Some(remedy::NEW_SESSION.to_owned()) } else { verdict.remedy };
+        let remedy = if facts.is_unknown_session() { Some(remedy::NEW_SESSION.to_owned()) } else { verdict.remedy };
         Verdict { remedy, ..verdict }
     })
+}
+
+fn not_started(fault: StartFault, error: &str) -> Verdict {
+    let (cause, remedy) = match fault {
+        StartFault::OpenFiles => return out_of_files(error),
+        StartFault::Other => (Cause::Internal, remedy::SPAWN),
+        StartFault::ProgramMissing => (Cause::ProgramMissing, remedy::PROGRAM),
+        StartFault::InterpreterMissing => (Cause::ProgramMissing, remedy::INTERPRETER),
+    };
+    let verdict = failure(StopReason::Error, cause, format!("Claude Code could not be started: {}", quote(error)));
+    Verdict { remedy: Some(remedy.to_owned()), ..verdict }
 }
 
 fn of_work(unit: &UnitKey, facts: &Facts, rule: FailureRule, stop: StopReason) -> Option<Verdict> {
@@ -276,14 +331,24 @@ fn loop_reason(facts: &Facts) -> String {
     let subtype = result.subtype.as_deref().filter(|subtype| *subtype != "success");
     let label = subtype.or(terminal).map(|label| format!(" ({})", quote(label))).unwrap_or_default();
     let texts = [&result.errors, &result.text, &facts.last_text].into_iter().flatten();
-    let text = texts.map(|text| quote(text)).find(|text| !text.is_empty());
+    let text = texts.map(|text| quote(&readable(text))).find(|text| !text.is_empty());
     let text = text.map(|text| format!(": {text}")).unwrap_or_default();
     format!("Claude Code query failed{label}{text}")
+}
+
+/// An error of the agent in words for people: what it writes about the insides of its loop means nothing to them.
+fn readable(text: &str) -> Cow<'_, str> {
+    if !cause::is_diagnostic(text) {
+        return text.into();
+    }
+    if cause::is_without_content(text) { "the API answered without content" } else { "the agent's loop was cut short" }
+        .into()
 }
 
 /// A process that ended without a result line: its own last words, if it had any.
 fn no_result(facts: &Facts) -> String {
     let end = match (facts.exit_code, facts.signal) {
+        (_, Some(_)) if facts.ended_by_us => "it closed its output, did not exit and was terminated".to_owned(),
         (_, Some(signal)) => format!("ended by {}", signal_name(signal)),
         (Some(code), None) => format!("exit code {code}"),
         (None, None) => "end unknown".to_owned(),

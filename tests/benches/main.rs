@@ -6,9 +6,6 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a report on stdout is what a benchmark is for")]
 
-#[path = "../it/support/api.rs"]
-#[allow(dead_code, clippy::unwrap_used, clippy::panic, reason = "made for tests, which use all of it")]
-mod api;
 mod audit;
 mod capture;
 mod flood;
@@ -33,7 +30,8 @@ use harness::Report;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     if let Some((role, rest)) = arguments.split_first()
-        && let Some(code) = probe::play(role, rest).or_else(|| flood::play(role, rest))
+        && let Some(code) =
+            probe::play(role, rest).or_else(|| flood::play(role, rest)).or_else(|| overhead::play(role, rest))
     {
         return code;
     }

@@ -1,127 +1,162 @@
-//! What the program itself costs while agents speak: its own processor time against theirs, from start to exit, with
-//! lines and on a terminal.
-//!
-//! With `INGESTDECK_TEST_CLAUDE` the agents are the real CLI, which hears its model from a scripted service here.
-//! Without, they are scripted and say the same at the same pace, and the real one's cost is taken as it was measured.
+//! What the program itself costs while an agent speaks: its own processor time from start to exit, with lines and on a
+//! terminal, against `tee` and `jq` that record and read the same stream at the same pace.
 
 use std::{
-    fs,
-    process::{Child, Command, Stdio},
-    time::Duration,
+    fs::{self, File},
+    io::{BufRead as _, BufReader, Write as _},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitCode, Stdio},
+    time::{Duration, Instant},
 };
 
+use ingestdeck::{
+    replay::FileSource,
+    run::source::{Progress, Source as _},
+    store::Runs,
+    tape::Body,
+};
 use nix::{
-    sys::{
-        resource::{UsageWho, getrusage},
-        wait::{Id, WaitPidFlag, waitid},
-    },
+    sys::wait::{Id, WaitPidFlag, waitid},
     time::{clock_getcpuclockid, clock_gettime},
     unistd::Pid,
 };
 
 use crate::{
-    api::{Api, Route, Turn},
-    harness::{Bar, Limit, Outcome, Report, Sample},
-    probe::{argument, ingestdeck},
+    harness::{Bar, Limit, Outcome, Report, pairs},
+    probe::{argument, ingestdeck, is_installed},
     project,
     screen::Screen,
 };
 
-/// What an agent says, and how fast: a piece with every few words.
-const PIECE: usize = 20;
-const PACE: Duration = Duration::from_millis(30);
-const PIECES: usize = 270;
-/// Seconds of processor time of release 2.1.330 that says so much at that pace: its start, and 2 ms a piece.
-const CLAUDE: f64 = 1.1;
-const ROUNDS: usize = 3;
+/// Characters of a delta, milliseconds between two of them, and their number.
+const DELTA: usize = 20;
+const PACE_MS: u32 = 30;
+const DELTAS: usize = 270;
+const PAIRS: usize = 3;
+
+const ROLE: &str = "speak";
 
 pub(crate) fn measure(report: &mut Report) -> Outcome<()> {
-    let claude = std::env::var("INGESTDECK_TEST_CLAUDE").ok();
-    report.note(match &claude {
-        Some(_) => "the agents are the real CLI",
-        None => "the agents are scripted: the CPU of real ones is taken as measured, 1.1 s each",
-    });
-    let at_one = Bar { hard: Limit::AtMost(1.5), aim: Limit::AtMost(0.5) };
-    let at_more = Bar { hard: Limit::AtMost(1.0), aim: Limit::AtMost(0.5) };
-    for (agents, bar) in [(1, at_one), (4, at_more)] {
-        for terminal in [false, true] {
-            let costs = (0..ROUNDS).map(|_| cost(claude.as_deref(), agents, terminal)).collect::<Outcome<Vec<_>>>()?;
-            let shares = costs.iter().map(|cost| cost.own / cost.agents * 100.0).collect();
-            let shown = if terminal { "on a terminal" } else { "with lines" };
-            let name = format!("own CPU / CPU of {agents} speaking, {shown}, %");
-            report.figure(&name, &Sample::new(shares), bar);
-            let own = Sample::new(costs.iter().map(|cost| cost.own * 1000.0).collect());
-            let theirs = Sample::new(costs.iter().map(|cost| cost.agents).collect());
-            report.note(&format!("own {own} ms, theirs {theirs} s"));
+    let with_lines = Bar { hard: Limit::AtMost(1.0), aim: Limit::AtMost(0.6) };
+    let on_terminal = Bar { hard: Limit::AtMost(2.0), aim: Limit::AtMost(1.2) };
+    for (view, bar) in [("lines", with_lines), ("screen", on_terminal)] {
+        let name = format!("own CPU of a streaming attempt, {view} / tee and jq");
+        if !is_installed("jq") || !is_installed("tee") {
+            report.absent("tee or jq", &name);
+            continue;
         }
+        let folder = tempfile::tempdir()?;
+        let stream = folder.path().join("stream");
+        let measured = pairs(PAIRS, || ours(view == "screen", &stream), || theirs(&stream, folder.path()))?;
+        report.ratio(&name, &measured, bar);
     }
     Ok(())
 }
 
-/// Seconds of processor time.
-struct Cost {
-    own: f64,
-    agents: f64,
-}
-
-fn cost(claude: Option<&str>, agents: u32, terminal: bool) -> Outcome<Cost> {
+/// Seconds of processor time of a run with one unit. Writes what its agent said, and when, to `stream`.
+fn ours(on_terminal: bool, stream: &Path) -> Outcome<f64> {
     let folder = tempfile::tempdir()?;
     let (place, home) = (folder.path().join("project"), folder.path().join("home"));
-    fs::create_dir_all(home.join("ingestdeck"))?;
+    fs::create_dir_all(&home)?;
     fs::create_dir(&place)?;
-    project::of_documents(&place, agents)?;
-    let speech: String = "The quick brown fox ".chars().cycle().take(PIECE * PIECES).collect();
-    let (agent, api) = match claude {
-        Some(claude) => (claude.to_owned(), Some(Api::start([Route::any([Turn::says(&speech).slowly(PACE)])]))),
-        None => {
-            let pace = PACE.as_millis();
-            let script = format!(
-                "[pace]\nchunk_chars = {PIECE}\nchunk_ms = {pace}\n[[part]]\nsteps = [{{ say = \"{speech}\" }}]\n"
-            );
-            (project::agent(folder.path(), &script)?, None)
-        }
-    };
-    let many = agents.to_string();
-    let words = ["run", "--project-dir", argument(&place)?, "--claude-bin", &agent, "--concurrency", &many];
+    project::of_documents(&place, 1)?;
+    let speech: String = "The quick brown fox ".chars().cycle().take(DELTA * DELTAS).collect();
+    let script =
+        format!("[pace]\nchunk_chars = {DELTA}\nchunk_ms = {PACE_MS}\n[[part]]\nsteps = [{{ say = \"{speech}\" }}]\n");
+    let agent = project::agent(folder.path(), &script)?;
     let mut command = Command::new(ingestdeck());
-    command.args(words).env("HOME", &home).env("XDG_CONFIG_HOME", &home);
-    if let Some(api) = &api {
-        let config = "[claude]\npass_env = [\"ANTHROPIC_BASE_URL\", \"ANTHROPIC_API_KEY\"]\n";
-        fs::write(home.join("ingestdeck/config.toml"), config)?;
-        command.env("ANTHROPIC_BASE_URL", api.url()).env("ANTHROPIC_API_KEY", "none");
-    }
-    let cost = if terminal { on_terminal(&mut command) } else { with_lines(&mut command) }?;
-    let agents = if claude.is_some() { cost.agents } else { CLAUDE * f64::from(agents) };
-    Ok(Cost { agents, ..cost })
-}
-
-fn with_lines(command: &mut Command) -> Outcome<Cost> {
-    command.args(["--ui", "lines"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    end(&mut command.spawn()?)
-}
-
-fn on_terminal(command: &mut Command) -> Outcome<Cost> {
-    let mut screen = Screen::start(command.args(["--ui", "tui"]))?;
-    screen.until(|text| text.contains("done"))?;
-    screen.press(b"q")?;
-    end(screen.child())
-}
-
-/// Waits for the end, and tells what the program itself had from what its children had.
-fn end(child: &mut Child) -> Outcome<Cost> {
-    let pid = Pid::from_raw(i32::try_from(child.id())?);
-    let sum = || -> Outcome<f64> {
-        let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
-        let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
-        Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
+    command.args(["run", "--project-dir", argument(&place)?, "--claude-bin", &agent]);
+    command.env("HOME", &home).env("XDG_CONFIG_HOME", &home);
+    let seconds = if on_terminal {
+        let mut screen = Screen::start(command.args(["--ui", "tui"]))?;
+        screen.until(|text| text.contains("done"))?;
+        screen.press(b"q")?;
+        processor_time(screen.child())?
+    } else {
+        command.args(["--ui", "lines"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        processor_time(&mut command.spawn()?)?
     };
-    let before = sum()?;
+    let runs = Runs::of_project(&place);
+    let tape = runs.list()?.pop().ok_or("no record")?.tape;
+    write_stream(&tape, stream)?;
+    Ok(seconds)
+}
+
+/// Writes the lines of the agent, each behind its time in milliseconds.
+fn write_stream(tape: &Path, stream: &Path) -> Outcome<()> {
+    let mut source = FileSource::open(tape)?;
+    let mut lines = Vec::new();
+    loop {
+        let progress = source.poll(1 << 20, &mut |arrived| {
+            if let Body::Out(line) = arrived.body {
+                lines.extend_from_slice(format!("{} ", arrived.at.0).as_bytes());
+                lines.extend_from_slice(line);
+                lines.push(b'\n');
+            }
+        })?;
+        if progress != Progress::More {
+            return Ok(fs::write(stream, lines)?);
+        }
+    }
+}
+
+/// Seconds of processor time of `tee` and `jq` over the same stream.
+fn theirs(stream: &Path, folder: &Path) -> Outcome<f64> {
+    let mut speaker =
+        Command::new(std::env::current_exe()?).args([ROLE, argument(stream)?]).stdout(Stdio::piped()).spawn()?;
+    let heard = speaker.stdout.take().ok_or("no pipe")?;
+    let tape: PathBuf = folder.join("tape");
+    let mut tee = Command::new("tee").arg(tape).stdin(heard).stdout(Stdio::piped()).spawn()?;
+    let copied = tee.stdout.take().ok_or("no pipe")?;
+    let mut jq =
+        Command::new("jq").args(["--unbuffered", "-c", ".type"]).stdin(copied).stdout(Stdio::null()).spawn()?;
+    let seconds = processor_time(&mut tee)? + processor_time(&mut jq)?;
+    if !speaker.wait()?.success() {
+        return Err("the speaker failed".into());
+    }
+    Ok(seconds)
+}
+
+/// Waits for the end of a process and gives the seconds of processor time that it had, without its children.
+fn processor_time(child: &mut Child) -> Outcome<f64> {
+    let pid = Pid::from_raw(i32::try_from(child.id())?);
     // It has ended, and its clock can still be read.
     waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT)?;
-    let own = Duration::from(clock_gettime(clock_getcpuclockid(pid)?)?).as_secs_f64();
+    let seconds = Duration::from(clock_gettime(clock_getcpuclockid(pid)?)?).as_secs_f64();
     let status = child.wait()?;
     if !status.success() {
         return Err(format!("ended with {status}").into());
     }
-    Ok(Cost { own, agents: sum()? - before - own })
+    Ok(seconds)
+}
+
+/// The speaker: writes each line of a stream at its time, one line per write, as an agent does.
+pub(crate) fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
+    let [stream] = arguments else { return None };
+    if role != ROLE {
+        return None;
+    }
+    Some(match speak(stream) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+fn speak(stream: &str) -> Outcome<()> {
+    let mut out = File::from(std::os::fd::AsFd::as_fd(&std::io::stdout()).try_clone_to_owned()?);
+    let mut first = None;
+    let start = Instant::now();
+    for line in BufReader::new(File::open(stream)?).split(b'\n') {
+        let mut line = line?;
+        line.push(b'\n');
+        let blank = memchr::memchr(b' ', &line).ok_or("a line without a time")?;
+        let at: u64 = std::str::from_utf8(&line[..blank])?.parse()?;
+        let due = Duration::from_millis(at - *first.get_or_insert(at));
+        std::thread::park_timeout(due.saturating_sub(start.elapsed()));
+        out.write_all(&line[blank + 1..])?;
+    }
+    Ok(())
 }

@@ -1,4 +1,5 @@
-//! Runs of many units: the time that a unit takes beyond its agent's own, and the memory of a long queue.
+//! Runs of many units: the time that a unit takes beyond its agent's own, against a shell script with the same git
+//! commands, and the memory of a long queue.
 //!
 //! The agent is a script that waits as a model would, so that its own time is known beforehand.
 
@@ -13,42 +14,88 @@ use crate::{
 /// Units whose overhead is measured, and how many run at once.
 const UNITS: u32 = 50;
 const SLOTS: u32 = 4;
-/// What an agent waits before each of its messages, in milliseconds.
+/// What an agent waits before each of its four messages, in milliseconds, and the seconds of all of them.
 const MESSAGE: u32 = 1250;
-/// Its messages: three calls and the answer.
-const MESSAGES: u32 = 4;
+const AGENT_SECONDS: f64 = 5.0;
 /// Units of a long queue.
 const MANY: u32 = 1000;
 
 pub(crate) fn measure(report: &mut Report) -> Outcome<()> {
-    overhead(report, "without a repository", false)?;
-    if probe::is_installed("git") {
-        overhead(report, "in git worktrees", true)?;
+    let name = "a unit in its worktree, beyond its agent / shell script";
+    if probe::is_installed("git") && probe::is_installed("xargs") {
+        let (ours, theirs) = (beyond_agents(ours()?), beyond_agents(theirs()?));
+        let bar = Bar { hard: Limit::AtMost(1.5), aim: Limit::AtMost(1.1) };
+        report.figure(name, &Sample::new(vec![ours / theirs]), bar);
+        report.note(&format!(
+            "{UNITS} units, {SLOTS} concurrently, each {:.1} s of its agent: ours {:.0} ms, theirs {:.0} ms",
+            AGENT_SECONDS,
+            ours * 1000.0,
+            theirs * 1000.0
+        ));
     } else {
-        report.absent("git", "overhead of a unit in git worktrees");
+        report.absent("git or xargs", name);
     }
     queue(report)
 }
 
-fn overhead(report: &mut Report, place: &str, repository: bool) -> Outcome<()> {
+/// Seconds of each unit, of a run of so many in all, beyond its agent's.
+fn beyond_agents(seconds: f64) -> f64 {
+    seconds / f64::from(UNITS.div_ceil(SLOTS)) - AGENT_SECONDS
+}
+
+/// Seconds of our run.
+fn ours() -> Outcome<f64> {
     let folder = tempfile::tempdir()?;
-    project::of_documents(folder.path(), UNITS)?;
-    if repository {
-        commit(folder.path())?;
-    }
+    repository(folder.path())?;
     let beside = tempfile::tempdir()?;
     let agent = project::agent(beside.path(), &script())?;
-    let ran = run(folder.path(), &agent, SLOTS)?;
-    let own = f64::from(MESSAGES * MESSAGE) / 1000.0;
-    let rounds = f64::from(UNITS.div_ceil(SLOTS));
-    let beyond = (ran.seconds / rounds - own) * 1000.0;
-    let bar = Bar { hard: Limit::AtMost(150.0), aim: Limit::AtMost(75.0) };
-    report.figure(&format!("a unit beyond its agent's time, ms, {place}"), &Sample::new(vec![beyond]), bar);
-    let share = (1.0 - rounds * own / ran.seconds) * 100.0;
-    let bar = Bar { hard: Limit::AtMost(3.0), aim: Limit::AtMost(1.5) };
-    report.figure(&format!("the same of the whole time, %, {place}"), &Sample::new(vec![share]), bar);
-    report.note(&format!("{UNITS} units of {own:.1} s, {SLOTS} at once, start to exit in {:.1} s", ran.seconds));
-    Ok(())
+    Ok(run(folder.path(), &agent, SLOTS)?.seconds)
+}
+
+/// Seconds of a shell script that does the same with git: a worktree for each unit, its page committed there, taken
+/// out as a patch, integrated in a worktree of the run, and the branch updated at the end.
+fn theirs() -> Outcome<f64> {
+    let folder = tempfile::tempdir()?;
+    repository(folder.path())?;
+    let script = format!(
+        r##"set -e
+cd "$1"
+export GIT_AUTHOR_NAME=bench GIT_AUTHOR_EMAIL=bench@localhost GIT_COMMITTER_NAME=bench GIT_COMMITTER_EMAIL=bench@localhost
+mkdir -p .git/patches
+base=$(git rev-parse HEAD)
+export base
+unit='
+  tree=.ktx/worktrees/$0
+  git worktree add --quiet --no-checkout -b session/$0 -- $tree $base
+  git -C $tree read-tree -m -u HEAD
+  sleep {AGENT_SECONDS}
+  mkdir -p $tree/wiki/global
+  echo "# Page" > $tree/wiki/global/page-$0.md
+  git -C $tree add --all --force -- wiki/global/page-$0.md
+  git -C $tree commit --quiet --no-verify -m "Write page-$0"
+  git -C $tree diff --binary --full-index $base..HEAD > .git/patches/$0
+  git worktree remove --force $tree
+  git update-ref -d refs/heads/session/$0
+'
+seq {UNITS} | xargs -P {SLOTS} -n 1 sh -ec "$unit"
+git worktree add --quiet -b session/all -- .ktx/worktrees/all $base
+for patch in .git/patches/*; do
+  git -C .ktx/worktrees/all apply --3way --index "$PWD/$patch" 2>/dev/null
+  git -C .ktx/worktrees/all commit --quiet --no-verify -m "Accept $patch"
+done
+git merge --quiet --ff-only session/all
+git worktree remove --force .ktx/worktrees/all
+git update-ref -d refs/heads/session/all
+[ "$(ls wiki/global | wc -l)" -eq {UNITS} ]
+"##
+    );
+    Ok(probe::run("sh", &["-c", &script, "sh", argument(folder.path())?], Output::Null)?.seconds)
+}
+
+/// Makes `folder` a repository with a project of as many documents as there are units.
+fn repository(folder: &Path) -> Outcome<()> {
+    project::of_documents(folder, UNITS)?;
+    commit(folder)
 }
 
 fn queue(report: &mut Report) -> Outcome<()> {

@@ -1,5 +1,6 @@
 //! Deck, grid and inspector over a capture of the full size with a thousand units: keys through the real loop, the
-//! real views and the real terminal writer; the bytes are counted and go nowhere.
+//! real views and the real terminal writer; the bytes are counted and go nowhere. Each frame is compared with a bare
+//! ratatui program that draws the same cells right after it.
 
 use std::{
     cell::Cell,
@@ -23,7 +24,7 @@ use ingestdeck::{
         world::{Input, Moment, World},
     },
 };
-use ratatui::{Terminal, TerminalOptions, Viewport, buffer::Buffer, layout::Rect};
+use ratatui::{Terminal, TerminalOptions, Viewport, backend::CrosstermBackend, buffer::Buffer, layout::Rect};
 
 use crate::{
     capture,
@@ -80,8 +81,10 @@ pub(crate) fn measure(report: &mut Report) -> Outcome<()> {
 
 fn figures(report: &mut Report, view: &str, frames: &[Frame]) {
     let sample = |of: fn(&Frame) -> f64| Sample::new(frames.iter().map(of).collect());
-    let bar = Bar { hard: Limit::AtMost(1.5), aim: Limit::AtMost(0.9) };
-    report.figure(&format!("{view}: a frame, ms"), &sample(|frame| frame.painted), bar);
+    let bar = Bar { hard: Limit::AtMost(2.5), aim: Limit::AtMost(1.3) };
+    report.figure(&format!("{view}: a frame / bare ratatui"), &sample(|frame| frame.painted / frame.bare), bar);
+    let medians = (sample(|frame| frame.painted).median(), sample(|frame| frame.bare).median());
+    report.note(&format!("ours {:.2} ms, theirs {:.2} ms", medians.0, medians.1));
     let bar = Bar { hard: Limit::AtMost(33.0), aim: Limit::AtMost(16.0) };
     let worst = sample(|frame| frame.waited).quantile(0.99);
     report.figure(&format!("{view}: key to frame, p99, ms"), &Sample::new(vec![worst]), bar);
@@ -95,6 +98,8 @@ fn figures(report: &mut Report, view: &str, frames: &[Frame]) {
 struct Frame {
     /// Milliseconds of painting and writing.
     painted: f64,
+    /// Milliseconds that a bare ratatui program takes for the same cells.
+    bare: f64,
     /// Milliseconds from the key to the end of its frame.
     waited: f64,
     bytes: f64,
@@ -120,6 +125,7 @@ impl Write for Count {
 /// A terminal on which keys are pressed one after the other, each when the program has nothing left to do.
 struct Counted {
     terminal: Terminal<Encoder<Count>>,
+    bare: Terminal<CrosstermBackend<io::Sink>>,
     written: Count,
     keys: VecDeque<Key>,
     pressed: Option<Instant>,
@@ -134,9 +140,10 @@ impl Counted {
     fn new(keys: Vec<Key>) -> Outcome<Self> {
         let written = Count::default();
         let options = TerminalOptions { viewport: Viewport::Fixed(SIZE) };
-        let terminal = Terminal::with_options(Encoder::new(written.clone()), options)?;
+        let terminal = Terminal::with_options(Encoder::new(written.clone()), options.clone())?;
         Ok(Self {
             terminal,
+            bare: Terminal::with_options(CrosstermBackend::new(io::sink()), options)?,
             written,
             keys: keys.into(),
             pressed: None,
@@ -164,6 +171,15 @@ async fn nothing_else() {
     .await;
 }
 
+/// What a program does that has nothing to compute: it puts each cell on the screen.
+fn copy_cells(cells: &Buffer, buffer: &mut Buffer) {
+    for position in cells.area.positions() {
+        if let (Some(from), Some(to)) = (cells.cell(position), buffer.cell_mut(position)) {
+            to.set_symbol(from.symbol()).set_style(from.style());
+        }
+    }
+}
+
 impl World for Counted {
     fn moment(&self) -> Moment {
         Moment { now: self.started.elapsed(), wall: jiff::Timestamp::UNIX_EPOCH }
@@ -189,13 +205,21 @@ impl World for Counted {
     }
 
     fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer)) -> io::Result<()> {
-        let (before, begun) = (self.written.0.get(), Instant::now());
-        self.terminal.draw(|frame| paint(frame.buffer_mut()))?;
+        let before = self.written.0.get();
+        let started = Instant::now();
+        let frame = self.terminal.draw(|frame| paint(frame.buffer_mut()))?;
+        let painted = started.elapsed();
+        let waited = self.pressed.take().map(|pressed| pressed.elapsed());
+        let cells = frame.buffer.clone();
         self.drawn = tokio::time::Instant::now();
+        let started = Instant::now();
+        self.bare.draw(|frame| copy_cells(&cells, frame.buffer_mut()))?;
+        let bare = started.elapsed();
         let bytes = (self.written.0.get() - before) as f64;
-        if let Some(pressed) = self.pressed.take() {
-            let ms = |since: Instant| since.elapsed().as_secs_f64() * 1000.0;
-            self.frames.push(Frame { painted: ms(begun), waited: ms(pressed), bytes, followed: 0.0 });
+        if let Some(waited) = waited {
+            let ms = |duration: Duration| duration.as_secs_f64() * 1000.0;
+            let (painted, bare, waited) = (ms(painted), ms(bare), ms(waited));
+            self.frames.push(Frame { painted, bare, waited, bytes, followed: 0.0 });
         } else if let Some(last) = self.frames.last_mut() {
             self.at_rest += u64::from(self.rests);
             last.followed += bytes;

@@ -4,7 +4,10 @@ use std::{collections::BTreeSet, fmt::Write, fs, path::PathBuf};
 
 use ingestdeck::{
     actions::{Ended, Event, Translator, Turns},
+    claude::gather::Gather,
     decode::{self, Body, Kind},
+    tape::note::{Cause, Verdict},
+    units::verdict::{Facts, FailureRule, decide},
 };
 use serde_json::Value;
 
@@ -187,4 +190,30 @@ fn telling_captures_give_these_events() {
         let (_, lines) = captures.iter().find(|(name, _)| name == wanted).unwrap();
         insta::assert_snapshot!(wanted, outline(&events(lines)));
     }
+}
+
+/// The verdict of an attempt that wrote the lines of a capture.
+fn verdict(lines: &[Vec<u8>]) -> Verdict {
+    let mut gather = Gather::new(Facts::default());
+    lines.iter().for_each(|line| gather.line(&decode::line(line)));
+    let facts = Facts { exit_code: Some(1), ..gather.finish() };
+    decide(&"unit".into(), &facts, FailureRule::Strict)
+}
+
+#[test]
+fn unreachable_api_is_a_network_failure_on_every_release() {
+    let is_about = |name: &str, what: &[&str]| what.iter().any(|what| name.ends_with(what));
+    let (mut unreachable, mut empty) = (0, 0);
+    for (name, lines) in captures() {
+        if is_about(&name, &["connection_refused", "dns_failure", "connection_dropped"]) {
+            assert_eq!(verdict(&lines).cause, Cause::Network, "{name}");
+            unreachable += 1;
+        } else if is_about(&name, &["empty_stream", "sse_empty", "sse_garbage", "html_instead_of_api"]) {
+            let verdict = verdict(&lines);
+            assert_eq!(verdict.cause, Cause::Transient, "{name}");
+            assert!(!verdict.reason.contains("ede_diagnostic"), "{name}: {}", verdict.reason);
+            empty += 1;
+        }
+    }
+    assert_eq!((unreachable, empty), (12, 6));
 }

@@ -70,6 +70,9 @@ fn all_layers_together_are_shown_with_their_origins() {
     ingest.partial_messages = true  # default
     ingest.probe = false  # default
     ingest.reconcile = true  # default
+    ingest.silence_after = "60s"  # default
+    # ingest.silence_timeout is not set  # default
+    # ingest.unit_timeout is not set  # default
     ingest.allow_paths = []  # default
     ui.theme = "auto"  # default
     ui.mouse = true  # default

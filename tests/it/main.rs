@@ -22,6 +22,7 @@ mod replay;
 mod screenshots;
 mod scripted;
 mod session;
+mod soak;
 mod store;
 mod support;
 mod tui;

@@ -184,7 +184,9 @@ async fn a_session_is_recorded_and_can_be_gone_on_with() {
     assert_eq!(resume_line(&session), format!("`claude --resume {session}`"));
     assert!(desk.tape.has('o', "\"result\":\"hello\"") && desk.is_free(&session));
     let argv = desk.tape.argv();
-    assert_eq!(argv[5..], ["-p", "--output-format", "stream-json", "--verbose", "--", "--say hello"]);
+    let mode = ["--permission-mode", "default"];
+    let expected = [&["-p", "--output-format", "stream-json", "--verbose"][..], &mode, &["--", "--say hello"]].concat();
+    assert_eq!(argv[5..], expected);
 }
 
 #[tokio::test]
@@ -197,13 +199,75 @@ async fn session_with_a_line_beyond_the_limit_is_ended() {
     assert_eq!(outcome(&end), (Outcome::Failed, Cause::OversizedLine), "{end:?}");
 }
 
+/// A shell in place of Claude Code.
+fn shell(script: &str) -> Program {
+    Program { exe: "/bin/sh".into(), prefix: vec!["-c".into(), script.into()], scripted: false }
+}
+
+#[tokio::test]
+async fn session_that_says_nothing_is_ended() {
+    let mut desk = Desk::new(shell("sleep 600 & wait"), "go");
+    desk.patience.opening = Duration::from_millis(300);
+    let end = desk.run().await;
+    assert_eq!(end.facts.spawn_error.as_deref(), Some("claude did not begin to work within 0 s"), "{end:?}");
+    assert_eq!(outcome(&end).0, Outcome::Failed);
+}
+
+#[tokio::test]
+async fn session_that_has_begun_may_be_silent_for_longer() {
+    let init = r#"{"type":"system","subtype":"init","session_id":"s1"}"#;
+    let done = r#"{"type":"result","subtype":"success","is_error":false,"result":"done","session_id":"s1"}"#;
+    let mut desk = Desk::new(shell(&format!("echo '{init}'; sleep 2.2; echo '{done}'")), "go");
+    desk.patience.opening = Duration::from_secs(2);
+    let end = desk.run().await;
+    assert_eq!(outcome(&end), (Outcome::Succeeded, Cause::Completed), "{end:?}");
+}
+
+#[tokio::test]
+async fn session_in_a_narrower_permission_mode_is_warned_about() {
+    let init = r#"{"type":"system","subtype":"init","session_id":"s1","permissionMode":"plan"}"#;
+    let done = r#"{"type":"result","subtype":"success","is_error":false,"result":"done","session_id":"s1"}"#;
+    let desk = Desk::new(shell(&format!("echo '{init}'; echo '{done}'")), "go");
+    let end = desk.run().await;
+    assert_eq!(outcome(&end), (Outcome::Succeeded, Cause::Completed), "{end:?}");
+    assert!(desk.tape.has('n', "permission mode `plan` instead of `default`"));
+}
+
+#[tokio::test]
+async fn session_in_a_wider_permission_mode_is_ended() {
+    let init = r#"{"type":"system","subtype":"init","session_id":"s1","permissionMode":"bypassPermissions"}"#;
+    let mut desk = Desk::new(shell(&format!("echo '{init}'; sleep 600 & wait")), "go");
+    let end = desk.run().await;
+    assert_eq!((outcome(&end), end.facts.signal), ((Outcome::Failed, Cause::Isolation), Some(15)), "{end:?}");
+    assert!(!end.tools_ran);
+    desk = Desk::new(shell(&format!("echo '{init}'; exit 3")), "go");
+    desk.launch.args.skip_permissions = true;
+    assert_eq!(outcome(&desk.run().await).1, Cause::Crashed, "it was asked for");
+}
+
+#[tokio::test]
+async fn kill_lets_the_agent_end_what_it_has_started() {
+    let init = r#"{"type":"system","subtype":"init","session_id":"s1"}"#;
+    let desk =
+        Desk::new(shell(&format!("trap 'echo clean >&2; exit 143' TERM; echo '{init}'; sleep 600 & wait")), "go");
+    let (commands, listens) = mpsc::channel(1);
+    let kill = async {
+        desk.tape.wait_for('o', "\"subtype\":\"init\"").await;
+        commands.send(Command::Kill).await.unwrap();
+    };
+    let (end, ()) = tokio::join!(desk.run_with(listens), kill);
+    assert_eq!((end.facts.exit_code, end.facts.signal), (Some(143), None), "{end:?}");
+    assert!(desk.tape.has('e', "clean"));
+}
+
 #[tokio::test]
 async fn a_resume_line_in_the_prompt_names_the_session_and_is_taken_out() {
     let desk = Desk::scripted(HELLO, "go on\n`claude --resume abc`");
     let end = desk.run().await;
     assert_eq!(end.session.as_deref(), Some("abc"));
     let argv = desk.tape.argv();
-    assert_eq!(argv[argv.len() - 4..], ["--resume", "abc", "--", "go on"]);
+    let expected = ["--resume", "abc", "--permission-mode", "default", "--", "go on"];
+    assert_eq!(argv[argv.len() - 6..], expected);
 
     let mut forked = Desk::scripted(HELLO, "claude -r abc");
     forked.launch.args.fork = true;

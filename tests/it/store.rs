@@ -12,9 +12,10 @@ use ingestdeck::{
     store::{Db, Found, NewRun, RunRows, Runs, Standing, rows::CallStatus, runs::RunsError},
     tape::{
         Body, FORMAT, Header, Note, RunId, UnitKey,
-        note::{AttemptEnded, Cause, Outcome, PlannedUnit, RunEnded, RunPlanned, StopReason, Verdict},
+        note::{AttemptEnded, CallDecision, Cause, Outcome, PlannedUnit, RunEnded, RunPlanned, StopReason, Verdict},
     },
 };
+use serde_json::json;
 
 fn header(run: RunId) -> Header {
     Header {
@@ -347,4 +348,73 @@ fn links_and_pipes_in_the_state_directory_are_refused() {
         assert_eq!(runs.open_database().is_err(), is_used_by_index, "{place} {what}");
         assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1, "{place} {what}");
     }
+}
+
+#[test]
+fn indexed_call_has_the_arguments_that_ran() {
+    let project = tempfile::tempdir().unwrap();
+    let run = Runs::of_project(project.path()).create(header).unwrap();
+    plan(&run, &["unit"]);
+    let unit = UnitKey::from("unit");
+    let call = |id: &str| {
+        let block = json!({"type": "tool_use", "id": id, "name": "mcp__ktx__wiki_write", "input": {"key": "model"}});
+        let line = json!({"type": "assistant", "message": {"id": "m1", "role": "assistant", "content": [block]}});
+        run.tape.record(&[Item { lane: Some((&unit, 1)), body: Body::Out(line.to_string().as_bytes()) }]).unwrap();
+    };
+    ["t1", "t2"].into_iter().for_each(call);
+    let decided = Note::CallDecided {
+        tool_use_id: Some("t2".into()),
+        decision: CallDecision::Edited,
+        input: Some(json!({"key": "person"})),
+        reason: None,
+    };
+    note(&run, Some((&unit, 1)), &decided);
+    end(&run);
+    let tape = run.tape.path().to_owned();
+    drop(run);
+    let rows = RunRows::gather(open(&tape, fs::File::open(&tape).unwrap()).unwrap(), 0).unwrap();
+    let inputs: Vec<_> = rows.calls.iter().map(|call| call.input.as_deref().unwrap()).collect();
+    assert_eq!(inputs, [r#"{"key":"model"}"#, r#"{"key":"person"}"#]);
+}
+
+/// The id of a run that began so many milliseconds from now.
+fn run_at(milliseconds: i64) -> RunId {
+    let mut bytes = uuid::Uuid::now_v7().into_bytes();
+    let now = i64::from_be_bytes([0, 0, bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5]]);
+    bytes[..6].copy_from_slice(&(now + milliseconds).to_be_bytes()[2..]);
+    RunId(uuid::Uuid::from_bytes(bytes))
+}
+
+#[test]
+fn new_run_id_follows_the_newest_run_of_a_clock_that_was_ahead() {
+    const HOUR: i64 = 3_600_000;
+    for ahead in [0, 1, HOUR, 100 * 24 * HOUR] {
+        let project = tempfile::tempdir().unwrap();
+        let runs = Runs::of_project(project.path());
+        let newest = run_at(ahead);
+        let run = runs.create_after(Some(newest), header).unwrap();
+        assert!(run.id > newest, "{ahead} ms ahead");
+        assert_eq!(run.id.0.get_version_num(), 7);
+        assert!(run.id <= run_at(ahead + HOUR), "it follows closely");
+    }
+    let project = tempfile::tempdir().unwrap();
+    let runs = Runs::of_project(project.path());
+    assert_eq!(runs.newest(u64::MAX, |_| true).unwrap(), None);
+    let ids = [run_at(-HOUR), run_at(HOUR), run_at(100 * 24 * HOUR), RunId(uuid::Uuid::max())];
+    for id in ids {
+        let directory = runs.root().join(format!("runs/{id}"));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("tape.jsonl"), "").unwrap();
+    }
+    let tomorrow = run_at(24 * HOUR).began_ms();
+    assert_eq!(
+        runs.newest(tomorrow, |_| false).unwrap(),
+        Some(ids[1]),
+        "records of others from far ahead do not count"
+    );
+    assert_eq!(runs.newest(tomorrow, |id| id == ids[2]).unwrap(), Some(ids[2]), "our own do");
+
+    let run = runs.create_after(Some(run_at(-HOUR)), header).unwrap();
+    assert!(run.id > run_at(-HOUR / 2) && run.id < run_at(HOUR / 2), "a clock that is right is used");
+    assert!(runs.create_after(Some(RunId(uuid::Uuid::max())), header).is_ok(), "there is no id after the last one");
 }

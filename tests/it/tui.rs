@@ -22,6 +22,7 @@ mod pty;
 mod screens;
 mod script;
 mod session;
+mod silence;
 mod tape;
 mod themes;
 mod time;

@@ -14,11 +14,11 @@ use ingestdeck::{
         mcp,
         process::{self, Child, Order, Patience, StreamLimits},
         reader::LineReader,
-        unit::{Command, Decision, Gate, HeldCall, OpenGate, Program, UnitLaunch, run_unit_from},
+        unit::{AttemptTimeouts, Command, Decision, Gate, HeldCall, OpenGate, Program, UnitLaunch, run_unit_from},
     },
     run::source::{Item, RecordError, Recorder},
     tape::{
-        Body, Note, UnitKey,
+        Body, Millis, Note, UnitKey,
         note::{Amendment, AttemptStarted, Cause, IsolationChecked, Outcome, StopHow, StopReason},
     },
     units::{
@@ -180,6 +180,7 @@ impl Scene {
             max_budget_usd: None,
             partial_messages: false,
             pass_env: ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "CLAUDE_CODE_MAX_RETRIES"].map(String::from).into(),
+            timeouts: AttemptTimeouts::default(),
             limits: StreamLimits::default(),
             tools: Arc::clone(&self.wiki) as Arc<dyn Toolset>,
             recorder: Arc::clone(&self.tape) as Arc<dyn Recorder>,
@@ -343,7 +344,7 @@ async fn killed_in_mid_run_it_has_no_result() {
     let launch = UnitLaunch { partial_messages: true, ..scene.claude() };
     let facts = scene.stopped_at("text_delta", Command::Kill, launch, Some(&api)).await;
     assert_eq!(facts.stopped, Some(StopHow::Kill));
-    assert_eq!((facts.result, facts.signal), (None, Some(9)));
+    assert_eq!((facts.result, facts.exit_code), (None, Some(143)), "it could end what it had started");
     assert!(gone(scene.tape.started().pid));
 }
 
@@ -595,6 +596,30 @@ async fn long_line_of_stderr_is_recorded_in_pieces() {
     let lines = scene.tape.of('e');
     assert_eq!(lines.iter().map(Vec::len).sum::<usize>(), 1_000_004);
     assert!(lines.len() > 8 && lines.last().unwrap() == b"last");
+}
+
+#[tokio::test]
+async fn stderr_beyond_the_limit_is_counted_and_not_recorded() {
+    let scene = quick();
+    let script =
+        "i=0; while [ $i -lt 2000 ]; do echo 'the same error again' >&2; i=$((i+1)); done; echo last >&2; exit 5";
+    let limits = StreamLimits { stderr: 21_000, ..StreamLimits::default() };
+    let (facts, _) = scene.run(UnitLaunch { limits, ..shell(&scene, script) }, None).await;
+    assert_eq!(scene.tape.of('e').len(), 1050);
+    assert_eq!(facts.stderr_tail.last().unwrap(), "last", "the verdict has the end of it");
+    let said: Vec<_> = scene
+        .tape
+        .notes()
+        .into_iter()
+        .filter_map(|note| if let Note::Said { text, .. } = note { Some(text) } else { None })
+        .collect();
+    assert_eq!(
+        said,
+        [
+            "stderr exceeds 21000 bytes; the lines after this are not recorded",
+            "951 lines of stderr (19004 bytes) were not recorded"
+        ]
+    );
 }
 
 #[tokio::test]
@@ -884,11 +909,27 @@ async fn a_stuck_tool_and_a_stuck_gate_hold_nobody_up() {
     tokio::time::timeout(LIMIT, stuck.hangs.notified()).await.unwrap();
     commands.send(Command::Kill).await.unwrap();
     let facts = tokio::time::timeout(LIMIT, run).await.unwrap().unwrap();
-    assert_eq!((facts.stopped, facts.signal), (Some(StopHow::Kill), Some(9)));
+    assert_eq!((facts.stopped, facts.signal), (Some(StopHow::Kill), Some(15)));
     let left_behind =
         scene.tape.notes().iter().any(|note| matches!(note, Note::Said { text, .. } if text.contains("left behind")));
     assert!(left_behind, "{:?}", scene.tape.notes());
     drop(held);
+}
+
+#[tokio::test]
+async fn agent_that_writes_nothing_is_ended() {
+    use ingestdeck::units::verdict::TimedOut;
+    let scene = quick();
+    let limit = Duration::from_millis(300);
+    for (silence, attempt, expected) in
+        [(Some(limit), None, TimedOut::Silence(Millis(300))), (None, Some(limit), TimedOut::Attempt(Millis(300)))]
+    {
+        let timeouts = AttemptTimeouts { silence, attempt };
+        let script = "trap '' INT TERM; echo '{}'; while :; do sleep 0.05; done";
+        let (facts, _) = scene.run(UnitLaunch { timeouts, ..shell(&scene, script) }, None).await;
+        assert_eq!((facts.timed_out, facts.signal), (Some(expected), Some(9)));
+        assert!(gone(scene.tape.started().pid));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -207,10 +207,11 @@ fn an_interrupted_turn_that_ends_closes_stdin_and_keeps_the_ladder() {
 }
 
 #[test]
-fn a_kill_skips_the_ladder() {
+fn kill_skips_the_interrupt() {
     let mut course = working();
     course.command(Command::Interrupt);
-    assert_eq!(course.command(Command::Kill)[0], Step::Signal(Signal::SIGKILL));
+    assert_eq!(course.command(Command::Kill)[0], Step::Signal(Signal::SIGTERM));
+    assert_eq!(course.alarm(Alarm::Unmoved)[0], Step::Signal(Signal::SIGKILL));
     assert_eq!(course.into_facts().stopped, Some(StopHow::Kill));
 }
 
@@ -265,7 +266,7 @@ fn a_refused_opening_is_a_failed_start() {
 #[test]
 fn without_a_tape_the_process_is_killed() {
     let mut course = working();
-    assert_eq!(course.unrecorded("disk full".into())[0], Step::Signal(Signal::SIGKILL));
+    assert_eq!(course.unrecorded("disk full".into())[0], Step::Signal(Signal::SIGTERM));
     assert_eq!(course.unrecorded("again".into()), []);
     assert_eq!(course.into_facts().record_error.as_deref(), Some("disk full"));
 }

@@ -7,6 +7,11 @@ use crate::claude::env::Environment;
 /// Longest prompt on the command line, in bytes. Linux allows one argument 128 KiB.
 const LONGEST_ARGUMENT: usize = 96 * 1024;
 
+/// Permission mode in which only tools that are allowed run. Releases have other defaults, and users may have one.
+const DEFAULT_MODE: &str = "default";
+/// Permission mode in which every tool runs.
+pub(super) const BYPASS_MODE: &str = "bypassPermissions";
+
 /// What a session is asked to do, and with what.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionArgs {
@@ -24,6 +29,13 @@ pub struct SessionArgs {
     pub max_turns: Option<u32>,
     /// System prompt, instead of the program's own.
     pub system_prompt: Option<String>,
+}
+
+impl SessionArgs {
+    /// The permission mode that the session is started in.
+    pub(super) fn permission_mode(&self) -> &'static str {
+        if self.skip_permissions { BYPASS_MODE } else { DEFAULT_MODE }
+    }
 }
 
 /// A prompt that cannot be sent as it is.
@@ -84,7 +96,10 @@ pub fn argv(args: &SessionArgs, prompt: &str, delivery: Delivery) -> Vec<OsStrin
         words.extend(["--allowedTools", &tools]);
     }
     if args.skip_permissions {
+        // It wins over every other source of a mode.
         words.push("--dangerously-skip-permissions");
+    } else {
+        words.extend(["--permission-mode", DEFAULT_MODE]);
     }
     let turns = args.max_turns.map(|turns| turns.to_string());
     if let Some(turns) = &turns {
@@ -142,7 +157,10 @@ mod tests {
     #[test]
     fn the_command_line_is_the_contract() {
         let bare = words(&SessionArgs::default(), "hi");
-        assert_eq!(bare, ["-p", "--output-format", "stream-json", "--verbose", "--", "hi"]);
+        assert_eq!(
+            bare,
+            ["-p", "--output-format", "stream-json", "--verbose", "--permission-mode", "default", "--", "hi"]
+        );
         let full = SessionArgs {
             resume: Some("é-1".into()),
             fork: true,
@@ -191,7 +209,7 @@ mod tests {
         for prompt in [format!("{edge}x"), "a\0b".to_owned()] {
             assert_eq!(delivery(&prompt), Ok(Delivery::Stdin));
             let words = words(&SessionArgs::default(), &prompt);
-            assert_eq!(words[3..], ["--verbose", "--input-format", "stream-json"]);
+            assert_eq!(words[3..], ["--verbose", "--input-format", "stream-json", "--permission-mode", "default"]);
             let line: serde_json::Value = serde_json::from_slice(&user_line(&prompt)).unwrap();
             assert_eq!(line["message"]["content"], prompt);
         }

@@ -7,12 +7,17 @@ use std::{
     path::Path,
 };
 
-use crate::{scoped_dir::is_out_of_files, tape::note::AttemptStarted, units::verdict::PROMPT_LIMIT};
+use crate::{
+    scoped_dir::is_out_of_files,
+    tape::note::AttemptStarted,
+    units::verdict::{PROMPT_LIMIT, StartFault},
+};
 
 use super::{
     super::{
         argv::{self, Session, UnitArgs},
         env, mcp,
+        not_started::NotStarted,
         private_dir::{self, PrivateDir},
         process::{self, Child, Order},
     },
@@ -32,19 +37,18 @@ pub(super) struct Begun {
 pub(super) enum NotBegun {
     /// The prompt is beyond the limit; the facts say so by themselves.
     TooLarge,
-    /// One sentence.
-    Failed(String),
-    /// There are too many open files; one sentence.
-    OutOfFiles(String),
+    /// For one reason or another.
+    Failed(NotStarted),
 }
 
 impl NotBegun {
     fn failed(why: impl ToString) -> Self {
-        Self::Failed(why.to_string())
+        Self::Failed(NotStarted { fault: StartFault::Other, sentence: why.to_string() })
     }
 
     fn by(error: &io::Error, why: String) -> Self {
-        if is_out_of_files(error) { Self::OutOfFiles(why) } else { Self::Failed(why) }
+        let fault = if is_out_of_files(error) { StartFault::OpenFiles } else { StartFault::Other };
+        Self::Failed(NotStarted { fault, sentence: why })
     }
 }
 
@@ -88,22 +92,10 @@ pub(super) async fn begin(
 
     let order =
         Order { exe: launch.program.exe.clone(), args, cwd: launch.cwd.clone(), env: environment.vars, stdin: true };
-    let child = process::spawn(order).await.map_err(|error| NotBegun::by(&error, unspawned(launch, &error)))?;
+    let not_started = |error| NotBegun::Failed(NotStarted::explain(&launch.program.exe, &launch.cwd, &error));
+    let child = process::spawn(order).await.map_err(not_started)?;
     started.pid = Some(child.pid());
     Ok(Begun { child, tool_ids, private })
-}
-
-/// The system says "not found" of a missing program and of a missing directory alike.
-fn unspawned(launch: &UnitLaunch, error: &io::Error) -> String {
-    if !launch.cwd.is_dir() {
-        return format!("the working directory {} does not exist", launch.cwd.display());
-    }
-    let exe = launch.program.exe.display();
-    match error.kind() {
-        io::ErrorKind::NotFound => format!("there is no program {exe}"),
-        io::ErrorKind::ArgumentListTooLong => format!("the environment is too large to start {exe}"),
-        _ => format!("{exe}: {error}"),
-    }
 }
 
 fn write_private(path: &Path, text: &str) -> io::Result<()> {

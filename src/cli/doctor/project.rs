@@ -22,7 +22,11 @@ pub(super) fn examine(global: &Global, findings: &mut Vec<Finding>) -> Option<St
     };
     let project = match opened {
         // Settings that cannot be read are reported before this.
-        Ok(project) => project.with_allowed_paths(settings::allowed_paths(global).unwrap_or_default()),
+        Ok(project) => {
+            let paths = settings::allowed_paths(global).unwrap_or_default();
+            findings.extend(paths.warnings.into_iter().map(|warning| Finding::note(Check::Project, warning)));
+            project.with_allowed_paths(paths.allowed, &paths.file)
+        }
         // Being nowhere near a project is no fault, unless one was named; one that cannot be used is.
         Err(error @ ProjectError::Missing(_)) if global.project_dir.is_none() => {
             findings.push(Finding::note(Check::Project, error.to_string()));
@@ -35,10 +39,10 @@ pub(super) fn examine(global: &Global, findings: &mut Vec<Finding>) -> Option<St
     };
     let planned = plan(&project, &Selection::default());
     examine_settings(&project, &planned, findings);
-    let (kept, disabled) = ground::examine(&project.root);
+    let (kept, disabled) = ground::examine(&project, planned.as_ref().ok());
     findings.push(repository(kept));
     findings.extend(disabled.map(|text| Finding::note(Check::Repository, text)));
-    findings.extend(planned.ok().and_then(|planned| left_behind(global, &project, &planned)));
+    findings.extend(records(global, &project, planned.ok().as_ref()));
     Choice::of(&project, Role::CandidateExtraction, None).model
 }
 
@@ -85,11 +89,12 @@ fn repository(kept: Result<String, RepositoryError>) -> Finding {
     }
 }
 
-/// Work of an earlier run that is in no commit.
-fn left_behind(global: &Global, project: &Project, planned: &Planned) -> Option<Finding> {
-    match past::read(project, None) {
+/// Why a run could not be recorded, in the words of its refusal; else work of an earlier run that is in no commit.
+fn records(global: &Global, project: &Project, planned: Option<&Planned>) -> Option<Finding> {
+    let past = past::read(project, None).and_then(|past| ground::check_writable(&project.root).map(|()| past));
+    match past {
         Ok(past) => {
-            let left = past.left.and_then(|left| left.among(&planned.units));
+            let left = past.left.and_then(|left| left.among(&planned?.units));
             left.map(|left| Finding::note(Check::Runs, left.sentence(global)))
         }
         Err(failure) => Some(Finding::fail(Check::Runs, failure.message)),

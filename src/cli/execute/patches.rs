@@ -175,15 +175,11 @@ impl Attempts {
     }
 }
 
-/// The raw files of the units that were taken, in KTX's place for those of a sync.
+/// The raw files of the units that were taken.
 fn raw_copies(units: &HashMap<UnitKey, (usize, WorkUnit)>, taken: &[UnitKey], sync: &str) -> Vec<RawCopy> {
-    // A push would publish what the user keeps outside of the project.
-    let units = taken.iter().filter_map(|unit| units.get(unit)).map(|(_, unit)| unit).filter(|unit| !unit.outside);
-    let copies = units.flat_map(|unit| {
-        let place = format!("raw-sources/{}/{}/{sync}", unit.planned.connection, unit.planned.adapter);
-        let files = unit.planned.raw_files.iter();
-        files.map(move |file| RawCopy { from: unit.source_root.join(file), to: format!("{place}/{file}") })
-    });
+    let units = taken.iter().filter_map(|unit| units.get(unit)).map(|(_, unit)| unit);
+    let copies = units
+        .flat_map(|unit| unit.raw_copies(sync).map(|(file, to)| RawCopy { from: unit.source_root.join(file), to }));
     // Units may share files.
     copies.map(|copy| (copy.to.clone(), copy)).collect::<BTreeMap<_, _>>().into_values().collect()
 }

@@ -4,32 +4,31 @@ use std::{
     fs::{File, OpenOptions, Permissions},
     io,
     os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
-    path::{Path, absolute},
+    path::{Path, PathBuf, absolute},
 };
 
-use nix::{errno::Errno, fcntl::OFlag};
+use nix::errno::Errno;
 
 use crate::cli::show;
 
 /// Mode of the file.
 const PRIVATE: u32 = 0o600;
 
+/// The file that `--out` names; `None` for stdout, which is also named `-`.
+pub(in crate::cli) fn named(out: Option<&Path>) -> Option<&Path> {
+    out.filter(|path| path.as_os_str() != "-")
+}
+
 /// Opens `path` for writing, empty and with mode 0600 whatever the umask is. A file that exists is made private before
-/// anything is written to it; one whose mode cannot be changed, as it is another user's, keeps it, with a warning. Within
-/// `project`, a symbolic link in its place is refused: a clone may have brought it along. A pipe or a device is written
-/// to as it is.
+/// anything is written to it; one whose mode cannot be changed, as it is another user's, keeps it, with a warning. A
+/// symbolic link within `project` is refused, also in the middle of `path`: a clone may have brought it along. A pipe or
+/// a device is written to as it is.
 pub(in crate::cli) fn create(path: &Path, project: Option<&Path>) -> io::Result<File> {
-    let flags = if project.is_some_and(|project| is_below(path, project)) { OFlag::O_NOFOLLOW } else { OFlag::empty() };
-    let opened =
-        OpenOptions::new().write(true).create(true).truncate(false).mode(PRIVATE).custom_flags(flags.bits()).open(path);
-    let file = opened.map_err(|error| {
-        let is_link = path.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
-        if is_link && flags.contains(OFlag::O_NOFOLLOW) {
-            io::Error::new(io::ErrorKind::InvalidInput, "it is a symbolic link within the project")
-        } else {
-            error
-        }
-    })?;
+    if let Some(link) = project.and_then(|project| link_within(path, project)) {
+        let why = format!("{} is a symbolic link within the project", link.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(PRIVATE).open(path)?;
     if file.metadata()?.is_file() {
         match file.set_permissions(Permissions::from_mode(PRIVATE)) {
             // A file of another user, or a file system without modes.
@@ -53,15 +52,19 @@ fn exposed(path: &Path, mode: u32) -> Option<String> {
     })
 }
 
-/// True if `path` names something in `project`, or in a directory that is really there.
-fn is_below(path: &Path, project: &Path) -> bool {
-    let named = absolute(path).is_ok_and(|path| path.starts_with(project));
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let real = match (parent.canonicalize(), project.canonicalize()) {
-        (Ok(parent), Ok(project)) => parent.starts_with(project),
-        _ => false,
+/// The first component of `path` that is a symbolic link in a directory of `project`.
+fn link_within(path: &Path, project: &Path) -> Option<PathBuf> {
+    let (path, project) = (absolute(path).ok()?, project.canonicalize().ok()?);
+    let mut prefixes: Vec<&Path> = path.ancestors().collect();
+    prefixes.reverse();
+    let is_shipped_link = |prefix: &&&Path| {
+        prefix.symlink_metadata().is_ok_and(|meta| meta.is_symlink())
+            && prefix
+                .parent()
+                .and_then(|parent| parent.canonicalize().ok())
+                .is_some_and(|real| real.starts_with(&project))
     };
-    named || real
+    prefixes.iter().find(is_shipped_link).map(|link| link.to_path_buf())
 }
 
 #[cfg(test)]
@@ -103,6 +106,14 @@ mod tests {
         let way = outside.path().join("way");
         symlink(dir.path(), &way).unwrap();
         assert!(create(&way.join("link"), Some(dir.path())).is_err());
+        // A linked directory on the way to the file.
+        symlink(outside.path(), dir.path().join("reports")).unwrap();
+        for path in ["reports/out", "./reports/../reports/out"] {
+            let error = create(&dir.path().join(path), Some(dir.path())).unwrap_err();
+            assert!(error.to_string().contains("reports is a symbolic link within the project"), "{error}");
+        }
+        assert!(!outside.path().join("out").exists());
+        create(&dir.path().join("out"), Some(dir.path())).unwrap();
         create(&link, Some(outside.path())).unwrap();
         assert_eq!((mode(&target), fs::read(&target).unwrap()), (0o600, Vec::new()));
     }

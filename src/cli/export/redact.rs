@@ -1,10 +1,11 @@
-//! Secrets in what leaves the project: found by their shape, by what surrounds them, or because this process knows
-//! them; masked and counted.
+//! Masks and counts secrets in what leaves the project: tokens by their shape, values by their context, and values that
+//! this process knows.
 //!
-//! Works on decoded strings: of a line of JSON, its strings at every depth are looked at, also those of JSON that is
-//! text inside a string. A line without secrets stays as it is, to the byte. [`rules`] knows the shapes of tokens,
-//! [`context`] names, addresses and commands, [`key_block`] keys of several lines, [`known_values`] what the process
-//! knows itself, and [`fragments`] what arrived in pieces.
+//! Works on decoded strings: in a line of JSON, it searches the strings at every depth, also those of JSON text inside a
+//! string. A line without secrets keeps its bytes. [`rules`] has the shapes of tokens, [`context`] names and addresses,
+//! [`tables`] and [`columns`] tables, [`phrases`] commands and file formats, [`key_block`] keys of several lines,
+//! [`known_values`] the values of this process, [`fragments`] streamed text. [`normalize`] and [`words`] undo encodings
+//! that hide a secret from all of them.
 
 use std::{borrow::Cow, collections::HashMap, ops::Range};
 
@@ -12,6 +13,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 
 pub(super) use self::known_values::KnownValues;
 use self::{
+    columns::Columns,
     fragments::{Assembly, Fragments},
     json::{Edit, Frame, Visitor},
     key_block::OpenBlock,
@@ -19,63 +21,74 @@ use self::{
 };
 use crate::tape::Entry;
 
+mod columns;
 mod context;
 mod fragments;
 mod json;
 mod key_block;
 mod known_values;
 mod names;
+mod normalize;
+mod phrases;
 mod rules;
+mod tables;
+mod words;
 
-/// What stands in the place of a secret.
+/// The replacement of a secret.
 const MASK: &str = "[masked]";
 
-/// JSON inside strings of JSON inside strings is looked at so deep.
+/// The deepest JSON text inside strings of JSON that is parsed.
 const DEEPEST: usize = 12;
+
+/// The deepest base64 inside base64 that is decoded.
+const DEEPEST_CODE: usize = 3;
 
 /// Shorter texts hold no secret.
 const SHORTEST: usize = 4;
 
-/// From this length on, one word of base64 is a file.
+/// One word of base64 of at least this length is a file: only its content is searched.
 const FILE: usize = 4096;
 
-/// Whose lines belong together: the attempt, and the field of the entry.
+/// A program may break a line of this length.
+const FULL_LINE: usize = 60;
+
+/// An attempt, and the field of its entries whose lines follow each other.
 type Stream = (Option<(String, u32)>, &'static str);
 
 /// Masks secrets, and counts them.
 #[derive(Debug, Default)]
 pub(super) struct Redactor {
-    /// How many were masked.
+    /// Number of masked secrets.
     pub(super) masked: usize,
     known: KnownValues,
-    /// Keys whose lines come one by one.
+    /// Key blocks whose lines are separate entries.
     open: HashMap<Stream, OpenBlock>,
-    /// What names were found to be.
+    /// Cache of [`names::kind_of`].
     kinds: HashMap<String, Option<NameKind>>,
     assembly: Assembly,
     fragments: Fragments,
 }
 
 impl Redactor {
-    /// One that also masks `known`.
+    /// Also masks `known` values.
     pub(super) fn new(known: KnownValues) -> Self {
         Self { known, ..Self::default() }
     }
 
-    /// First pass: takes in a line of a tape.
+    /// First pass: collects the streamed text of a line of a tape.
     pub(super) fn survey(&mut self, number: u64, line: &[u8]) {
         let mut assembly = std::mem::take(&mut self.assembly);
         assembly.take(number, line, &mut |text| self.edits(text, &mut None, 0));
         self.assembly = assembly;
     }
 
-    /// The first pass is over.
+    /// Ends the first pass.
     pub(super) fn surveyed(&mut self) {
         let assembly = std::mem::take(&mut self.assembly);
         self.fragments = assembly.finish(&mut |text| self.edits(text, &mut None, 0));
     }
 
-    /// A line of a tape without its secrets.
+    /// Second pass: returns a line of a tape without its secrets.
     pub(super) fn tape_line<'a>(&mut self, number: u64, line: &'a [u8]) -> Cow<'a, [u8]> {
         let Some(text) = std::str::from_utf8(line).ok().filter(|text| json::is_document(text)) else {
             let text = String::from_utf8_lossy(line);
@@ -85,66 +98,98 @@ impl Redactor {
         let has_piece = fragments::may_hold_a_piece(line);
         let lane =
             Entry::parse(line).ok().and_then(|entry| entry.lane.map(|(unit, attempt)| (unit.into_owned(), attempt)));
-        let mut document = Document::new(self, 0);
+        let mut document = Document::new(self, text, 0);
         document.entry = Some(TapeEntry { number, lane, has_piece, raw: None });
         let edits = json::edits(text, &mut document);
         if edits.is_empty() { line.into() } else { json::apply(text, &edits).into_bytes().into() }
     }
 
-    /// Text or JSON without its secrets.
+    /// Returns text or JSON without its secrets.
     pub(super) fn text<'a>(&mut self, text: &'a str) -> Cow<'a, str> {
         let edits = self.edits(text, &mut None, 0);
         if edits.is_empty() { text.into() } else { json::apply(text, &edits).into() }
     }
 
-    /// What to mask in a text that stands `depth` deep in JSON and continues the block `open`.
+    /// Returns the edits that mask a text at `depth` in JSON. The text continues the block `open`.
     fn edits(&mut self, text: &str, open: &mut Option<OpenBlock>, depth: usize) -> Vec<Edit> {
         if text.len() < SHORTEST && open.is_none() {
             return Vec::new();
         }
         if depth < DEEPEST && json::is_document(text) {
-            return json::edits(text, &mut Document::new(self, depth + 1));
+            return json::edits(text, &mut Document::new(self, text, depth + 1));
         }
-        let before = *open;
-        let spans = self.spans(text, open);
-        // Escapes and gaps hide from the patterns what a reader would see.
-        if let Some(plain) = simplified(text) {
-            let mut open_after = before;
-            let found = self.spans(&plain, &mut open_after);
-            if found.len() > spans.len() {
-                *open = open_after;
-                self.masked += found.len();
-                let with = json::apply(&plain, &masks(&found));
-                return vec![Edit { range: 0..text.len(), with: Cow::Owned(with) }];
-            }
-        }
+        let spans = self.spans(text, open, 0);
         self.masked += spans.len();
         masks(&spans)
     }
 
-    /// Where secrets are in a text, in order and apart from each other.
-    fn spans(&self, text: &str, open: &mut Option<OpenBlock>) -> Vec<Range<usize>> {
+    /// The ranges of secrets in a text, sorted and without overlaps. `depth` counts the base64 around it.
+    fn spans(&self, text: &str, open: &mut Option<OpenBlock>, depth: usize) -> Vec<Range<usize>> {
         let mut found = Vec::new();
-        self.known.find(text, &mut found);
-        if is_one_word_of_base64(text) {
-            if let Some(decoded) = BASE64.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok())
-                && !self.spans(&decoded, &mut None).is_empty()
-            {
-                found.push(0..text.len());
-                return merged(found);
-            }
-            if text.len() >= FILE {
-                return merged(found);
-            }
+        if depth < DEEPEST_CODE {
+            self.encoded(text, depth, &mut found);
         }
-        key_block::find(text, open, &mut found);
-        rules::find(text, &mut found);
-        context::find(text, &mut found);
+        if text.len() >= FILE && is_one_word_of_base64(text) {
+            self.known.find(text, &mut found);
+            return merged(found);
+        }
+        let mut open_before = *open;
+        self.search(text, open, &mut found);
+        if let Some(normalized) = normalize::normalized(text) {
+            let mut spans = Vec::new();
+            self.search(&normalized.text, &mut open_before, &mut spans);
+            found.extend(spans.iter().map(|span| normalized.source(span)));
+            *open = open.or(open_before);
+        }
         merged(found)
     }
 
+    /// Adds the ranges of secrets in a text that hides nothing.
+    fn search(&self, text: &str, open: &mut Option<OpenBlock>, found: &mut Vec<Range<usize>>) {
+        self.known.find(text, found);
+        key_block::find(text, open, found);
+        rules::find(text, found);
+        phrases::find(text, found);
+        context::find(text, found);
+    }
+
+    /// Adds base64 of secrets, and tokens that continue on the next line.
+    fn encoded(&self, text: &str, depth: usize, found: &mut Vec<Range<usize>>) {
+        let is_secret = |code: &str| {
+            words::decoded(code).is_some_and(|decoded| !self.spans(&decoded, &mut None, depth + 1).is_empty())
+        };
+        for word in words::long(text) {
+            if let Some(code) = words::candidates(text, word).find(|code| is_secret(&text[code.clone()])) {
+                let padding = text.as_bytes()[code.end..].iter().take_while(|byte| **byte == b'=').count();
+                found.push(code.start..code.end + padding);
+            }
+        }
+        for word in words::broken(text) {
+            let mut tokens = Vec::new();
+            rules::find(&word.text, &mut tokens);
+            for token in tokens {
+                let parts: Vec<Range<usize>> = word.sources(&token).collect();
+                let mut complete = Vec::new();
+                rules::find(&text[parts[0].clone()], &mut complete);
+                // A complete token has no rest, unless its line is full or the rest cannot be a word.
+                let line = text[..parts[0].end].rfind('\n').map_or(0, |newline| newline + 1);
+                let is_broken = complete.is_empty() || parts[0].end - line >= FULL_LINE;
+                let is_part = |part: &Range<usize>| is_broken || words::is_random(&text[part.clone()]);
+                let rest: Vec<Range<usize>> = parts[1..].iter().take_while(|part| is_part(part)).cloned().collect();
+                if !rest.is_empty() {
+                    found.push(parts[0].clone());
+                    found.extend(rest);
+                }
+            }
+            let code = words::code(&word.text);
+            if is_secret(&word.text[code.clone()]) {
+                found.extend(word.sources(&code));
+            }
+        }
+    }
+
     fn kind_of(&mut self, name: &str) -> Option<NameKind> {
-        /// Names of a tape are few; those of a hostile one need not be.
+        /// Bounds the cache, as a hostile tape may have any number of names.
         const MOST: usize = 10_000;
         if let Some(kind) = self.kinds.get(name) {
             return *kind;
@@ -161,7 +206,7 @@ fn masks(spans: &[Range<usize>]) -> Vec<Edit> {
     spans.iter().map(|span| Edit { range: span.clone(), with: Cow::Borrowed(MASK) }).collect()
 }
 
-/// Spans in order, those that overlap as one.
+/// Sorts spans and joins those that overlap.
 fn merged(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
     spans.sort_unstable_by_key(|span| span.start);
     let mut merged: Vec<Range<usize>> = Vec::with_capacity(spans.len());
@@ -175,58 +220,40 @@ fn merged(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
 }
 
 fn is_one_word_of_base64(text: &str) -> bool {
-    const SHORTEST: usize = 24;
-    text.len() >= SHORTEST
-        && text.len().is_multiple_of(4)
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte))
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte))
 }
 
-/// The text with `\u0041` for `A`, and without NUL; `None` if it has neither.
-fn simplified(text: &str) -> Option<String> {
-    let has_nul = memchr::memchr(0, text.as_bytes()).is_some();
-    if !has_nul && memchr::memmem::find(text.as_bytes(), b"\\u00").is_none() {
-        return None;
-    }
-    let mut out = String::with_capacity(text.len());
-    let mut chars = text.char_indices();
-    while let Some((at, char)) = chars.next() {
-        let unit = if char == '\\' { json::code_unit(text, at) } else { None };
-        match unit.and_then(|unit| u8::try_from(unit).ok()).filter(|byte| (0x20..0x7f).contains(byte)) {
-            Some(byte) => {
-                out.push(char::from(byte));
-                chars.nth(4);
-            }
-            None if char == '\0' => {}
-            None => out.push(char),
-        }
-    }
-    Some(out)
-}
-
-/// A JSON text that is looked at.
+/// A visitor of a JSON text.
 struct Document<'a> {
     redactor: &'a mut Redactor,
+    text: &'a str,
     depth: usize,
-    /// A key whose lines are strings of their own.
+    /// A key block whose lines are separate strings.
     open: Option<OpenBlock>,
+    /// Read when the first value asks for it.
+    columns: Option<Columns>,
     entry: Option<TapeEntry>,
 }
 
-/// An entry of a tape that is looked at.
+/// The entry of a tape that a document is.
 struct TapeEntry {
     number: u64,
     lane: Option<(String, u32)>,
     has_piece: bool,
-    /// What became of `raw`, if it was changed.
+    /// The replacement of `raw`.
     raw: Option<String>,
 }
 
 impl<'a> Document<'a> {
-    fn new(redactor: &'a mut Redactor, depth: usize) -> Self {
-        Self { redactor, depth, open: None, entry: None }
+    fn new(redactor: &'a mut Redactor, text: &'a str, depth: usize) -> Self {
+        Self { redactor, text, depth, open: None, columns: None, entry: None }
     }
 
-    /// What the names say that a value has.
+    fn columns(&mut self) -> &Columns {
+        self.columns.get_or_insert_with(|| Columns::of(self.text))
+    }
+
+    /// The kind and the name of the value at `path`.
     fn named(&mut self, path: &[Frame<'_>]) -> Option<(NameKind, String)> {
         let frame = path.last()?;
         let named = |name: &str, redactor: &mut Redactor| Some((redactor.kind_of(name)?, name.to_owned()));
@@ -237,11 +264,26 @@ impl<'a> Document<'a> {
         if frame.label.starts_with('-') && !frame.label.contains('=') {
             return named(&frame.label, self.redactor);
         }
+        if columns::is_cell(path)
+            && let Some(column) = self.columns().name(path).map(str::to_owned)
+        {
+            return named(&column, self.redactor);
+        }
         let around = path.iter().rev().find(|frame| !frame.is_array)?;
         named(&around.key, self.redactor)
     }
 
-    /// A text of the document.
+    /// True for a value that the key or the other members of its object make a secret.
+    fn is_secret_member(&mut self, path: &[Frame<'_>], text: &str) -> bool {
+        let Some(frame) = path.last().filter(|frame| !frame.is_array) else { return false };
+        match frame.key.trim_start_matches('_') {
+            "auth" => phrases::is_basic(text),
+            key if key.len() <= "mnemonic_phrase".len() && phrases::is_mnemonic_name(key) => phrases::is_mnemonic(text),
+            _ => columns::may_be_web_key(path, text) && self.columns().is_web_key(path),
+        }
+    }
+
+    /// The edits of a string of the document.
     fn edits(&mut self, path: &[Frame<'_>], text: &str) -> Vec<Edit> {
         /// A shorter string of an object is not a line of a key.
         const LINE: usize = 24;
@@ -255,12 +297,12 @@ impl<'a> Document<'a> {
         edits
     }
 
-    /// `text` with `edits`; `None` if there are none.
+    /// Returns `text` with `edits`; `None` if there are none.
     fn changed(text: &str, edits: &[Edit]) -> Option<String> {
         (!edits.is_empty()).then(|| json::apply(text, edits))
     }
 
-    /// Output of the agent that is no JSON: a line may continue the one before.
+    /// Masks a line of output of the agent that is not JSON. It may continue the previous one.
     fn stream(&mut self, field: &'static str, text: &str) -> Option<String> {
         let stream = (self.entry.as_ref().and_then(|entry| entry.lane.clone()), field);
         let mut open = self.redactor.open.remove(&stream);
@@ -269,7 +311,7 @@ impl<'a> Document<'a> {
         Self::changed(text, &edits)
     }
 
-    /// The exact bytes of a line that is no text. They become text if there is a secret in it.
+    /// Masks the exact bytes of a line that is not UTF-8. A line with a secret becomes UTF-8.
     fn bytes(&mut self, base64: &str) -> Option<String> {
         if let Some(raw) = self.entry.as_ref().and_then(|entry| entry.raw.as_ref()) {
             return Some(BASE64.encode(raw));
@@ -280,13 +322,18 @@ impl<'a> Document<'a> {
         Self::changed(&text, &edits).map(|text| BASE64.encode(text))
     }
 
-    /// The part of a message that is still being written: what the first pass found of it.
+    /// Masks a fragment of streamed text with the edits of the first pass; `None` if that did not see it.
     fn piece(&self, field: &str, text: &str) -> Option<Option<String>> {
         let entry = self.entry.as_ref()?;
         let edits = self.redactor.fragments.of(entry.number, field)?;
         // The tape may have changed since.
         let fits = edits.iter().all(|edit| text.get(edit.range.clone()).is_some());
         Some(if fits { Self::changed(text, edits) } else { Some(MASK.to_owned()) })
+    }
+
+    fn mask(&mut self) -> Option<String> {
+        self.redactor.masked += 1;
+        Some(MASK.to_owned())
     }
 }
 
@@ -324,9 +371,9 @@ impl Visitor for Document<'_> {
                 }
             }
             Some((kind, name)) if names::is_secret(kind, &name, Value { text, quoted: true, alone: true }) => {
-                self.redactor.masked += 1;
-                return Some(MASK.to_owned());
+                return self.mask();
             }
+            _ if self.is_secret_member(path, text) => return self.mask(),
             _ => {}
         }
         let edits = self.edits(path, text);
@@ -335,10 +382,7 @@ impl Visitor for Document<'_> {
 
     fn number(&mut self, path: &[Frame<'_>], digits: &str) -> Option<String> {
         let (kind, _) = self.named(path)?;
-        names::is_secret_number(kind, digits).then(|| {
-            self.redactor.masked += 1;
-            MASK.to_owned()
-        })
+        if names::is_secret_number(kind, digits) { self.mask() } else { None }
     }
 }
 

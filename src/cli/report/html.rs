@@ -117,7 +117,7 @@ fn by_interest(report: &Report) -> Vec<(usize, &UnitReport)> {
     let rank = |unit: &UnitReport| match unit.status {
         UnitStatus::Failed => 0,
         UnitStatus::Interrupted | UnitStatus::Stopped => 1,
-        UnitStatus::Running | UnitStatus::Held | UnitStatus::Waiting => 2,
+        UnitStatus::Running | UnitStatus::Silent | UnitStatus::Held | UnitStatus::Waiting => 2,
         UnitStatus::Budget => 3,
         UnitStatus::Queued | UnitStatus::Untried => 4,
         UnitStatus::Succeeded => 5,

@@ -148,6 +148,7 @@ fn judged(unit: &UnitReport, outcome: RunOutcome) -> Verdict {
         UnitStatus::Queued
         | UnitStatus::Untried
         | UnitStatus::Running
+        | UnitStatus::Silent
         | UnitStatus::Held
         | UnitStatus::Waiting
         | UnitStatus::Stopped => Verdict::Skipped,

@@ -249,7 +249,9 @@ fn reason(unit: &UnitReport) -> String {
     match (&unit.reason, unit.status) {
         (Some(reason), _) => reason.clone(),
         (None, UnitStatus::Queued | UnitStatus::Untried) => "it was not run".into(),
-        (None, UnitStatus::Running | UnitStatus::Held | UnitStatus::Waiting) => "it still runs".into(),
+        (None, UnitStatus::Running | UnitStatus::Silent | UnitStatus::Held | UnitStatus::Waiting) => {
+            "it still runs".into()
+        }
         (None, status) => status.word().into(),
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn system_lines_are_told_apart_wherever_the_subtype_stands() {
-    let cases: [(&str, System<'_>); 8] = [
+    let cases: [(&str, System<'_>); 13] = [
         (
             r#"{"type":"system","tool_name":"Bash","tool_use_id":"t","message":"no","subtype":"permission_denied"}"#,
             System::PermissionDenied { tool_name: "Bash".into(), tool_use_id: "t".into(), message: Some("no".into()) },
@@ -35,7 +35,7 @@ fn system_lines_are_told_apart_wherever_the_subtype_stands() {
         ),
         (
             r#"{"type":"system","subtype":"model_fallback","original_model":"a","fallback_model":"b"}"#,
-            System::ModelFallback { from: Some("a".into()), to: Some("b".into()) },
+            System::ModelFallback { from: Some("a".into()), to: Some("b".into()), refused: false },
         ),
         (
             r#"{"type":"system","subtype":"task_updated","task_id":"x","patch":{"status":"completed"}}"#,
@@ -52,14 +52,32 @@ fn system_lines_are_told_apart_wherever_the_subtype_stands() {
             System::Notice { text: "look".into(), level: Some("immediate".into()) },
         ),
         (
+            r#"{"type":"system","subtype":"model_refusal_fallback","trigger":"refusal","original_model":"a","fallback_model":"b"}"#,
+            System::ModelFallback { from: Some("a".into()), to: Some("b".into()), refused: true },
+        ),
+        (
+            r#"{"type":"system","error_code":"ENOSPC","lost":["transcript"],"subtype":"session_writes_lost"}"#,
+            System::WritesLost { code: Some("ENOSPC".into()), lost: vec!["transcript".into()] },
+        ),
+        (
+            r#"{"type":"auth_status","isAuthenticating":false,"output":[],"error":"expired"}"#,
+            System::AuthStatus { error: Some("expired".into()) },
+        ),
+        (
+            r#"{"type":"conversation_reset","new_conversation_id":"s2","session_id":"s1"}"#,
+            System::ConversationReset { session: Some("s2".into()) },
+        ),
+        (r#"{"type":"system","subtype":"from_a_later_release"}"#, System::Unknown("from_a_later_release".into())),
+        (
             r#"{"type":"system","subtype":"thinking_tokens","estimated_tokens":1}"#,
             System::Other("thinking_tokens".into()),
         ),
     ];
     for (text, expected) in cases {
         assert_eq!(body(text), Body::System(expected), "{text}");
+        assert_eq!(kind(text.as_bytes()), Some(Kind::System), "{text}");
     }
-    assert_eq!(body(r#"{"type":"system"}"#), Body::System(System::Other("".into())));
+    assert_eq!(body(r#"{"type":"system"}"#), Body::System(System::Unknown("".into())));
 }
 
 #[test]

@@ -203,10 +203,6 @@ fn a_journal_of_another_version_or_place_is_refused() {
     // The way out that the sentence names is one.
     assert!(refusal(&repository).to_string().ends_with("then delete it"));
     fs::remove_file(repository.root().join(JOURNAL)).unwrap();
-    write(repository.root(), FORMER_JOURNAL, &format!(r#"{{"version":1,"old":"{old}","new":"{new}"}}"#));
-    let refused = refusal(&repository);
-    assert!(matches!(refused, RefusedJournal { path: FORMER_JOURNAL, why: ForeignRecord::Unknown, .. }), "{refused}");
-    fs::remove_file(repository.root().join(FORMER_JOURNAL)).unwrap();
     assert_whole(&repository, &old, &before);
 }
 

@@ -8,6 +8,7 @@ use std::{
     ffi::OsString,
     fmt,
     os::unix::ffi::OsStringExt as _,
+    path::PathBuf,
 };
 
 /// Lists the whole configuration: scope and key of every entry, and its value unless it has none.
@@ -18,6 +19,13 @@ pub(super) const LIST: &[&str] = &["config", "--null", "--show-scope", "--list"]
 const MOST: usize = 1_000;
 const MOST_BYTES: usize = 64 * 1024;
 
+/// Setting that is passed like those that disable programs. git must list it, or they have no effect. The value is of no
+/// importance.
+const PROBE: (&str, &str) = ("ingestdeck.override", "arrives");
+
+/// A file of the repository's choice, which git reads, and waits for if it is a named pipe.
+const EXCLUDES: &[u8] = b"core.excludesfile";
+
 /// A section whose subsections name programs, the variables that do, and what to set them to.
 type Section = (&'static str, ProgramKind, &'static [(&'static str, &'static str)]);
 
@@ -26,6 +34,29 @@ const SECTIONS: &[Section] = &[
     ("diff", ProgramKind::DiffDriver, &[("command", ""), ("textconv", "")]),
     ("merge", ProgramKind::MergeDriver, &[("driver", "")]),
 ];
+
+/// Settings whose value is a program, as a listing spells them and as people do. Fetching, signing and external diffs are
+/// disabled for every call, so git starts none of them. Editors and pagers are not listed: git starts them only for a
+/// terminal or a message to edit, which no call has.
+const SETTINGS: &[(&str, &str)] = &[
+    ("core.askpass", "core.askPass"),
+    (FSMONITOR, FSMONITOR),
+    ("core.gitproxy", "core.gitProxy"),
+    ("core.sshcommand", "core.sshCommand"),
+    ("credential.helper", "credential.helper"),
+    ("diff.external", "diff.external"),
+    ("gpg.openpgp.program", "gpg.openpgp.program"),
+    ("gpg.program", "gpg.program"),
+    ("gpg.ssh.defaultkeycommand", "gpg.ssh.defaultKeyCommand"),
+    ("gpg.ssh.program", "gpg.ssh.program"),
+    ("gpg.x509.program", "gpg.x509.program"),
+];
+
+/// A program that reports changed files, or a switch of the one that is part of git.
+const FSMONITOR: &str = "core.fsmonitor";
+
+/// The directory of hooks that replaces `.git/hooks`.
+const HOOKS_PATH: &[u8] = b"core.hookspath";
 
 /// What a program of a configuration is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,15 +69,17 @@ pub enum ProgramKind {
     MergeDriver,
     /// Runs at some events.
     Hook,
-    /// Reports changed files.
-    FsMonitor,
+    /// All hooks of a directory.
+    HooksDirectory,
+    /// Is the value of a setting.
+    Setting,
 }
 
 /// A program that a repository would have git run, and that is not run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DisabledProgram {
     pub kind: ProgramKind,
-    /// Its name in the configuration, escaped. Empty where there can be one only.
+    /// Its name in the configuration, the directory or the setting, escaped.
     pub name: String,
 }
 
@@ -63,7 +96,8 @@ impl fmt::Display for DisabledProgram {
             ProgramKind::DiffDriver => "diff driver",
             ProgramKind::MergeDriver => "merge driver",
             ProgramKind::Hook => "hook",
-            ProgramKind::FsMonitor => return f.write_str("core.fsmonitor"),
+            ProgramKind::HooksDirectory => return write!(f, "hooks in `{}` (core.hooksPath)", self.name),
+            ProgramKind::Setting => return f.write_str(&self.name),
         };
         write!(f, "{kind} `{}`", self.name)
     }
@@ -73,37 +107,58 @@ impl fmt::Display for DisabledProgram {
 #[derive(Debug, Default)]
 pub(super) struct Programs {
     /// Settings that disable every program of every configuration. Keys need not be UTF-8.
-    pub(super) overrides: BTreeMap<OsString, &'static str>,
+    pub(super) overrides: BTreeMap<OsString, OsString>,
     /// The programs that the repository itself configures.
     pub(super) of_repository: BTreeSet<DisabledProgram>,
+    /// Some configuration names a directory of hooks, so git does not look into `.git/hooks`.
+    pub(super) replaces_hooks: bool,
 }
 
-/// More programs than can be disabled.
+/// Why the programs of a configuration cannot be disabled.
 #[derive(Debug)]
-pub(super) struct TooMany;
+pub(super) enum Unusable {
+    TooMany,
+    /// git does not see the settings that would do it.
+    OverridesIgnored,
+}
 
 impl Programs {
-    /// Reads the answer to [`LIST`].
-    pub(super) fn parse(listed: &[u8]) -> Result<Self, TooMany> {
-        let (mut programs, mut bytes) = (Self::default(), 0);
+    /// Overrides nothing, and shows that overrides arrive.
+    pub(super) fn probe() -> Self {
+        Self { overrides: [(PROBE.0.into(), PROBE.1.into())].into(), ..Self::default() }
+    }
+
+    /// Reads the answer to [`LIST`], given with the overrides of [`probe`](Self::probe).
+    pub(super) fn parse(listed: &[u8]) -> Result<Self, Unusable> {
+        let (mut programs, mut bytes, mut arrived) = (Self::default(), 0, false);
+        let (mut own_excludes, mut has_excludes) = (None, false);
         let mut fields = listed.split(|byte| *byte == 0);
         while let (Some(scope), Some(entry)) = (fields.next(), fields.next()) {
             let end = entry.iter().position(|byte| *byte == b'\n').unwrap_or(entry.len());
             let (key, value) = entry.split_at(end);
+            let value = value.get(1..);
+            programs.replaces_hooks |= key == HOOKS_PATH;
             let is_of_repository = matches!(scope, b"local" | b"worktree");
+            arrived |= scope == b"command" && key == PROBE.0.as_bytes();
+            if key == EXCLUDES {
+                has_excludes |= is_of_repository;
+                own_excludes = if is_of_repository { own_excludes } else { value };
+            }
             let disabled = match Key::parse(key) {
                 Some(key) => key.disable(&mut programs.overrides, &mut bytes),
-                None if key == b"core.fsmonitor" && !is_false(value.get(1..)) => {
-                    Some(DisabledProgram::new(ProgramKind::FsMonitor, b""))
-                }
                 None => None,
             };
+            let disabled = disabled.or_else(|| disabled_setting(key, value));
             programs.of_repository.extend(disabled.filter(|_| is_of_repository));
             if programs.overrides.len() > MOST || bytes > MOST_BYTES {
-                return Err(TooMany);
+                return Err(Unusable::TooMany);
             }
         }
-        Ok(programs)
+        if has_excludes {
+            let own = own_excludes.map_or_else(default_excludes, |own| OsString::from_vec(own.to_vec()));
+            programs.overrides.insert(OsString::from_vec(EXCLUDES.to_vec()), own);
+        }
+        if arrived { Ok(programs) } else { Err(Unusable::OverridesIgnored) }
     }
 }
 
@@ -122,7 +177,7 @@ impl<'a> Key<'a> {
     }
 
     /// Adds what disables the program that the key is about, if it is about one.
-    fn disable(&self, overrides: &mut BTreeMap<OsString, &'static str>, bytes: &mut usize) -> Option<DisabledProgram> {
+    fn disable(&self, overrides: &mut BTreeMap<OsString, OsString>, bytes: &mut usize) -> Option<DisabledProgram> {
         let (kind, variable, value) = if self.section == b"hook" {
             // Whatever is said of it: one that is not enabled does not run.
             (ProgramKind::Hook, &b"enabled"[..], "false")
@@ -133,18 +188,38 @@ impl<'a> Key<'a> {
         };
         let key = [self.section, self.subsection, variable].join(&b'.');
         let length = key.len();
-        if overrides.insert(OsString::from_vec(key), value).is_none() {
+        if overrides.insert(OsString::from_vec(key), value.into()).is_none() {
             *bytes += length;
         }
         Some(DisabledProgram::new(kind, self.subsection))
     }
 }
 
-/// Whether git reads a value as no. An entry without a value is a yes.
-fn is_false(value: Option<&[u8]>) -> bool {
-    value.is_some_and(|value| {
-        value.is_empty() || [&b"false"[..], b"no", b"off", b"0"].iter().any(|no| value.eq_ignore_ascii_case(no))
-    })
+/// The program that a setting names, which a setting without a value does not.
+fn disabled_setting(key: &[u8], value: Option<&[u8]>) -> Option<DisabledProgram> {
+    let value = value.filter(|value| !value.is_empty())?;
+    if key == HOOKS_PATH {
+        return Some(DisabledProgram::new(ProgramKind::HooksDirectory, value));
+    }
+    let (_, name) = SETTINGS.iter().find(|(listed, _)| listed.as_bytes() == key)?;
+    let is_program = *name != FSMONITOR || !is_switch(value);
+    is_program.then(|| DisabledProgram::new(ProgramKind::Setting, name.as_bytes()))
+}
+
+/// Whether git reads a value as yes or no: a word, or a number with an optional unit.
+fn is_switch(value: &[u8]) -> bool {
+    let is_word =
+        [&b"true"[..], b"yes", b"on", b"false", b"no", b"off"].iter().any(|word| value.eq_ignore_ascii_case(word));
+    let digits = [&b"k"[..], b"m", b"g"].iter().find_map(|unit| value.strip_suffix(*unit)).unwrap_or(value);
+    let digits = digits.strip_prefix(b"-").unwrap_or(digits);
+    is_word || (!digits.is_empty() && digits.iter().all(u8::is_ascii_digit))
+}
+
+/// What git reads without any setting; empty, which is no file, where the user has no home.
+fn default_excludes() -> OsString {
+    let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let config = of("XDG_CONFIG_HOME").or_else(|| Some(of("HOME")?.join(".config")));
+    config.map(|config| config.join("git/ignore").into_os_string()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -153,8 +228,10 @@ mod tests {
 
     use super::*;
 
+    /// As git lists `entries`, and what it was given in its environment.
     fn listed(entries: &[(&str, &[u8])]) -> Vec<u8> {
-        entries.iter().flat_map(|(scope, entry)| [scope.as_bytes(), b"\0", entry, b"\0"].concat()).collect()
+        let bytes = |(scope, entry): &(&str, &[u8])| [scope.as_bytes(), b"\0", entry, b"\0"].concat();
+        entries.iter().chain(&[("command", &b"ingestdeck.override\narrives"[..])]).flat_map(bytes).collect()
     }
 
     #[test]
@@ -189,16 +266,46 @@ mod tests {
             ("local", b"hook.jobs\n4"),
         ];
         let programs = Programs::parse(&listed(&entries)).unwrap();
-        let overrides: Vec<_> = programs.overrides.iter().map(|(key, value)| (key.as_bytes(), *value)).collect();
+        let overrides: Vec<_> =
+            programs.overrides.iter().map(|(key, value)| (key.as_bytes(), value.to_str().unwrap())).collect();
         assert_eq!(overrides, [(&b"hook.\x1b[2j.enabled"[..], "false"), (b"hook.a.b.enabled", "false")]);
         assert_eq!(programs.of_repository, [DisabledProgram::new(ProgramKind::Hook, b"a.b")].into());
     }
 
+    fn shown(entries: &[(&str, &[u8])]) -> Vec<String> {
+        Programs::parse(&listed(entries)).unwrap().of_repository.iter().map(ToString::to_string).collect()
+    }
+
     #[test]
-    fn a_monitor_that_is_off_is_not_listed() {
-        let of = |entry: &[u8]| Programs::parse(&listed(&[("local", entry)])).unwrap().of_repository.len();
-        assert_eq!((of(b"core.fsmonitor\n/bin/trap"), of(b"core.fsmonitor")), (1, 1));
-        assert_eq!((of(b"core.fsmonitor\nfalse"), of(b"core.fsmonitor\n"), of(b"core.fsmonitor\nOff")), (0, 0, 0));
+    fn fsmonitor_is_listed_only_if_it_names_a_program() {
+        assert_eq!(shown(&[("local", b"core.fsmonitor\n/bin/trap")]), ["core.fsmonitor"]);
+        for switch in ["", "\n", "\ntrue", "\nYes", "\non", "\n1", "\nfalse", "\nOff", "\nno", "\n0", "\n-1", "\n2k"] {
+            let entry = format!("core.fsmonitor{switch}");
+            assert_eq!(shown(&[("local", entry.as_bytes())]), [""; 0], "{entry:?}");
+        }
+    }
+
+    #[test]
+    fn settings_that_name_programs_are_listed() {
+        for (key, name) in SETTINGS {
+            let entry = format!("{key}\n/bin/x");
+            assert_eq!(shown(&[("local", entry.as_bytes())]), [*name]);
+            assert_eq!(shown(&[("global", entry.as_bytes())]), [""; 0], "{key} is the user's own");
+            assert_eq!(shown(&[("local", format!("{key}\n").as_bytes())]), [""; 0], "{key} is unset");
+        }
+        for key in ["core.pager", "core.editor", "sequence.editor", "pager.log"] {
+            assert_eq!(shown(&[("local", format!("{key}\n/bin/x").as_bytes())]), [""; 0], "{key}");
+        }
+    }
+
+    #[test]
+    fn hooks_path_is_listed_and_replaces_hooks() {
+        let programs = Programs::parse(&listed(&[("local", b"core.hookspath\n.husky/\x1b")])).unwrap();
+        let shown: Vec<String> = programs.of_repository.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["hooks in `.husky/\\u{1b}` (core.hooksPath)"]);
+        assert!(programs.replaces_hooks);
+        let of_user = Programs::parse(&listed(&[("global", b"core.hookspath\n/x")])).unwrap();
+        assert!(of_user.of_repository.is_empty() && of_user.replaces_hooks);
     }
 
     #[test]
@@ -210,5 +317,23 @@ mod tests {
         assert!(Programs::parse(&listed(&[("local", long.as_bytes())])).is_err());
         // The same one again and again is one.
         assert_eq!(Programs::parse(&section(1).repeat(2 * MOST)).unwrap().overrides.len(), 1);
+    }
+
+    #[test]
+    fn overrides_that_do_not_arrive_are_refused() {
+        for entries in [&b""[..], b"local\0ingestdeck.override\narrives\0", b"global\0ingestdeck.override\narrives\0"] {
+            assert!(matches!(Programs::parse(entries), Err(Unusable::OverridesIgnored)));
+        }
+        assert!(Programs::parse(&listed(&[])).is_ok());
+    }
+
+    #[test]
+    fn excludes_of_a_repository_give_way_to_those_of_the_user() {
+        let of = |entries: &[(&str, &[u8])]| Programs::parse(&listed(entries)).unwrap().overrides.into_values().next();
+        let local: (&str, &[u8]) = ("local", b"core.excludesfile\n/pipe");
+        assert_eq!(of(&[("global", b"core.excludesfile\n~/mine")]), None, "nothing to override");
+        assert_eq!(of(&[("global", b"core.excludesfile\n~/mine"), local]), Some("~/mine".into()));
+        assert_eq!(of(&[local]), Some(default_excludes()));
+        assert_eq!(of(&[("worktree", b"core.excludesfile\nx")]), Some(default_excludes()));
     }
 }

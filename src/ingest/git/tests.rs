@@ -89,6 +89,7 @@ fn programs_of_a_configuration_do_not_run() {
         configure(&root, b"required = true\n");
         configure(&root, &of("diff", &["command", "textconv"]));
         configure(&root, &of("merge", &["driver"]));
+        // Releases before 2.54 know no such hooks, so this section proves nothing with them but that it is listed.
         configure(&root, &of("hook", &["command"]));
         configure(&root, b"event = post-index-change\nevent = reference-transaction\nevent = post-commit\n");
         use_everything(&root);
@@ -136,6 +137,18 @@ fn hooks_and_helpers_of_a_repository_do_not_run() {
     }
     use_everything(&root);
     trap.assert_unsprung();
+    let listed: Vec<String> = Git::open(&root).unwrap().disabled().map(ToString::to_string).collect();
+    let expected = [
+        "core.askPass",
+        "core.fsmonitor",
+        "core.gitProxy",
+        "core.sshCommand",
+        "credential.helper",
+        "diff.external",
+        "gpg.program",
+        "gpg.ssh.program",
+    ];
+    assert_eq!(listed, expected);
     let author = Git::open(&root).unwrap().line(&["log", "-1", "--format=%an <%ae> %cn <%ce>"]).unwrap();
     assert_eq!(author, "ktx Local <local@ktx.local> ktx Local <local@ktx.local>");
 }
@@ -159,7 +172,7 @@ fn programs_of_a_submodule_do_not_run() {
     fs::write(sub.join(".git/info/attributes"), "* filter=evil\n").unwrap();
     write(&sub, "f", "g\n");
     let repository = super::super::repository::Repository::find(&root).unwrap().unwrap();
-    repository.ready().unwrap();
+    repository.ready(&[]).unwrap();
     trap.assert_unsprung();
 }
 
@@ -190,6 +203,7 @@ fn a_partial_clone_fetches_nothing() {
     }
 }
 
+/// Releases before 2.54 know no such hooks, so with them only the environment can be asserted.
 #[test]
 fn hooks_of_a_configuration_are_disabled_in_every_call() {
     let (_dir, root) = project(&[]);
@@ -209,8 +223,8 @@ fn releases_that_are_too_old_are_refused() {
     for (said, is_refused) in [
         ("git version 2.25.1", true),
         ("git version 1.99.0", true),
-        ("git version 2.29.99.windows.1", true),
-        ("git version 2.30.0", false),
+        ("git version 2.30.9.windows.1", true),
+        ("git version 2.31.0", false),
         ("git version 2.39.5 (Apple Git-154)", false),
         ("git version 3.0.0-rc1", false),
         ("git version of my own", false),
@@ -219,7 +233,7 @@ fn releases_that_are_too_old_are_refused() {
         assert_eq!(check_version(said).is_err(), is_refused, "{said}");
     }
     let error = check_version("git version 2.25.1").unwrap_err();
-    assert_eq!(error.to_string(), "git 2.30 or newer is needed, this is 2.25.1; update git");
+    assert_eq!(error.to_string(), "git 2.31 or newer is needed, this is 2.25.1; update git");
 }
 
 #[test]
@@ -236,7 +250,8 @@ fn a_configuration_that_cannot_be_read_is_an_error() {
     let pipe = dir.path().join("pipe");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
     configure(&root, format!("[include]\npath = {}\n", pipe.display()).as_bytes());
-    let error = Git::open_within(&root, Duration::from_millis(50)).unwrap_err();
+    let limits = CallLimits { time: Duration::from_millis(50), ..CONFIG_LIMITS };
+    let error = Git::open_with(program().unwrap(), &root, limits).unwrap_err();
     assert!(matches!(error, GitError::ConfigTimedOut { .. }), "{error}");
     fs::write(root.join(".git/config"), "[core\n").unwrap();
     assert!(matches!(Git::open(&root), Err(GitError::Failed { .. })));
@@ -248,9 +263,84 @@ fn a_call_that_fails_says_why_and_one_that_hangs_is_ended() {
     let git = Git::open(&root).unwrap();
     let error = git.run(&["rev-parse", "--verify", "no-such-branch"]).unwrap_err();
     assert_eq!(error.to_string(), "git rev-parse failed: fatal: Needed a single revision");
-    let git = Git { limit: Duration::from_millis(50), ..git };
-    // It waits for the end of a pipe that nobody closes.
-    git.run(&["config", "alias.hang", "!cat /dev/zero"]).unwrap();
-    let error = git.run(&["hang"]).unwrap_err();
+    git.run(&["config", "alias.hang", "!sleep 600"]).unwrap();
+    let error = within(&git, Duration::from_millis(50)).run(&["hang"]).unwrap_err();
     assert!(matches!(error, GitError::TimedOut { .. }), "{error}");
+}
+
+fn within(git: &Git, time: Duration) -> Git {
+    Git { limits: CallLimits { time, ..LIMITS }, ..git.clone() }
+}
+
+#[test]
+fn a_call_that_takes_too_long_may_remove_its_lock_files() {
+    let (dir, root) = project(&[]);
+    let git = Git::open(&root).unwrap();
+    let (lock, ended) = (dir.path().join("lock"), dir.path().join("ended"));
+    let script =
+        format!("!trap 'rm {0}; touch {1}; exit 1' TERM; touch {0}; sleep 600", lock.display(), ended.display());
+    git.run(&["config", "alias.hang", &script]).unwrap();
+    // On a busy machine it may not have begun within the first limits.
+    let mut limit = Duration::from_millis(50);
+    while !lock.exists() && !ended.exists() {
+        limit *= 2;
+        let error = within(&git, limit).run(&["hang"]).unwrap_err();
+        assert!(matches!(error, GitError::TimedOut { .. }), "{error}");
+    }
+    assert!(ended.exists() && !lock.exists());
+}
+
+#[test]
+fn a_call_that_ignores_the_request_to_end_is_killed() {
+    let (_dir, root) = project(&[]);
+    let git = Git::open(&root).unwrap();
+    git.run(&["config", "alias.hang", "!trap '' TERM; sleep 600"]).unwrap();
+    let error = within(&git, Duration::from_millis(50)).run(&["hang"]).unwrap_err();
+    assert!(matches!(error, GitError::TimedOut { .. }), "{error}");
+}
+
+#[test]
+fn output_is_read_up_to_a_limit() {
+    let (_dir, root) = project(&[]);
+    let git = Git::open(&root).unwrap();
+    for (name, script) in [("out", "!cat /dev/zero"), ("err", "!cat /dev/zero >&2")] {
+        git.run(&["config", &format!("alias.{name}"), script]).unwrap();
+        let error = Git { limits: CallLimits { output: 1 << 20, ..LIMITS }, ..git.clone() }.run(&[name]).unwrap_err();
+        let words =
+            format!("git {name} printed more than 1 MiB; remove very large or very many files from the repository");
+        assert_eq!(error.to_string(), words);
+    }
+    configure(&root, format!("[x]\ny = {}\n", "z".repeat(5 << 20)).as_bytes());
+    let error = Git::open(&root).unwrap_err();
+    assert!(matches!(error, GitError::ConfigTooLong { .. }), "{error}");
+    assert!(error.to_string().starts_with("the git configuration has more than 4 MiB; remove"), "{error}");
+}
+
+/// A program that stands for git, does `body` and becomes git.
+fn wrapper(dir: &Path, body: &str) -> &'static Path {
+    let path = dir.join("git");
+    fs::write(&path, format!("#!/bin/sh\n{body}\nexec {} \"$@\"\n", program().unwrap().display())).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    Box::leak(path.into_boxed_path())
+}
+
+#[test]
+fn git_that_does_not_get_the_overrides_is_refused() {
+    let (dir, root) = project(&[]);
+    assert!(Git::open_with(wrapper(dir.path(), ":"), &root, CONFIG_LIMITS).is_ok());
+    configure(&root, b"[ingestdeck]\noverride = arrives\n");
+    let error = Git::open_with(wrapper(dir.path(), "unset GIT_CONFIG_COUNT"), &root, CONFIG_LIMITS).unwrap_err();
+    assert!(error.to_string().starts_with("git ignores settings in its environment (GIT_CONFIG_COUNT), so"), "{error}");
+}
+
+#[test]
+fn named_pipes_that_a_configuration_names_are_not_opened() {
+    let (dir, root) = project(&[("wiki/global/a.md", "a\n")]);
+    let pipe = dir.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    configure(&root, format!("[core]\nexcludesFile = {0}\nattributesFile = {0}\n", pipe.display()).as_bytes());
+    let git = within(&Git::open(&root).unwrap(), Duration::from_secs(10));
+    write(&root, "wiki/global/b.md", "b\n");
+    assert_eq!(git.line(&["status", "--porcelain", "--", "wiki"]).unwrap(), "?? wiki/global/b.md");
+    assert!(git.run(&["check-attr", "-z", "--all", "--", "wiki/global/a.md"]).unwrap().is_empty());
 }

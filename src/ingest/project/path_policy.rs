@@ -9,19 +9,18 @@ use std::{
 };
 
 use super::FILE;
-use crate::ingest::source::tree::{presentable, shown};
+use crate::ingest::source::tree::{escaped, presentable, shown};
 
 /// Directories of git and KTX. Nothing below them is a source.
 const INTERNAL: [&str; 2] = [".git", ".ktx"];
-
-/// Where the user allows paths, for messages.
-const USER_SETTINGS: &str = "$XDG_CONFIG_HOME/ingestdeck/config.toml";
 
 /// The paths that the user's settings and `ktx.yaml` allow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathPolicy {
     /// `ingest.allow_paths` of the user's settings: absolute and without links.
     allowed: Vec<PathBuf>,
+    /// The file that they are written in, for messages; empty where there is none.
+    settings_file: String,
     /// `ingest.allowHidden` of `ktx.yaml`, relative to the project.
     hidden: Vec<PathBuf>,
 }
@@ -53,11 +52,12 @@ pub enum PathRefusal {
 impl PathPolicy {
     /// What `ktx.yaml` allows. Entries that are not plain paths inside the project have no effect.
     pub(super) fn of_project(hidden: &[String]) -> Self {
-        Self { allowed: Vec::new(), hidden: hidden.iter().filter_map(|entry| plain(entry)).collect() }
+        Self { hidden: hidden.iter().filter_map(|entry| plain(entry)).collect(), ..Self::default() }
     }
 
-    /// Adds what the user allows. Only absolute paths count, and none that the project at `root` leads elsewhere.
-    pub(super) fn allow(&mut self, root: &Path, paths: impl IntoIterator<Item = PathBuf>) {
+    /// Adds what the user allows in `settings_file`. Only absolute paths count, and none that the project at `root` leads elsewhere.
+    pub(super) fn allow(&mut self, root: &Path, paths: impl IntoIterator<Item = PathBuf>, settings_file: &str) {
+        settings_file.clone_into(&mut self.settings_file);
         let leads_out = |path: &Path, real: &Path| {
             !real.starts_with(root) && path.ancestors().any(|above| above.canonicalize().is_ok_and(|real| real == root))
         };
@@ -102,10 +102,11 @@ impl PathPolicy {
     }
 
     fn in_settings(&self, path: &Path) -> String {
-        format!(
-            "write `allow_paths = {}` below `[ingest]` in your settings ({USER_SETTINGS})",
-            list(&self.allowed, path)
-        )
+        let file = match self.settings_file.as_str() {
+            "" => "in a file of settings that you name with --config".to_owned(),
+            file => format!("in your settings ({})", escaped(file)),
+        };
+        format!("write `allow_paths = {}` below `[ingest]` {file}", list(&self.allowed, path))
     }
 }
 
@@ -161,7 +162,7 @@ mod tests {
 
     fn policy(allowed: &[&str], hidden: &[&str]) -> PathPolicy {
         let mut policy = PathPolicy::of_project(&hidden.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>());
-        policy.allow(Path::new("/p"), allowed.iter().map(PathBuf::from));
+        policy.allow(Path::new("/p"), allowed.iter().map(PathBuf::from), "~/settings.toml");
         policy
     }
 
@@ -175,10 +176,11 @@ mod tests {
     #[test]
     fn outside_paths_need_the_settings_of_the_user() {
         assert_eq!(
-            check(&PathPolicy::default(), "/q/dbt").unwrap_err(),
+            check(&policy(&[], &[]), "/q/dbt").unwrap_err(),
             "`/q/dbt` is outside the project; to allow it, write `allow_paths = [\"/q/dbt\"]` below `[ingest]` in your \
-             settings ($XDG_CONFIG_HOME/ingestdeck/config.toml)"
+             settings (~/settings.toml)"
         );
+        assert!(check(&PathPolicy::default(), "/q/dbt").unwrap_err().ends_with("that you name with --config"));
         let policy = policy(&["/q/dbt", "relative", "~/x"], &["../q", "/q", "q"]);
         assert_eq!(check(&policy, "/q/dbt/models"), Ok(()));
         let refused = check(&policy, "/q/dbt2").unwrap_err();
@@ -237,7 +239,7 @@ mod tests {
         symlink(base.join("secret"), base.join("project/data")).unwrap();
         symlink(base.join("data"), base.join("alias")).unwrap();
         let mut policy = PathPolicy::default();
-        policy.allow(&base.join("project"), [base.join("project/data"), base.join("alias")]);
+        policy.allow(&base.join("project"), [base.join("project/data"), base.join("alias")], "");
         assert!(policy.check(&base.join("project"), &base.join("secret")).is_err());
         assert_eq!(policy.check(&base.join("project"), &base.join("data")), Ok(()));
     }

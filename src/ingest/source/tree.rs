@@ -15,6 +15,8 @@ use crate::scoped_dir::{FileKind, ScopedDir};
 const MOST_FILES: usize = 100_000;
 /// Deepest directory that is visited.
 const DEEPEST: usize = 64;
+/// Why a symbolic link is left out.
+const LINK: &str = "it is a symbolic link; only files inside the source are read";
 /// Largest file that an adapter looks into, in bytes.
 const LARGEST: u64 = 8 * 1024 * 1024;
 
@@ -27,6 +29,8 @@ pub struct Tree {
     pub files: Vec<RawFile>,
     /// What was left out, one sentence each.
     pub warnings: Vec<String>,
+    /// Symbolic links among them, with a warning each.
+    pub links: Vec<String>,
     /// Files and folders that are there and could not be looked at; the empty path is the whole source.
     pub unseen: Vec<String>,
 }
@@ -74,6 +78,7 @@ impl Tree {
         tree.visit("", &dir, dir.entries()?, 0, wanted);
         tree.files.sort_by(|a, b| a.path.cmp(&b.path));
         tree.warnings.sort();
+        tree.links.sort();
         Ok(tree)
     }
 
@@ -127,14 +132,17 @@ impl Tree {
                 Ok(stat) => self.files.push(RawFile::new(path, Stamp::of_entry(&stat))),
                 Err(error) => self.leave_out(path, &error.to_string()),
             },
-            FileKind::Link => self.leave_out(path, "it is a symbolic link; only files inside the source are read"),
-            FileKind::Special => self.leave_out(path, "it is not a regular file"),
+            FileKind::Link => {
+                self.links.push(path.clone());
+                self.leave_out(path, LINK);
+            }
+            FileKind::Socket | FileKind::Special => self.leave_out(path, "it is not a regular file"),
         }
     }
 
     /// Names a file or folder that is there and is not among the files.
     pub(super) fn leave_out(&mut self, path: String, why: &str) {
-        self.warnings.push(format!("{} is skipped: {why}", shown(&path)));
+        self.warnings.push(skipped(&path, why));
         self.unseen.push(path);
     }
 
@@ -158,6 +166,15 @@ impl Tree {
             .map_err(|error| error.to_string())
             .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned()))
     }
+}
+
+fn skipped(path: &str, why: &str) -> String {
+    format!("{} is skipped: {why}", shown(path))
+}
+
+/// The warning about a symbolic link.
+pub(in crate::ingest) fn skipped_link(path: &str) -> String {
+    skipped(path, LINK)
 }
 
 /// Whether `path` ends with one of `extensions` (lower case, without the dot), whatever its case.

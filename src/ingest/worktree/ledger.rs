@@ -17,19 +17,15 @@ use super::{
     },
     WorktreeError,
 };
-use crate::scoped_dir::{FileKind, PRIVATE, ScopedDir};
+use crate::scoped_dir::{DRAFT, FileKind, PRIVATE, ScopedDir};
 
 /// One file for each worktree, relative to the project.
 const LEDGER: &str = ".git/ingestdeck/worktrees";
-/// Where the ledger was, not bound to a machine: a clone can bring such a directory.
-const FORMER_LEDGER: &str = ".ktx/ingestdeck/worktrees";
 /// Where git keeps what it knows of worktrees.
 const REGISTRATIONS: &str = ".git/worktrees";
 
 /// How the name of every job begins.
 const JOB: &str = "local-";
-/// How the names of files begin that were never finished.
-const DRAFT: &str = ".draft-";
 /// Largest entry, and largest file of git's that names a path, in bytes.
 const LARGEST: u64 = 64 * 1024;
 
@@ -60,8 +56,6 @@ pub enum LeftAlone {
         /// Why it is not followed.
         why: ForeignRecord,
     },
-    /// The ledger of earlier versions.
-    FormerLedger,
     /// The directory of the worktree `name`, which git does not know as one of this repository in this place: the
     /// repository was moved, for instance.
     Directory { name: String },
@@ -96,11 +90,6 @@ impl fmt::Display for LeftAlone {
                     None => f.write_str("delete it"),
                 }
             }
-            Self::FormerLedger => write!(
-                f,
-                "`{FORMER_LEDGER}` removes nothing: an earlier version wrote it, or it came with the project; remove \
-                 what `git worktree list` shows below `{WORKTREES}` with `git worktree remove`, then delete it"
-            ),
             // Only for names that runs give.
             Self::Directory { name } => write!(
                 f,
@@ -167,7 +156,6 @@ pub fn sweep(repository: &Repository) -> Result<Swept, WorktreeError> {
     let failed = |cause| WorktreeError::Ledger { path: LEDGER, cause };
     let project = ScopedDir::open(repository.root()).map_err(failed)?;
     let mut swept = Swept::default();
-    swept.left_alone.extend(has_former_ledger(&project).then_some(LeftAlone::FormerLedger));
     let Some(ledger) = project.dir_if_there(LEDGER).map_err(failed)? else { return Ok(swept) };
     let mut entries = ledger.entries().map_err(failed)?;
     entries.sort_unstable();
@@ -198,16 +186,6 @@ pub fn sweep(repository: &Repository) -> Result<Swept, WorktreeError> {
         }
     }
     Ok(swept)
-}
-
-fn has_former_ledger(project: &ScopedDir) -> bool {
-    let names = |ledger: ScopedDir| ledger.entries().map(|entries| entries.into_iter().map(|(name, _)| name));
-    match project.dir_if_there(FORMER_LEDGER) {
-        Ok(None) => false,
-        Ok(Some(ledger)) => names(ledger).is_ok_and(|mut names| names.any(|name| name != ".gitignore")),
-        // A link, for instance.
-        Err(_) => true,
-    }
 }
 
 /// Whether `name` is one that [`super::Worktrees`] gives.

@@ -7,6 +7,7 @@ use std::{borrow::Cow, collections::HashMap, sync::Arc};
 use self::rows::Told;
 use super::{
     fates::Fates,
+    silence::OpenRequests,
     usage::{larger, tokens},
 };
 use crate::{
@@ -65,6 +66,8 @@ pub(super) struct LaneFold {
     translator: Translator,
     /// Calls without a result, by id.
     open: HashMap<Box<str>, OpenCall>,
+    /// What the agent waits for on our side.
+    pub(super) requests: OpenRequests,
     fates: Fates,
     /// The session told that it fails: that it then ends so is no second failure.
     failing: bool,
@@ -102,6 +105,7 @@ impl LaneFold {
             lane,
             rows: 0,
             open: HashMap::new(),
+            requests: OpenRequests::default(),
             fates: Fates::default(),
             failing: false,
             messages: Vec::new(),
@@ -282,7 +286,7 @@ impl LaneFold {
         let waits = !self.attempt(story).held.is_empty();
         let unit = self.unit(story);
         let status = match unit.status {
-            UnitStatus::Running if waits => UnitStatus::Held,
+            UnitStatus::Running | UnitStatus::Silent if waits => UnitStatus::Held,
             UnitStatus::Held if !waits => UnitStatus::Running,
             _ => return,
         };
@@ -404,7 +408,11 @@ impl LaneFold {
                 }
                 self.push_row(story, Row::new(seq, 0, RowKind::Notice, RowEnd::Ok, depth));
             }
-            System::Task { .. } | System::Other(_) => {}
+            System::WritesLost { .. } | System::AuthStatus { error: Some(_) } | System::ConversationReset { .. } => {
+                self.push_row(story, Row::new(seq, 0, RowKind::Warning, RowEnd::Ok, depth));
+            }
+            System::Unknown(_) => story.state.lost.unknown += 1,
+            System::Task { .. } | System::AuthStatus { error: None } | System::Other(_) => {}
         }
     }
 

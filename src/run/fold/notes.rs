@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Emitted, Fold, RunChange, attempt::status_of};
+use super::{Emitted, Fold, RunChange, SILENCE_AFTER, attempt::status_of, silence::SHORTEST};
 use crate::{
     actions::Ended,
     run::{
@@ -100,6 +100,9 @@ impl Fold {
                 if let Some(place) = held.iter().position(|call| call.tool_use_id.as_deref() == tool_use_id.as_deref())
                 {
                     held.remove(place);
+                }
+                if let (CallDecision::Edited, Some(id)) = (decision, tool_use_id) {
+                    fold.edited(story, id, arrived.seq);
                 }
                 let denied = *decision == CallDecision::Denied;
                 if let (true, Some(id)) = (denied, tool_use_id) {
@@ -220,6 +223,7 @@ impl Fold {
             self.remark(story, arrived, Level::Info, taken_over(continues, reused));
             story.state.unreconciled = continues.unreconciled.keys().cloned().collect();
         }
+        self.silences.after = planned.silence_after_ms.map_or(SILENCE_AFTER, |after| Millis(after).max(SHORTEST));
         story.state.planned = Some(Arc::new(planned.clone()));
     }
 
@@ -233,6 +237,7 @@ impl Fold {
         let Some(lane) = self.address(story, arrived, None, emit) else { return };
         self.enter(story, lane, arrived);
         story.state.ended = None;
+        pass_env(&mut story.state.env_passed, &started.env_passed);
         let fold = self.lane(lane);
         fold.begin(story, started);
         let attempt = fold.attempt(story);
@@ -247,11 +252,13 @@ impl Fold {
         let unit = fold.unit(story);
         unit.retry_at = None;
         unit.status = UnitStatus::Running;
+        fold.attempt(story).quiet_since = Some(arrived.at);
         fold.note_row(story, arrived.seq, RowEnd::Ok);
         if started.amendment.is_some() {
             fold.amendment_row(story, arrived.seq);
         }
         fold.tell(arrived.at, UnitStatus::Running, None, emit);
+        self.watch_silence(lane, arrived.at);
     }
 
     fn attempt_ended(
@@ -263,6 +270,7 @@ impl Fold {
     ) {
         let Some(lane) = self.address(story, arrived, None, emit) else { return };
         self.enter(story, lane, arrived);
+        self.end_silence(story, lane, arrived);
         let stream =
             Ended { exit_code: ended.exit_code, signal: ended.signal, stderr: ended.stderr_tail.last().cloned() };
         let fold = self.lane(lane);
@@ -275,6 +283,7 @@ impl Fold {
         attempt.ended_at = Some(arrived.at);
         attempt.pid = None;
         attempt.held.clear();
+        attempt.quiet_since = None;
         attempt.failures = attempt.failures.max(ended.tool_failures);
         attempt.verdict = Some(ended.verdict.clone());
         attempt.work = Some(Arc::new(ended.work.clone()));
@@ -322,6 +331,18 @@ impl Fold {
         unit.retry_at = until;
         unit.status = status;
         emit(Emitted::Unit { at: arrived.at, unit: key, attempt, status, reason: None });
+    }
+}
+
+/// Adds names of variables that are not among the others yet.
+fn pass_env(known: &mut Arc<[Arc<str>]>, names: &[String]) {
+    let is_new = |name: &&String| !known.iter().any(|known| **known == **name);
+    if names.iter().any(|name| is_new(&name)) {
+        let mut all: Vec<Arc<str>> =
+            known.iter().cloned().chain(names.iter().map(|name| name.as_str().into())).collect();
+        all.sort_unstable();
+        all.dedup();
+        *known = all.into();
     }
 }
 

@@ -271,3 +271,5 @@ fn attempts_beyond_a_bound_are_counted_as_lost() {
     assert_eq!((story.state.units[0].attempts.len(), story.state.lost.unknown, story.remarks.len()), (3, 2, 1));
     assert_eq!(said, ["the record has more than 100000 attempts; the others are not shown"]);
 }
+
+mod silence;

@@ -16,7 +16,7 @@ use crate::{
 pub struct PastFile {
     /// SHA-256 of it when every unit that is made of it last succeeded; `None` if that never was, or it was gone since.
     pub processed: Option<String>,
-    /// A unit that is made of it failed in a later run.
+    /// A unit that is made of it failed, ran out of turns or was stopped in a later run.
     pub failed: bool,
     /// The run that processed it, or that found it gone.
     pub run: Option<RunId>,
@@ -36,6 +36,8 @@ pub struct PastUnit {
     pub status: String,
     /// It succeeded, and what it wrote never reached the project.
     pub unsaved: bool,
+    /// Why it is not done, where it ran out of turns.
+    pub detail: Option<String>,
     /// The run.
     pub run: RunId,
 }
@@ -55,7 +57,7 @@ pub struct PastEffort {
 const EFFORTS: u32 = 2_000;
 
 /// Holds for a unit that was done, in that run or in an earlier one.
-const GOOD: &str = "status IN ('succeeded', 'budget', 'reused')";
+const GOOD: &str = "status IN ('succeeded', 'reused')";
 
 impl Db {
     /// Every file that a run processed or failed with; with `before`, only runs that began before that one.
@@ -103,13 +105,13 @@ impl Db {
     fn units(&self, which: &str, before: Option<RunId>) -> Result<Vec<PastUnit>, DbError> {
         let read = || -> Result<Vec<PastUnit>, rusqlite::Error> {
             let mut statement = self.connection.prepare_cached(&format!(
-                "SELECT connection, unit, status, max(run), unsaved FROM units
+                "SELECT connection, unit, status, max(run), unsaved, detail FROM units
                  WHERE connection IS NOT NULL AND {which} GROUP BY connection, unit"
             ))?;
             let unit = |row: &rusqlite::Row<'_>| {
                 let Some(run) = RunId::parse(&row.get::<_, String>(3)?) else { return Ok(None) };
                 let (connection, unit, status, unsaved) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(4)?);
-                Ok(Some(PastUnit { connection, unit, status, unsaved, run }))
+                Ok(Some(PastUnit { connection, unit, status, unsaved, detail: row.get(5)?, run }))
             };
             statement.query_map([end(before)], unit)?.filter_map(Result::transpose).collect()
         };

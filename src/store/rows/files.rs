@@ -29,7 +29,7 @@ pub struct FileRow {
 pub enum FileState {
     /// Every unit that is made of it succeeded.
     Processed,
-    /// A unit that is made of it failed.
+    /// A unit that is made of it failed, ran out of turns or was stopped.
     Failed,
     /// Its units did not come to an end, or one of them was left out, or none is made of it.
     Open,
@@ -102,15 +102,16 @@ fn is_of(unit: &Unit, source: &SourceRead) -> bool {
 fn became(state: &RunState, unit: &Unit) -> FileState {
     match unit.status {
         // A success that was never put into the project is none that the next plan may count on.
-        _ if state.is_unsaved(unit) => FileState::Open,
-        UnitStatus::Succeeded | UnitStatus::Budget | UnitStatus::Reused => FileState::Processed,
-        UnitStatus::Failed => FileState::Failed,
+        status if !status.is_unfinished() && state.is_unsaved(unit) => FileState::Open,
+        // Whatever an earlier run did with it, its unit has to come back.
+        UnitStatus::Failed | UnitStatus::Budget | UnitStatus::Stopped => FileState::Failed,
+        UnitStatus::Succeeded | UnitStatus::Reused => FileState::Processed,
         UnitStatus::Queued
         | UnitStatus::Untried
         | UnitStatus::Running
+        | UnitStatus::Silent
         | UnitStatus::Held
         | UnitStatus::Waiting
-        | UnitStatus::Stopped
         | UnitStatus::Interrupted => FileState::Open,
     }
 }

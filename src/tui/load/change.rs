@@ -2,6 +2,8 @@
 //!
 //! The text before is what the attempt itself read or wrote last; nothing is read from the disk, which is of today.
 
+use serde_json::Value;
+
 use super::{bytes, parts::result_of, read};
 use crate::{
     actions::label,
@@ -88,6 +90,35 @@ fn yaml(definition: Raw<'_>) -> String {
     serde_saphyr::to_string_with_options(&definition.value(), options).unwrap_or_else(|_| definition.0.to_owned())
 }
 
+/// How the arguments of a person differ from those of the model, one argument after the other.
+pub(super) fn arguments(model: &str, person: &str) -> Vec<Piece> {
+    let parsed = [model, person].map(|json| serde_json::from_str::<Value>(json).unwrap_or_default());
+    let [Value::Object(old), Value::Object(new)] = &parsed else { return change::pieces(model, person) };
+    let text = |value: Option<&Value>| match value {
+        None => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => serde_json::to_string_pretty(other).unwrap_or_default(),
+    };
+    let mut pieces = Vec::new();
+    for key in new.keys().chain(old.keys().filter(|key| !new.contains_key(*key))) {
+        let values = [old.get(key), new.get(key)];
+        if values[0] == values[1] {
+            continue;
+        }
+        let how = match values {
+            [None, _] => " (added)",
+            [_, None] => " (removed)",
+            _ => "",
+        };
+        pieces.push(Piece::line(Role::Strong, format!("{key}{how}")));
+        pieces.extend(change::pieces(&text(values[0]), &text(values[1])));
+    }
+    if pieces.is_empty() {
+        pieces.push(Piece::line(Role::Dim, "nothing differs"));
+    }
+    pieces
+}
+
 /// What a call changed, laid out. `original` is the text before it, where the result says so.
 pub(super) fn pieces(
     timeline: &mut Timeline,
@@ -149,12 +180,14 @@ fn before(timeline: &mut Timeline, lane: LaneId, row: usize, to: &str) -> Option
         if spent > READ {
             return None;
         }
+        let edited = super::edited(timeline, first, block);
         let told = read(timeline, first, |arrived| {
             let raw = bytes(&arrived.body);
             spent += raw.len();
-            needle.find(raw)?;
+            needle.find(edited.as_ref().map_or(raw, |edited| edited.as_bytes()))?;
             let line = decode::line(raw);
             let Some(Block::ToolUse(call)) = super::blocks(&line).get(usize::from(block)) else { return None };
+            let call = &super::ran(call, edited.as_deref());
             Some(match of(call) {
                 Some(write) if write.to == to => Told::Wrote(write.effect),
                 Some(_) => return None,

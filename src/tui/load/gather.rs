@@ -113,8 +113,14 @@ impl Gathered {
             let rows = timeline.story().rows(lane);
             if let Some(place) = self.next_open(rows, entries) {
                 let call = self.open.swap_remove(place);
-                let last = rows.get(self.calls[call].row).and_then(|row| row.last(entries));
-                if let Some(last) = last {
+                let row = rows.get(self.calls[call].row).copied();
+                if let Some((row, last)) = row.and_then(|row| Some((row, row.last(entries)?))) {
+                    // A person may have replaced its arguments since it was read.
+                    if timeline.story().edited(row.first(), row.block).is_some()
+                        && let Some(ran) = self.call(timeline, self.calls[call].row, &row, &mut spent)
+                    {
+                        self.calls[call] = ran;
+                    }
                     self.calls[call].result = result(timeline, last, &mut spent);
                 }
                 self.version += 1;
@@ -170,12 +176,14 @@ impl Gathered {
     }
 
     fn call(&mut self, timeline: &mut Timeline, index: usize, row: &Row, spent: &mut usize) -> Option<Call> {
+        let edited = super::edited(timeline, row.first(), row.block);
         let found = read(timeline, row.first(), |arrived| {
             let raw = bytes(&arrived.body);
             *spent += raw.len();
             let line = decode::line(raw);
             let (decode::Body::Assistant(chat) | decode::Body::User(chat)) = &line.body else { return None };
             let Some(Block::ToolUse(call)) = chat.blocks.get(usize::from(row.block)) else { return None };
+            let call = super::ran(call, edited.as_deref());
             let input = call.input.map_or("", |input| input.0);
             let action = hash(&label::call(&call.name, call.input, None).text);
             Some((call.name.to_string(), action, hash(input), touches(&call.name, call.input)))

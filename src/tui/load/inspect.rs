@@ -86,6 +86,8 @@ fn action(timeline: &mut Timeline, attempt: &Attempt, index: usize) -> Vec<Piece
 
 struct Called {
     id: String,
+    /// The arguments of the model, where a person replaced them.
+    replaced: Option<String>,
     pieces: Vec<Piece>,
     write: Option<change::Write>,
 }
@@ -93,20 +95,28 @@ struct Called {
 fn call(timeline: &mut Timeline, attempt: &Attempt, index: usize, row: &Row, last: Option<Seq>) -> Vec<Piece> {
     let entries = timeline.story().state.entries;
     let end = row.end(entries);
+    let edited = super::edited(timeline, row.first(), row.block);
     let begun = read_head(timeline, row.first(), SHOWN, |arrived, size| {
         if is_cut(size) {
-            return Some(Called { id: String::new(), pieces: cut("call", size), write: None });
+            return Some(Called { id: String::new(), replaced: None, pieces: cut("call", size), write: None });
         }
         let line = decode::line(bytes(&arrived.body));
         match super::blocks(&line).get(usize::from(row.block)) {
             Some(Block::ToolUse(call)) => {
+                let model = call.input.map_or("{}", |input| input.0);
+                let replaced = edited.as_ref().map(|_| model.to_owned());
+                let call = super::ran(call, edited.as_deref());
                 let input: Arc<str> = call.input.map_or("{}", |input| input.0).into();
-                let facts = vec![(Role::Text, call.name.to_string()), (Role::Dim, call.id.to_string())];
+                let mut facts = vec![(Role::Text, call.name.to_string()), (Role::Dim, call.id.to_string())];
+                if edited.is_some() {
+                    facts.push((Role::Paused, "with the arguments of a person".to_owned()));
+                }
                 let title = Piece::titled("arguments", "call".to_owned(), facts, Some(Arc::clone(&input)));
                 Some(Called {
                     id: call.id.to_string(),
+                    replaced,
                     pieces: vec![title, Piece::Json(Pretty::folded(input, 3, 4096))],
-                    write: change::of(call),
+                    write: change::of(&call),
                 })
             }
             _ => None,
@@ -116,6 +126,7 @@ fn call(timeline: &mut Timeline, attempt: &Attempt, index: usize, row: &Row, las
         Ok(Some(called)) => called,
         Ok(None) => Called {
             id: String::new(),
+            replaced: None,
             pieces: vec![
                 Piece::section("call", None),
                 Piece::line(Role::Warning, "the call of this result is not on this record"),
@@ -124,8 +135,9 @@ fn call(timeline: &mut Timeline, attempt: &Attempt, index: usize, row: &Row, las
         },
         Err(error) => return vec![Piece::line(Role::Failed, error)],
     };
+    let decisions = decisions(timeline, attempt, row, last, &called);
     let mut pieces = called.pieces;
-    pieces.extend(decisions(timeline, attempt, row, last, &called.id));
+    pieces.extend(decisions);
     let told = result(timeline, row, last.unwrap_or_else(|| row.first()), &called.id, end);
     if let Some(write) = &called.write {
         pieces.push(Piece::Gap);
@@ -200,9 +212,10 @@ fn original(line: Raw<'_>, text: &str) -> Option<String> {
 }
 
 /// What a person decided about the call while it waited.
-fn decisions(timeline: &mut Timeline, attempt: &Attempt, row: &Row, last: Option<Seq>, id: &str) -> Vec<Piece> {
+fn decisions(timeline: &mut Timeline, attempt: &Attempt, row: &Row, last: Option<Seq>, called: &Called) -> Vec<Piece> {
     /// Entries after a call among which decisions about it are looked for.
     const NEAR: usize = 400;
+    let id = called.id.as_str();
     if id.is_empty() {
         return Vec::new();
     }
@@ -233,7 +246,7 @@ fn decisions(timeline: &mut Timeline, attempt: &Attempt, row: &Row, last: Option
             }
             pieces.push(Piece::fact(&format!("+{}", clock(at)), Role::Paused, words));
             if let Some(input) = input {
-                pieces.push(Piece::Json(Pretty::unfolded(input)));
+                pieces.extend(change::arguments(called.replaced.as_deref().unwrap_or("{}"), &input));
             }
         }
     }

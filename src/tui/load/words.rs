@@ -141,10 +141,30 @@ fn system(system: &System<'_>) -> Option<String> {
             let before = pre_tokens.map(|tokens| format!(" at {tokens} tokens")).unwrap_or_default();
             format!("context compacted ({}){before}", or(trigger, "trigger not said"))
         }
-        System::ModelFallback { from, to } => format!("model {} replaced by {}", or(from, "?"), or(to, "?")),
+        System::ModelFallback { from, to, refused: false } => {
+            format!("model {} replaced by {}", or(from, "?"), or(to, "?"))
+        }
+        System::ModelFallback { from, to, refused: true } => {
+            format!("model {} refused to answer; {} answered instead", or(from, "?"), or(to, "?"))
+        }
+        System::WritesLost { code, lost } => {
+            let what: Vec<_> = lost
+                .iter()
+                .map(|what| match &**what {
+                    "transcript" => "lines of its session, which a resumed session will miss".to_owned(),
+                    "global_config" => "changes to its settings".to_owned(),
+                    other => one_row(other, 40),
+                })
+                .collect();
+            format!("Claude Code could not save {} ({})", what.join(" and "), or(code, "no reason given"))
+        }
+        System::AuthStatus { error } => format!("signing in failed: {}", or(error, "no reason given")),
+        System::ConversationReset { session } => {
+            format!("the conversation was reset; the session is now {}", or(session, "?"))
+        }
         System::Task { subtype, status, .. } => format!("{} {}", subtype.replace('_', " "), or(status, "")),
         System::Notice { text, .. } => one_row(text, 300),
-        System::Other(_) => return None,
+        System::Other(_) | System::Unknown(_) => return None,
     })
 }
 
@@ -158,7 +178,10 @@ pub(super) fn kind(body: &Body<'_>) -> String {
             System::ModelFallback { .. } => "fallback",
             System::Task { .. } => "task",
             System::Notice { .. } => "notice",
-            System::Other(subtype) => return one_row(subtype, 24),
+            System::WritesLost { .. } => "writes lost",
+            System::AuthStatus { .. } => "auth status",
+            System::ConversationReset { .. } => "reset",
+            System::Other(subtype) | System::Unknown(subtype) => return one_row(subtype, 24),
         }
         .to_owned(),
         Body::Control { subtype, .. } => one_row(subtype, 24),
@@ -268,8 +291,8 @@ pub(super) fn note(note: &Note) -> String {
         Note::CallDecided { decision, input, reason, .. } => match decision {
             CallDecision::Allowed => "allowed once".to_owned(),
             CallDecision::Edited => {
-                let input = input.as_ref().map(Value::to_string).unwrap_or_default();
-                format!("allowed with other arguments: {}", one_row(&input, 300))
+                let input = input.as_ref().map(|input| format!(": {}", one_row(&input.to_string(), 300)));
+                format!("allowed with other arguments{}", input.unwrap_or_default())
             }
             CallDecision::Denied => format!("denied: {}", one_row(reason.as_deref().unwrap_or_default(), 300)),
             CallDecision::Released => "let go".to_owned(),

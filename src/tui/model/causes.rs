@@ -3,7 +3,7 @@
 use super::list::List;
 use crate::run::{
     causes::{Failures, causes},
-    state::{Story, Unit},
+    state::{StateMoment, Story, Unit},
 };
 
 /// Failures by cause.
@@ -15,8 +15,8 @@ pub struct Causes {
     pub heaps: Vec<Failures>,
     /// What stands on each line.
     pub lines: Vec<CauseLine>,
-    /// The moment of all that: entries and units.
-    moment: Option<(u64, usize)>,
+    /// The moment of all that.
+    moment: Option<StateMoment>,
 }
 
 /// A line of the page.
@@ -74,7 +74,7 @@ impl Causes {
 
     /// Brings the page up to date when the story moved. What was selected stays selected.
     pub fn settle(&mut self, story: &Story, height: usize) {
-        let moment = (story.state.entries, story.state.units.len());
+        let moment = story.state.moment();
         if self.moment != Some(moment) {
             self.moment = Some(moment);
             let heaps = causes(&story.state);

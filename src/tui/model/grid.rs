@@ -8,7 +8,7 @@ use ratatui::layout::Rect;
 
 use super::{is_failure, list::List};
 use crate::{
-    run::state::{Attempt, LaneId, RunState, Story, Unit, UnitStatus},
+    run::state::{Attempt, LaneId, RunState, StateMoment, Story, Unit, UnitStatus},
     tape::Millis,
     tui::layout,
 };
@@ -36,7 +36,7 @@ pub struct Grid {
     /// Attempts whose failure somebody has looked at.
     seen: HashSet<LaneId>,
     /// What the places were given by: entries, units, places.
-    moment: Option<(u64, usize, usize)>,
+    moment: Option<(StateMoment, usize)>,
 }
 
 /// A pane.
@@ -146,7 +146,7 @@ impl Grid {
     /// Gives places to units when the story moved or the size changed, and brings every pane into range.
     pub fn settle(&mut self, story: &Story, body: Rect) {
         let places = capacity(body).clamp(2, MOST).min(story.state.units.len());
-        let moment = (story.state.entries, story.state.units.len(), places);
+        let moment = (story.state.moment(), places);
         if let Some(unit) = self.unit().filter(|_| self.chosen) {
             self.look(story.state.units.get(unit));
         }
@@ -219,7 +219,9 @@ impl Grid {
             // Newest first: what ended last is what somebody may still want to see.
             let age = Millis(u64::MAX - attempt.ended_at.unwrap_or(attempt.last_at).0);
             match unit.status {
-                UnitStatus::Running | UnitStatus::Held => running.push((stranger, attempt.started_at, index)),
+                UnitStatus::Running | UnitStatus::Silent | UnitStatus::Held => {
+                    running.push((stranger, attempt.started_at, index))
+                }
                 UnitStatus::Waiting | UnitStatus::Queued => waiting.push((stranger, age, index)),
                 _ if self.is_news(unit) => failed.push((false, age, index)),
                 _ => ended.push((stranger, age, index)),

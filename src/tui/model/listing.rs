@@ -5,7 +5,7 @@
 
 use std::{cmp::Ordering, collections::HashMap};
 
-use super::{Totals, is_failure};
+use super::{Totals, is_problem};
 use crate::{
     run::{
         spent::Spent,
@@ -43,13 +43,13 @@ pub enum Filter {
     /// All.
     #[default]
     All,
-    /// Failed and interrupted ones.
-    Failed,
+    /// Those that are not done although nothing happens to them, and silent ones.
+    Problems,
     /// Running, held and waiting ones.
     Running,
     /// Those that have not begun.
     Queued,
-    /// Those that ended without a failure.
+    /// Those that are done.
     Done,
 }
 
@@ -57,8 +57,8 @@ impl Filter {
     /// The next one.
     pub fn next(self) -> Self {
         match self {
-            Self::All => Self::Failed,
-            Self::Failed => Self::Running,
+            Self::All => Self::Problems,
+            Self::Problems => Self::Running,
             Self::Running => Self::Queued,
             Self::Queued => Self::Done,
             Self::Done => Self::All,
@@ -69,7 +69,7 @@ impl Filter {
     pub fn word(self) -> &'static str {
         match self {
             Self::All => "all",
-            Self::Failed => "failed",
+            Self::Problems => "problems",
             Self::Running => "running",
             Self::Queued => "queued",
             Self::Done => "done",
@@ -80,11 +80,11 @@ impl Filter {
     pub fn passes(self, status: UnitStatus) -> bool {
         match self {
             Self::All => true,
-            Self::Failed => is_failure(status),
-            Self::Running => matches!(status, UnitStatus::Running | UnitStatus::Held | UnitStatus::Waiting),
+            Self::Problems => is_problem(status),
+            Self::Running => status.is_in_flight() || status == UnitStatus::Waiting,
             Self::Queued => matches!(status, UnitStatus::Queued | UnitStatus::Untried),
             Self::Done => {
-                matches!(status, UnitStatus::Succeeded | UnitStatus::Budget | UnitStatus::Stopped | UnitStatus::Reused)
+                matches!(status, UnitStatus::Succeeded | UnitStatus::Reused)
             }
         }
     }
@@ -421,7 +421,7 @@ mod tests {
         assert!(listed(&mut listing, &state()).is_empty());
         listing.text = "dbt".into();
         assert_eq!(listed(&mut listing, &state()), ["dbt 2", "apple", "date"]);
-        listing.filter = Filter::Failed;
+        listing.filter = Filter::Problems;
         assert_eq!(listed(&mut listing, &state()), ["dbt 1", "apple"]);
     }
 
@@ -430,7 +430,7 @@ mod tests {
         fn rows_lines_and_units_agree(
             kinds in prop::collection::vec((0..4_u8, 0..9_usize, prop::option::of(0.0..9.0_f64)), 0..60),
             sort in prop::sample::select(vec![Sort::Plan, Sort::State, Sort::Cost, Sort::Age, Sort::Failures, Sort::Key]),
-            filter in prop::sample::select(vec![Filter::All, Filter::Failed, Filter::Running, Filter::Queued, Filter::Done]),
+            filter in prop::sample::select(vec![Filter::All, Filter::Problems, Filter::Running, Filter::Queued, Filter::Done]),
             reverse in any::<bool>(),
             grouped in any::<bool>(),
         ) {

@@ -22,7 +22,7 @@ use tempfile::NamedTempFile;
 
 use super::Signals;
 use crate::{
-    program_path,
+    file_limit, program_path,
     tui::{
         handout::{Handout, Tool},
         world::Input,
@@ -90,6 +90,7 @@ pub(super) fn command(programs: &Programs, handout: &Handout, file: &NamedTempFi
         command.arg(format!("+{line}"));
     }
     command.arg(file.path());
+    file_limit::restore_in(&mut command);
     Ok(command)
 }
 

@@ -3,11 +3,14 @@
 //! The drawing library's own way names both colours whenever one changes, each by its number, and the row with every
 //! gap. This one says what is different. It must not know what the cells show.
 
-use std::io::{self, Write};
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+};
 
 use ratatui::{
     backend::{Backend, ClearType, CrosstermBackend, WindowSize},
-    buffer::Cell,
+    buffer::{Cell, CellWidth as _},
     layout::{Position, Size},
     style::{Color, Modifier},
 };
@@ -16,6 +19,9 @@ use ratatui::{
 const TRAILING: u16 = 5;
 /// The same, where the terminal has to be led behind them.
 const AMONG: u16 = 11;
+
+/// Asks for the coloured picture of the character before it, which is wide.
+const EMOJI_STYLE: char = '\u{fe0f}';
 
 /// What shows on a blank cell.
 const ON_BLANKS: Modifier = Modifier::UNDERLINED.union(Modifier::REVERSED).union(Modifier::CROSSED_OUT);
@@ -39,12 +45,17 @@ pub struct Encoder<W: Write> {
     inner: CrosstermBackend<W>,
     /// The drawing library hides the cursor with every frame.
     hidden: bool,
+    wide: WideCells,
 }
+
+/// Wide characters that the terminal shows, by row and column of their left half.
+/// Right halves are blanks in the style of the left half, see [`close_wide_cells`](crate::tui::view::close_wide_cells).
+type WideCells = BTreeMap<(u16, u16), Ink>;
 
 impl<W: Write> Encoder<W> {
     /// Frames go to `out`, in one write and a flush each.
     pub const fn new(out: W) -> Self {
-        Self { inner: CrosstermBackend::new(out), hidden: false }
+        Self { inner: CrosstermBackend::new(out), hidden: false, wide: WideCells::new() }
     }
 
     /// Writes something between two frames. It must leave the style as it was.
@@ -132,9 +143,12 @@ fn color(color: Color, base: u8) -> String {
 }
 
 /// A frame as it grows.
-#[derive(Debug, Default)]
-struct Strokes {
+#[derive(Debug)]
+struct Strokes<'a> {
     bytes: Vec<u8>,
+    wide: &'a mut WideCells,
+    /// The right half of a wide character whose left half was overwritten. Terminals differ in what they show there.
+    orphan: Option<(u16, u16, Ink)>,
     ink: Ink,
     /// Where the terminal writes next, if that is known.
     cursor: Option<(u16, u16)>,
@@ -142,8 +156,41 @@ struct Strokes {
     blanks: u16,
 }
 
-impl Strokes {
+impl<'a> Strokes<'a> {
+    fn new(wide: &'a mut WideCells) -> Self {
+        Self { bytes: Vec::new(), wide, orphan: None, ink: Ink::default(), cursor: None, blanks: 0 }
+    }
+
     fn cell(&mut self, x: u16, y: u16, cell: &Cell) {
+        if self.orphan.is_some_and(|(column, row, _)| (column, row) != (x, y)) {
+            self.blank_orphan();
+        }
+        self.orphan = None;
+        let left = x.checked_sub(1);
+        if left.is_some_and(|left| self.wide.contains_key(&(y, left))) {
+            // It is the right half of a wide character, which was drawn with the left half.
+            return;
+        }
+        let width = cell.cell_width().max(1);
+        let right = x.saturating_add(width);
+        let overwritten = (x..right).filter_map(|column| Some((column, self.wide.remove(&(y, column))?))).last();
+        self.orphan = overwritten.filter(|(column, _)| column + 2 > right).map(|(_, ink)| (right, y, ink));
+        if width > 1 {
+            self.wide.insert((y, x), Ink::of(cell));
+        }
+        self.draw(x, y, cell);
+    }
+
+    /// Draws the right half of an overwritten wide character as a blank, which is what it is if it did not change.
+    fn blank_orphan(&mut self) {
+        if let Some((x, y, ink)) = self.orphan.take() {
+            let mut blank = Cell::new(" ");
+            (blank.fg, blank.bg, blank.modifier) = (ink.fg, ink.bg, ink.modifier);
+            self.draw(x, y, &blank);
+        }
+    }
+
+    fn draw(&mut self, x: u16, y: u16, cell: &Cell) {
         let next = self.cursor.map(|(x, y)| (x.saturating_add(self.blanks), y));
         if next != Some((x, y)) {
             self.leave_blanks(TRAILING);
@@ -164,6 +211,12 @@ impl Strokes {
         }
         // Of a blank, only what is behind it shows.
         self.dip(if blank && !self.ink.modifier.intersects(ON_BLANKS) { Ink { bg: ink.bg, ..self.ink } } else { ink });
+        if cell.symbol().contains(EMOJI_STYLE) {
+            // Some terminals take it for narrow, and what was in the second cell would stay there.
+            self.bytes.extend_from_slice(b"  ");
+            self.cursor = Some((x.saturating_add(2), y));
+            self.go(x, y);
+        }
         self.bytes.extend_from_slice(cell.symbol().as_bytes());
         self.cursor = Some((x.saturating_add(1), y));
     }
@@ -195,6 +248,7 @@ impl Strokes {
     }
 
     fn end(mut self) -> Vec<u8> {
+        self.blank_orphan();
         self.leave_blanks(TRAILING);
         self.dip(Ink::default());
         self.bytes
@@ -208,11 +262,12 @@ impl<W: Write> Backend for Encoder<W> {
     where
         I: Iterator<Item = (u16, u16, &'a Cell)>,
     {
-        let mut strokes = Strokes::default();
+        let mut strokes = Strokes::new(&mut self.wide);
         for (x, y, cell) in content {
             strokes.cell(x, y, cell);
         }
-        self.inner.write_all(&strokes.end())
+        let bytes = strokes.end();
+        self.inner.write_all(&bytes)
     }
 
     fn hide_cursor(&mut self) -> io::Result<()> {
@@ -236,10 +291,13 @@ impl<W: Write> Backend for Encoder<W> {
     }
 
     fn clear(&mut self) -> io::Result<()> {
+        self.wide.clear();
         self.inner.clear()
     }
 
     fn clear_region(&mut self, region: ClearType) -> io::Result<()> {
+        // What was not cleared is drawn anew, too.
+        self.wide.clear();
         self.inner.clear_region(region)
     }
 
@@ -262,6 +320,7 @@ mod tests {
     use ratatui::{Terminal, TerminalOptions, Viewport, buffer::Buffer, layout::Rect, style::Style};
 
     use super::*;
+    use crate::tui::view::close_wide_cells;
 
     const AREA: Rect = Rect { x: 0, y: 0, width: 40, height: 6 };
 
@@ -316,8 +375,74 @@ mod tests {
             for (x, y, text, ink) in pieces {
                 buffer.set_string(x, y, text, ink);
             }
+            close_wide_cells(&mut buffer);
             buffer
         })
+    }
+
+    /// What a cell of tmux holds.
+    #[derive(Clone, Debug, Default, PartialEq)]
+    enum TmuxCell {
+        #[default]
+        Blank,
+        Symbol(String),
+        /// The right half of the wide character before it.
+        Right,
+        /// A half whose other half was erased: it takes no column, so that the rest of the row is shown too far left.
+        Broken,
+    }
+
+    /// The rows of a tmux pane after these bytes. Text that overwrites a half of a wide character makes the other half a blank;
+    /// erasing does not.
+    fn tmux_rows(bytes: &[u8]) -> Vec<Vec<TmuxCell>> {
+        let (width, height) = (usize::from(AREA.width), usize::from(AREA.height));
+        let mut rows = vec![vec![TmuxCell::default(); width]; height];
+        let (mut x, mut y) = (0, 0);
+        let text = std::str::from_utf8(bytes).unwrap();
+        let mut chars = text.chars().peekable();
+        while let Some(char) = chars.next() {
+            if char == '\x1b' {
+                assert_eq!(chars.next(), Some('['));
+                let mut numbers = String::new();
+                let last = loop {
+                    match chars.next().unwrap() {
+                        part @ ('0'..='9' | ';' | '?') => numbers.push(part),
+                        last => break last,
+                    }
+                };
+                let number =
+                    |at: usize| numbers.split(';').nth(at).and_then(|text| text.parse().ok()).unwrap_or(1_usize);
+                match last {
+                    'H' => (x, y) = (number(1) - 1, number(0) - 1),
+                    'G' => x = number(0) - 1,
+                    'X' => {
+                        let end = (x + number(0)).min(width);
+                        if rows[y][x] == TmuxCell::Right {
+                            rows[y][x - 1] = TmuxCell::Broken;
+                        }
+                        if rows[y].get(end) == Some(&TmuxCell::Right) {
+                            rows[y][end] = TmuxCell::Broken;
+                        }
+                        rows[y][x..end].fill(TmuxCell::Blank);
+                    }
+                    'm' | 'h' | 'l' => {}
+                    other => panic!("unexpected sequence {other}"),
+                }
+                continue;
+            }
+            let symbol = char.to_string();
+            let end = x + usize::from(symbol.cell_width());
+            if rows[y][x] == TmuxCell::Right {
+                rows[y][x - 1] = TmuxCell::Blank;
+            }
+            if rows[y].get(end) == Some(&TmuxCell::Right) {
+                rows[y][end] = TmuxCell::Blank;
+            }
+            rows[y][x..end].fill(TmuxCell::Right);
+            rows[y][x] = if symbol == " " { TmuxCell::Blank } else { TmuxCell::Symbol(symbol) };
+            x = end;
+        }
+        rows
     }
 
     proptest! {
@@ -330,6 +455,54 @@ mod tests {
             prop_assert_eq!(differs, None);
             prop_assert!(ours.len() <= theirs.len(), "{} bytes, theirs are {}", ours.len(), theirs.len());
         }
+    }
+
+    /// Frames with many wide characters at many places.
+    fn wide_buffer() -> impl Strategy<Value = Buffer> {
+        let piece = (0..AREA.width, 0..2_u16, "[a日🦀│ ]{1,14}|[ ]{0,30}|[日🦀]{1,9}", any::<bool>());
+        prop::collection::vec(piece, 0..6).prop_map(|pieces| {
+            let mut buffer = Buffer::empty(AREA);
+            for (x, y, text, marked) in pieces {
+                let style = if marked { Style::reset().bg(Color::Red) } else { Style::reset() };
+                buffer.set_string(x, y, text, style);
+            }
+            close_wide_cells(&mut buffer);
+            buffer
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn frames_with_wide_characters_match_a_full_redraw(pictures in prop::collection::vec(wide_buffer(), 2..6)) {
+            let (mut changes, mut redraw) = (Vec::new(), Vec::new());
+            frames(Encoder::new(&mut changes), &pictures);
+            frames(Encoder::new(&mut redraw), &pictures[pictures.len() - 1..]);
+            prop_assert_eq!(tmux_rows(&changes), tmux_rows(&redraw));
+            let differs = shown(&changes).into_iter().zip(shown(&redraw)).enumerate().find(|(_, (left, right))| left != right);
+            prop_assert_eq!(differs, None);
+        }
+    }
+
+    #[test]
+    fn erased_blanks_cover_both_halves_of_a_wide_character() {
+        let (mut before, mut after) = (Buffer::empty(AREA), Buffer::empty(AREA));
+        before.set_string(0, 0, format!("{}🦀{}│", "x".repeat(30), "x".repeat(7)), Style::new());
+        after.set_string(39, 0, "│", Style::new());
+        let mut bytes = Vec::new();
+        frames(Encoder::new(&mut bytes), &[before, after]);
+        let mut blank = vec![TmuxCell::Blank; 39];
+        blank.push(TmuxCell::Symbol("│".to_owned()));
+        assert_eq!(tmux_rows(&bytes)[0], blank);
+        assert!(String::from_utf8(bytes).unwrap().contains("\x1b[39X"));
+    }
+
+    #[test]
+    fn wide_character_under_a_border_becomes_a_blank() {
+        let mut buffer = Buffer::empty(Rect { height: 1, width: 6, ..AREA });
+        buffer.set_string(0, 0, "日日日", Style::new());
+        buffer.set_string(3, 0, "│", Style::new());
+        close_wide_cells(&mut buffer);
+        assert_eq!(buffer.content.iter().map(Cell::symbol).collect::<String>(), "日  │日 ");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::{
     super::{
         action::Action,
         effect::{Effect, Find, Over},
-        model::{Model, Pane, Subject, View, is_failure},
+        model::{Model, Pane, Subject, View, is_problem},
     },
     is_bad,
     moves::choose,
@@ -189,7 +189,7 @@ pub(super) fn failure(model: &mut Model, story: &Story, forward: bool) {
             model
                 .listed_unit(row)
                 .and_then(|unit| story.state.units.get(unit))
-                .is_some_and(|unit| is_failure(unit.status))
+                .is_some_and(|unit| is_problem(unit.status))
         }),
         None => model.deck.lane.and_then(|lane| {
             let rows = story.rows(lane);
@@ -198,6 +198,7 @@ pub(super) fn failure(model: &mut Model, story: &Story, forward: bool) {
     };
     match hit {
         Some(place) => land(model, story, place),
+        None if model.views.is_empty() && model.deck.focus == Pane::Units => model.say("no problem here"),
         None => model.say("no failure here"),
     }
 }

@@ -5,7 +5,7 @@ use crate::{
     tui::{
         action::Action,
         layout,
-        model::{Model, Towards, View, is_failure},
+        model::{Model, Towards, View, is_problem},
         update::find::nearest,
     },
 };
@@ -52,11 +52,11 @@ pub(super) fn act(model: &mut Model, story: &Story, action: Action) -> bool {
         Action::NextFailure | Action::PreviousFailure => {
             let failed = |slot: usize| {
                 let unit = grid.slots.get(slot).and_then(|slot| story.state.units.get(slot.unit));
-                unit.is_some_and(|unit: &Unit| is_failure(unit.status))
+                unit.is_some_and(|unit: &Unit| is_problem(unit.status))
             };
             match nearest(grid.slots.len(), grid.focus, action == Action::NextFailure, failed) {
                 Some(slot) => grid.choose(slot),
-                None => model.say("no failure here"),
+                None => model.say("no problem here"),
             }
         }
         Action::Search | Action::NextMatch | Action::PreviousMatch => {

@@ -21,6 +21,12 @@ pub(in crate::tui) fn subject<'a>(model: &Model, story: &'a Story) -> Option<&'a
     orders::target(model, story).filter(|unit| reachable && !unit.status.is_over())
 }
 
+/// True where a key would hold a unit, of a session that runs.
+pub(super) fn is_session(model: &Model, story: &Story) -> bool {
+    let follows = model.is_session() && model.pace == Pace::Follow;
+    follows && orders::target(model, story).is_some_and(|unit| !unit.status.is_over())
+}
+
 /// True on a table that lists no unit, of a run whose units can be held.
 pub(super) fn lacks_unit(model: &Model, story: &Story) -> bool {
     let reachable = model.can_hold && model.pace == Pace::Follow && model.views.is_empty();

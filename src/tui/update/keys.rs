@@ -160,6 +160,9 @@ pub(super) fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effec
         Action::Send => return hold::send(model, story),
         Action::Discard if model.amending.is_some() => model.amending = None,
         Action::Discard => model.editor = None,
+        Action::Play if hold::is_session(model, story) => {
+            model.say("the calls of a session cannot be held; stop the session instead");
+        }
         Action::Play => return time::play(model),
         Action::StepForward => return time::moved(model, Effect::Step(Step::Entry { forward: true })),
         Action::StepBack => return time::moved(model, Effect::Step(Step::Entry { forward: false })),

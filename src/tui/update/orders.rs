@@ -80,7 +80,9 @@ pub(super) fn nobody(model: &mut Model) -> Vec<Effect> {
 pub(super) fn refusal(model: &Model, story: &Story, unit: &Unit) -> Option<String> {
     match unit.status {
         _ if !model.takes_orders() => Some(closed(model).to_owned()),
-        UnitStatus::Running | UnitStatus::Held => Some(format!("{} is {}; stop it first", unit.key, unit.word())),
+        UnitStatus::Running | UnitStatus::Silent | UnitStatus::Held => {
+            Some(format!("{} is {}; stop it first", unit.key, unit.word()))
+        }
         UnitStatus::Queued if story.state.stopping => {
             Some(format!("{} has no turn any more: the run is ending; retry it once it has ended", unit.key))
         }
@@ -96,7 +98,7 @@ pub(super) fn refusal(model: &Model, story: &Story, unit: &Unit) -> Option<Strin
     }
 }
 
-/// New attempts at whatever the schedule will retry: failures, and after an end that was none of theirs, units without a
+/// New attempts at whatever the schedule will retry: units that are not done, and after an end that was none of theirs, units without a
 /// turn. Where there are none, another try to save what the units wrote.
 pub(super) fn retry_failed(model: &mut Model, story: &Story) -> Vec<Effect> {
     if !model.takes_orders() {
@@ -108,18 +110,20 @@ pub(super) fn retry_failed(model: &mut Model, story: &Story) -> Vec<Effect> {
     let of = |wanted: fn(UnitStatus) -> bool| -> Vec<usize> {
         (0..state.units.len()).filter(|unit| wanted(state.units[*unit].status)).collect()
     };
-    let mut places = of(is_failure);
+    let mut places = of(UnitStatus::is_unfinished);
     let failed = places.len();
-    if failed == 0 || matches!(ended, Some("limit" | "unusable")) {
+    if of(is_failure).is_empty() || matches!(ended, Some("limit" | "unusable")) {
         places.extend(of(|status| status == UnitStatus::Untried));
     }
     let untried = places.len() - failed;
+    let all_failed = places.iter().take(failed).all(|unit| is_failure(state.units[*unit].status));
+    let what = if all_failed { "failed unit" } else { "unfinished unit" };
     let units: Vec<UnitKey> = places.iter().map(|unit| state.units[*unit].key.clone()).collect();
     let text = match (failed, untried) {
         (0, 0) => return save_again(model, story),
         (0, _) => format!("Run {}?", counted(untried, "untried unit")),
-        (_, 0) => format!("Retry {}?", counted(failed, "failed unit")),
-        _ => format!("Retry {}, and run {}?", counted(failed, "failed unit"), counted(untried, "untried unit")),
+        (_, 0) => format!("Retry {}?", counted(failed, what)),
+        _ => format!("Retry {}, and run {}?", counted(failed, what), counted(untried, "untried unit")),
     };
     let forecast = forecast_words(&Outlook::of_retrying(state, &places));
     model.question = Some(Question {
@@ -179,6 +183,10 @@ pub(super) fn slots(model: &mut Model, story: &Story, by: i32) -> Vec<Effect> {
     Vec::new()
 }
 
+/// What a stop means for files.
+const STOPS_ATTEMPT: &str = "What the attempt wrote is dropped; its record stays.";
+const STOPS_SESSION: &str = "Files that it changed stay changed; it can be continued later.";
+
 pub(super) fn stop(model: &mut Model, story: &Story) -> Vec<Effect> {
     model.deck.auto = false;
     let Some(unit) = target(model, story) else { return nobody(model) };
@@ -194,7 +202,7 @@ pub(super) fn stop(model: &mut Model, story: &Story) -> Vec<Effect> {
     } else {
         model.question = Some(Question {
             text: format!("Stop {key}?"),
-            details: vec!["What the attempt wrote is dropped; its record stays.".to_owned()],
+            details: vec![if model.is_session() { STOPS_SESSION } else { STOPS_ATTEMPT }.to_owned()],
             then: vec![Effect::Command(Command::Stop { unit: key })],
         });
     }

@@ -116,7 +116,14 @@ fn position(scene: &Scene<'_>) -> Vec<Piece> {
 /// What is otherwise at LIVE than at the moment that is shown.
 fn ahead(scene: &Scene<'_>) -> Option<Piece> {
     let (shown, live) = (&scene.model.totals, &scene.model.extent.present);
-    let told = [UnitStatus::Held, UnitStatus::Failed, UnitStatus::Stopped, UnitStatus::Budget, UnitStatus::Succeeded];
+    let told = [
+        UnitStatus::Held,
+        UnitStatus::Silent,
+        UnitStatus::Failed,
+        UnitStatus::Stopped,
+        UnitStatus::Budget,
+        UnitStatus::Succeeded,
+    ];
     let more = told.into_iter().filter_map(|status| {
         let count = live.count(status).saturating_sub(shown.count(status));
         (count > 0).then(|| format!("{} {count} {}", scene.theme.glyphs.status(status), status.word()))
@@ -126,6 +133,7 @@ fn ahead(scene: &Scene<'_>) -> Option<Piece> {
     let role = match () {
         () if new(UnitStatus::Failed) => Role::Failed,
         () if new(UnitStatus::Held) => Role::Paused,
+        () if new(UnitStatus::Silent) => Role::Warning,
         () => Role::Text,
     };
     (!more.is_empty()).then(|| (1, role, format!("LIVE: {}", more.join(", "))))

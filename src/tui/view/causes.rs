@@ -5,14 +5,17 @@ use ratatui::{buffer::Buffer, layout::Rect};
 use super::{Pen, Scene, dollars, pane};
 use crate::run::state::UnitStatus;
 use crate::{
-    run::{causes, outlook::Outlook},
+    run::{
+        causes,
+        outlook::{Kind, Outlook},
+    },
     tape::Millis,
     tui::{
         model::{CauseLine, Causes, is_failure},
         text,
         theme::{Role, status_role},
     },
-    units::forecast::{ENOUGH, Forecast, Range},
+    units::forecast::{Forecast, Range},
 };
 
 /// Rows above the failures, for a body of that height.
@@ -23,7 +26,10 @@ pub fn head(height: u16) -> u16 {
 /// Paints the page.
 pub fn draw(scene: &Scene<'_>, view: &Causes, area: Rect, buf: &mut Buffer) {
     let failed: usize = view.heaps.iter().map(|heap| heap.units.len()).sum();
-    let title = format!(" {} of {}", counted(failed, "failed unit"), counted(view.heaps.len(), "kind"));
+    let units = view.heaps.iter().flat_map(|heap| &heap.units).filter_map(|unit| scene.story.state.units.get(*unit));
+    let all_failed = units.map(|unit| unit.status).all(is_failure);
+    let what = if all_failed { "failed unit" } else { "unfinished unit" };
+    let title = format!(" {} of {}", counted(failed, what), counted(view.heaps.len(), "kind"));
     let place = if view.lines.is_empty() {
         String::new()
     } else {
@@ -52,9 +58,12 @@ fn line(scene: &Scene<'_>, view: &Causes, line: CauseLine, area: Rect, buf: &mut
     let Some(heap) = view.heaps.get(line.heap()) else { return };
     match line {
         CauseLine::Cause(_) => {
-            pen.cell(Role::Failed, scene.theme.glyphs.status(UnitStatus::Failed), 2);
+            let first = heap.units.first().and_then(|unit| scene.story.state.units.get(*unit));
+            let status = first.map_or(UnitStatus::Failed, |unit| unit.status);
+            let role = status_role(status);
+            pen.cell(role, scene.theme.glyphs.status(status), 2);
             let units = counted(heap.units.len(), "unit");
-            pen.put(Role::Failed, &format!("{} {} {units}  ", heap.cause, scene.theme.glyphs.dot));
+            pen.put(role, &format!("{} {} {units}  ", heap.cause, scene.theme.glyphs.dot));
             // What they have in common; of a single one, what it says.
             let error = if heap.units.len() > 1 { &heap.pattern } else { &heap.example };
             pen.put(Role::Strong, &text::one_row(error, 300));
@@ -76,7 +85,7 @@ fn line(scene: &Scene<'_>, view: &Causes, line: CauseLine, area: Rect, buf: &mut
             }
             // What a single unit says stands in the line of the cause.
             if heap.units.len() > 1 {
-                pen.put(Role::Dim, &text::one_row(causes::error(&scene.story.state, unit), 300));
+                pen.put(Role::Dim, &text::one_row(&causes::error(&scene.story.state, unit), 300));
             }
         }
     }
@@ -87,21 +96,24 @@ fn outlook(scene: &Scene<'_>) -> Vec<(Role, String)> {
     let outlook = scene.model.outlook();
     let forecast = &outlook.forecast;
     if forecast.units == 0 {
-        let failed = scene.story.state.units.iter().any(|unit| is_failure(unit.status));
+        let failed = scene.story.state.units.iter().any(|unit| unit.status.is_unfinished());
         let said = match (failed, scene.model.takes_orders()) {
             (false, _) => "nothing is left to do",
-            (true, true) => "nothing is queued; what failed can be retried",
+            (true, true) => "nothing is queued; what is not done can be retried",
             (true, false) => "nothing is queued",
         };
         return vec![(Role::Dim, said.to_owned())];
     }
-    let time = time_words(outlook.time_left(scene.model.time));
-    let first = format!(
-        "{} left: cost {}, done in {time}, {} at once",
+    let mut first = format!(
+        "{} left: cost {}, done in {}, {} at once",
         counted(forecast.units, "unit"),
-        cost_words(forecast.cost),
+        cost_words(forecast),
+        time_words(outlook, scene.model.time),
         outlook.slots,
     );
+    if forecast.overdue > 0 && forecast.time.is_some() {
+        first.push_str(&format!(", {} overdue", forecast.overdue));
+    }
     let kinds: Vec<_> = outlook
         .kinds
         .iter()
@@ -111,7 +123,7 @@ fn outlook(scene: &Scene<'_>) -> Vec<(Role, String)> {
             format!("{name}: {} left, {} finished", kind.left, kind.finished)
         })
         .collect();
-    let known = outlook.kinds.iter().filter(|kind| kind.left > 0).all(|kind| kind.finished >= ENOUGH);
+    let known = !outlook.kinds.iter().any(Kind::is_unknown);
     let why = if known { "by what finished so far" } else { "not known before three of each kind have finished" };
     let without = if outlook.pass_follows { "; without reconcile" } else { "" };
     let mut lines = vec![(Role::Strong, first), (Role::Dim, format!("{} ({why}{without})", kinds.join(" · ")))];
@@ -120,7 +132,7 @@ fn outlook(scene: &Scene<'_>) -> Vec<(Role, String)> {
             Some((role, sign)) => (role, format!("  {sign}")),
             None => (Role::Text, String::new()),
         };
-        let all = dollars(purse.high);
+        let all = format!("{}{}", dollars(purse.high), if forecast.is_cost_whole() { "" } else { "+?" });
         lines.push((
             role,
             format!("budget: {} spent, P90 {all} of {}{sign}", dollars(Some(purse.spent)), purse.budget()),
@@ -164,48 +176,98 @@ impl Purse {
     }
 }
 
-/// `$0.40, P90 $0.90`.
-pub fn cost_words(cost: Option<Range<f64>>) -> String {
-    match cost {
+/// `$0.40, P90 $0.90`; `+?` where some of it is not known.
+fn cost_words(forecast: &Forecast) -> String {
+    let more = if forecast.is_cost_whole() { "" } else { " +?" };
+    match forecast.cost {
         None => "$?".to_owned(),
-        Some(cost) => format!("{}, P90 {}", dollars(Some(cost.likely)), dollars(Some(cost.high))),
+        Some(cost) => format!("{}, P90 {}{more}", dollars(Some(cost.likely)), dollars(Some(cost.high))),
     }
 }
 
-/// `5m 10s, P90 9m 02s`.
-pub fn time_words(time: Option<Range<Millis>>) -> String {
-    match time {
+/// `5m 10s, P90 9m 02s`; `+?` where some of it is not known, `overdue` where all of it is.
+fn time_words(outlook: &Outlook, now: Millis) -> String {
+    let more = if outlook.forecast.is_time_whole() { "" } else { " +?" };
+    match time_left(outlook, now) {
+        None if outlook.forecast.overdue > 0 => "?, overdue".to_owned(),
         None => "?".to_owned(),
-        Some(time) => format!("{}, P90 {}", time.likely, time.high),
+        Some(time) => format!("{}, P90 {}{more}", time.likely, time.high),
     }
 }
 
-/// The line of a question about trying units again.
-pub fn forecast_words(forecast: &Forecast) -> String {
-    match (forecast.cost, forecast.time) {
-        (None, None) => "Forecast: $?, since fewer than three units like them have finished.".to_owned(),
-        (cost, time) => format!("Forecast: {}; {}.", cost_words(cost), time_words(time)),
+/// The rest of the forecast time. A second at least, as something is left.
+fn time_left(outlook: &Outlook, now: Millis) -> Option<Range<Millis>> {
+    const SECOND: Millis = Millis(1000);
+    let time = outlook.time_left(now)?;
+    Some(Range { likely: time.likely.max(SECOND), high: time.high.max(SECOND) })
+}
+
+/// The line of a question about trying units again: `Forecast: $0.14–$0.17 for 7; reconcile unknown.`
+pub fn forecast_words(outlook: &Outlook) -> String {
+    let forecast = &outlook.forecast;
+    if forecast.cost.is_none() && forecast.time.is_none() {
+        return "Forecast: $?, since fewer than three units like them have finished.".to_owned();
+    }
+    let unknown: Vec<String> = outlook.kinds.iter().filter(|kind| kind.is_unknown()).map(kind_words).collect();
+    if unknown.is_empty() && forecast.is_cost_whole() {
+        return format!("Forecast: {}; {}.", cost_words(forecast), time_words(outlook, outlook.at));
+    }
+    let cost = forecast.cost.map_or_else(
+        || "$?".to_owned(),
+        |cost| {
+            let cost = spread(&dollars(Some(cost.likely)), &dollars(Some(cost.high)), "–");
+            format!("{cost} for {}", forecast.priced)
+        },
+    );
+    let time = forecast.time.map_or_else(
+        || "?".to_owned(),
+        |time| format!("{} for {}", spread(&coarse(time.likely), &coarse(time.high), "–"), forecast.timed),
+    );
+    let unknown = if unknown.is_empty() { "some costs".to_owned() } else { unknown.join(", ") };
+    format!("Forecast: {cost}; {time}; {unknown} unknown.")
+}
+
+/// A kind of units: the unit where there is one, else how many there are.
+fn kind_words(kind: &Kind) -> String {
+    match (&kind.first, kind.left) {
+        (Some(unit), 1) => text::safe(unit, 40).into_owned(),
+        _ => format!("{} of {}", kind.left, if kind.name.is_empty() { "an unknown kind" } else { &kind.name }),
     }
 }
 
-/// `left $0.40-0.90 in 5m-9m`, for the header; `None` when nothing is left.
+/// `left $0.40-0.90 in 5m-9m`, for the header; `None` when nothing is left. `+?` stands for what is not known.
 pub fn brief(outlook: &Outlook, now: Millis) -> Option<String> {
-    if outlook.forecast.units == 0 {
+    let forecast = &outlook.forecast;
+    if forecast.units == 0 {
         return None;
     }
-    let cost = match outlook.forecast.cost {
-        None => "$?".to_owned(),
-        Some(cost) => spread(&dollars(Some(cost.likely)), &dollars(Some(cost.high))),
+    let more = |whole| if whole { "" } else { "+?" };
+    let cost = forecast.cost.map(|cost| {
+        let cost = spread(&dollars(Some(cost.likely)), &dollars(Some(cost.high)), "-");
+        format!("{cost}{}", more(forecast.is_cost_whole()))
+    });
+    let time = time_left(outlook, now).map(|time| {
+        let time = spread(&coarse(time.likely), &coarse(time.high), "-");
+        format!("{time}{}", more(forecast.is_time_whole()))
+    });
+    let late = match forecast.overdue {
+        0 => None,
+        late if late == forecast.units => Some("overdue".to_owned()),
+        late => Some(format!("{late} overdue")),
     };
-    let time = match outlook.time_left(now) {
-        None => "?".to_owned(),
-        Some(time) => spread(&coarse(time.likely), &coarse(time.high)),
+    let left = match (cost, time, &late) {
+        (None, None, None) => "left ?".to_owned(),
+        (None, None, Some(_)) => "left $?".to_owned(),
+        (Some(cost), None, Some(_)) => format!("left {cost}"),
+        (cost, time, _) => {
+            format!("left {} in {}", cost.as_deref().unwrap_or("$?"), time.as_deref().unwrap_or("?"))
+        }
     };
-    Some(if cost == "$?" && time == "?" { "left ?".to_owned() } else { format!("left {cost} in {time}") })
+    Some([Some(left), late].into_iter().flatten().collect::<Vec<_>>().join(", "))
 }
 
-fn spread(low: &str, high: &str) -> String {
-    if low == high { low.to_owned() } else { format!("{low}-{high}") }
+fn spread(low: &str, high: &str, dash: &str) -> String {
+    if low == high { low.to_owned() } else { format!("{low}{dash}{high}") }
 }
 
 /// `40s`, `5m`, `2h 10m`: what a forecast is good for.

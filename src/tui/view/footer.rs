@@ -77,8 +77,9 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) -> Option<Rect> {
 /// The actions worth a hint, the most useful first.
 fn actions(scene: &Scene<'_>) -> Vec<Action> {
     let model = scene.model;
-    let failed = model.unit(scene.story).is_some_and(|unit| is_failure(unit.status));
+    let failed = model.unit(scene.story).is_some_and(|unit| unit.status.is_unfinished());
     let over = model.unit(scene.story).is_some_and(|unit| unit.status.is_over());
+    let silent = model.unit(scene.story).is_some_and(|unit| unit.status == UnitStatus::Silent);
     let mut actions = match model.views.last() {
         Some(View::Help(_)) => vec![Action::Back],
         Some(View::Grid) => {
@@ -89,7 +90,7 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
         }
         Some(View::Breakpoints(_)) => vec![Action::Back, Action::Open, Action::Stop, Action::CommandLine],
         Some(View::Causes(_)) => {
-            let any = scene.story.state.units.iter().any(|unit| is_failure(unit.status));
+            let any = scene.story.state.units.iter().any(|unit| unit.status.is_unfinished());
             let retry = (any && model.takes_orders() && !model.looks_back()).then_some(Action::Retry);
             let next = any.then_some(Action::NextFailure);
             let open = any.then_some(Action::Open);
@@ -129,6 +130,8 @@ fn actions(scene: &Scene<'_>) -> Vec<Action> {
         ],
         None if over => vec![Action::Open, Action::Inspect, Action::Retry, Action::RetryWith, Action::NextPane],
         None if model.unit(scene.story).is_none() => Vec::new(),
+        // Nothing else helps a unit that hangs; once it is stopped, it can be retried.
+        None if silent => vec![Action::Stop, Action::Inspect, Action::Open, Action::NextPane],
         None => vec![Action::Open, Action::Inspect, Action::Stop, Action::NextPane],
     };
     if model.views.is_empty() {

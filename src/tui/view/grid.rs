@@ -47,7 +47,7 @@ fn title(scene: &Scene<'_>, place: usize, unit: &Unit, width: usize) -> Vec<(Rol
         (Role::Key, format!("{} ", place + 1)),
         (role, format!("{} ", glyphs.unit(unit))),
         (Role::Strong, text::middle(&unit.key, room, glyphs.cut).into_owned()),
-        (role, format!(" {}", unit.word())),
+        (role, format!(" {}", units::state_text(unit, scene.model.time))),
     ];
     let Some(attempt) = unit.latest() else { return title };
     let mut facts = Vec::new();
@@ -57,8 +57,11 @@ fn title(scene: &Scene<'_>, place: usize, unit: &Unit, width: usize) -> Vec<(Rol
     facts.extend(units::bad_calls(attempt, glyphs));
     facts.push((units::turns_role(attempt), units::turns(attempt)));
     facts.push((Role::Text, dollars(attempt.cost_usd)));
-    if unit.status == UnitStatus::Running && scene.source.origin.has_times {
-        let silent = scene.model.time.since(attempt.last_at);
+    if unit.status == UnitStatus::Running
+        && scene.source.origin.has_times
+        && let Some(since) = attempt.quiet_since
+    {
+        let silent = scene.model.time.since(since);
         let role = if silent.0 >= units::SILENCE { Role::Warning } else { Role::Dim };
         facts.push((role, format!("{silent} ago")));
     }

@@ -137,8 +137,8 @@ fn identity(scene: &Scene<'_>) -> Vec<Fact> {
     if scripted {
         facts.push(Fact::new(1, Role::Badge, " scripted "));
     }
-    if !source.passed.is_empty() {
-        facts.push(Fact::new(2, Role::Badge, format!(" passes {} ", cut(&source.passed.join(" "), 40))));
+    if !state.env_passed.is_empty() {
+        facts.push(Fact::new(2, Role::Badge, format!(" passes {} ", cut(&state.env_passed.join(" "), 40))));
     }
     if scene.model.totals.breaches > 0 {
         facts.push(Fact::new(0, Role::Failed, format!("{} isolation", glyphs.status(UnitStatus::Failed))));
@@ -158,6 +158,9 @@ fn state_word(scene: &Scene<'_>) -> Fact {
     let glyphs = scene.theme.glyphs;
     let (role, glyph, word) = match &state.ended {
         _ if scene.model.broken.is_some() => (Role::Failed, glyphs.status(UnitStatus::Failed), "broken"),
+        Some(end) if end.outcome == "done" && end.budget > 0 => {
+            (status_role(UnitStatus::Budget), glyphs.status(UnitStatus::Budget), "done")
+        }
         Some(end) if end.outcome == "done" && end.failed == 0 => {
             (Role::Succeeded, glyphs.status(UnitStatus::Succeeded), "done")
         }
@@ -174,6 +177,9 @@ fn state_word(scene: &Scene<'_>) -> Fact {
         }
         None if totals.active() > 0 && totals.active() == totals.count(UnitStatus::Held) => {
             (Role::Paused, glyphs.status(UnitStatus::Held), "held")
+        }
+        None if totals.active() > 0 && totals.active() == totals.count(UnitStatus::Silent) => {
+            (status_role(UnitStatus::Silent), glyphs.status(UnitStatus::Silent), "silent")
         }
         None if totals.active() > 0 => (Role::Running, glyphs.status(UnitStatus::Running), "running"),
         None if state.integrating => {
@@ -261,7 +267,11 @@ fn numbers(scene: &Scene<'_>) -> Vec<Fact> {
             // The words of what needs a person go last.
             let rank = if matches!(
                 status,
-                UnitStatus::Held | UnitStatus::Failed | UnitStatus::Running | UnitStatus::Interrupted
+                UnitStatus::Held
+                    | UnitStatus::Failed
+                    | UnitStatus::Silent
+                    | UnitStatus::Running
+                    | UnitStatus::Interrupted
             ) {
                 0
             } else {

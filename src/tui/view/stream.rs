@@ -195,7 +195,7 @@ fn title(scene: &Scene<'_>, unit: &Unit, attempt: Option<(usize, &Attempt)>, wid
     let title = vec![
         (role, format!("{} ", glyphs.unit(unit))),
         (Role::Strong, text::middle(&unit.key, name, glyphs.cut).into_owned()),
-        (role, format!(" {}", unit.word())),
+        (role, format!(" {}", units::state_text(unit, scene.model.time))),
     ];
     let Some((index, attempt)) = attempt else { return title };
     // The most telling first: where room is short, the last ones go.
@@ -230,8 +230,11 @@ fn title(scene: &Scene<'_>, unit: &Unit, attempt: Option<(usize, &Attempt)>, wid
     facts.push((units::turns_role(attempt), format!("{} {word}", units::turns(attempt))));
     facts.push((Role::Text, dollars(attempt.cost_usd)));
     facts.push((Role::Text, if attempt.calls == 1 { "1 call".to_owned() } else { format!("{} calls", attempt.calls) }));
-    if unit.status == UnitStatus::Running && attempt.ended_at.is_none() && scene.source.origin.has_times {
-        let silent = scene.model.time.since(attempt.last_at);
+    if unit.status == UnitStatus::Running
+        && scene.source.origin.has_times
+        && let Some(since) = attempt.quiet_since
+    {
+        let silent = scene.model.time.since(since);
         let role = if silent.0 >= 30_000 { Role::Warning } else { Role::Dim };
         facts.push((role, format!("{silent} ago")));
     }
@@ -269,7 +272,7 @@ pub(super) fn row(scene: &Scene<'_>, row: &Row, area: Rect, buf: &mut Buffer) {
     let entries = scene.story.state.entries;
     let (kind, end) = (row.kind, row.end(entries));
     let unread = RowLine::default();
-    let line = scene.cache.row(RowId::of(row, entries)).unwrap_or(&unread);
+    let line = scene.cache.row(RowId::of(row, scene.story)).unwrap_or(&unread);
     let role = row_role(kind, end);
     let mut pen = Pen::row(scene, buf, area);
     if area.width >= TIMED && scene.source.origin.has_times {

@@ -1,5 +1,7 @@
 //! The table of units: one row each, columns as the width allows.
 
+use std::borrow::Cow;
+
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{Pen, Scene, dollars, pane};
@@ -204,7 +206,7 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) {
     let mut seen = Seen::default();
     for unit in units {
         seen.key = seen.key.max(text::width(&unit.key));
-        seen.word = seen.word.max(unit.word().len());
+        seen.word = seen.word.max(text::width(&state_text(unit, scene.model.time)));
         seen.again |= unit.attempts.len() > 1;
         seen.running |= unit.status == UnitStatus::Running;
     }
@@ -255,8 +257,8 @@ fn nothing(scene: &Scene<'_>) -> String {
         _ if scene.story.state.units.is_empty() && !scene.source.at_end => "reading…".to_owned(),
         _ if scene.story.state.units.is_empty() => "no unit yet".to_owned(),
         Filter::All => format!("no unit contains \"{}\"; Esc shows all", listing.text),
-        filter if listing.text.is_empty() => format!("no unit is {}; Esc shows all", filter.word()),
-        filter => format!("no {} unit contains \"{}\"; Esc shows all", filter.word(), listing.text),
+        filter if listing.text.is_empty() => format!("no unit under `{}`; Esc shows all", filter.word()),
+        filter => format!("no unit under `{}` contains \"{}\"; Esc shows all", filter.word(), listing.text),
     }
 }
 
@@ -309,7 +311,7 @@ fn row(scene: &Scene<'_>, unit: &Unit, columns: &Columns, area: Rect, buf: &mut 
         let (role, text) = match (column, attempt) {
             (Column::Word, _) => {
                 pen.skip(1);
-                pen.cell(role, unit.word(), width - 1);
+                pen.cell(role, &state_text(unit, scene.model.time), width - 1);
                 continue;
             }
             (Column::Age, attempt) => age(unit, attempt, scene.model.time),
@@ -349,12 +351,21 @@ fn cost(unit: &Unit, now: Millis) -> String {
     format!("{}{more}", dollars(spent.cost))
 }
 
+/// Its state, and how long it has been silent.
+pub fn state_text(unit: &Unit, now: Millis) -> Cow<'static, str> {
+    match unit.latest().and_then(|attempt| attempt.quiet_since) {
+        Some(since) if unit.status == UnitStatus::Silent => Cow::Owned(format!("{} {}", unit.word(), now.since(since))),
+        _ => Cow::Borrowed(unit.word()),
+    }
+}
+
 /// How long nothing has come from a unit that runs.
 fn idle(unit: &Unit, attempt: &Attempt, scene: &Scene<'_>) -> (Role, String) {
     if unit.status != UnitStatus::Running || !scene.source.origin.has_times {
         return (Role::Dim, String::new());
     }
-    let silent = scene.model.time.since(attempt.last_at);
+    let Some(since) = attempt.quiet_since else { return (Role::Dim, String::new()) };
+    let silent = scene.model.time.since(since);
     (if silent.0 >= SILENCE { Role::Warning } else { Role::Dim }, silent.to_string())
 }
 
@@ -384,7 +395,7 @@ fn age(unit: &Unit, attempt: Option<&Attempt>, now: Millis) -> (Role, String) {
             (Role::Waiting, format!("in {short}"))
         }
         (_, None) => (Role::Dim, String::new()),
-        (UnitStatus::Running | UnitStatus::Held, Some(attempt)) => {
+        (status, Some(attempt)) if status.is_in_flight() => {
             (Role::Text, attempt.ended_at.unwrap_or(now).since(attempt.started_at).to_string())
         }
         (_, Some(attempt)) => {
@@ -409,7 +420,7 @@ fn last(scene: &Scene<'_>, unit: &Unit) -> (Role, String) {
         return (Role::Paused, format!("waits {waits} for you: {}", text::one_row(&call.tool, 80)));
     }
     let line = last_action(scene.story, attempt)
-        .and_then(|row| scene.cache.row(RowId::of(&row, scene.story.state.entries)))
+        .and_then(|row| scene.cache.row(RowId::of(&row, scene.story)))
         .map_or("", |line| line.label.as_str());
     (Role::Dim, line.to_owned())
 }

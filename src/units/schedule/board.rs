@@ -39,6 +39,8 @@ pub(super) enum Timer {
     Retry(usize),
     /// End of the pause for a limit.
     Limit,
+    /// Next try to start a unit with a program that was missing.
+    Program,
 }
 
 /// A unit.
@@ -58,6 +60,8 @@ pub(super) struct Unit {
     pub(super) phase: Phase,
     /// What its attempts do otherwise than planned. Retries that nobody asks for repeat it.
     pub(super) amendment: Option<Arc<Amendment>>,
+    /// Session that retries continue that nobody asks for.
+    resume: Option<String>,
     last: Option<Outcome>,
     out_of_budget: bool,
     /// Its last success is not saved yet.
@@ -77,6 +81,7 @@ impl Unit {
             others: 0,
             phase: Phase::Over,
             amendment: None,
+            resume: None,
             last: None,
             out_of_budget: false,
             unsaved: false,
@@ -86,6 +91,13 @@ impl Unit {
 
     pub(super) fn is_in_flight(&self) -> bool {
         matches!(self.phase, Phase::InFlight { .. })
+    }
+
+    /// What its next attempt does otherwise than planned. A session that is continued was given the feedback already.
+    fn amended(&self) -> Option<Arc<Amendment>> {
+        let Some(session) = &self.resume else { return self.amendment.clone() };
+        let before = self.amendment.as_deref().cloned().unwrap_or_default();
+        Some(Arc::new(Amendment { resume: Some(session.clone()), feedback: None, ..before }))
     }
 
     pub(super) fn note(&self, note: Note) -> Order {
@@ -231,7 +243,7 @@ impl Board {
         let unit = &mut self.units[at];
         unit.others = others;
         unit.attempts += 1;
-        Some(Order::Start { unit: unit.key.clone(), attempt: unit.attempts, amendment: unit.amendment.clone() })
+        Some(Order::Start { unit: unit.key.clone(), attempt: unit.attempts, amendment: unit.amended() })
     }
 
     pub(super) fn ready(&mut self, key: &UnitKey, attempt: u32) {
@@ -257,6 +269,7 @@ impl Board {
         let unit = &mut self.units[at];
         unit.retries = 0;
         unit.limited = 0;
+        unit.resume = None;
         let amendment = amendment.or_else(|| {
             let before = unit.amendment.as_deref()?;
             Some(Amendment { resume: None, ..before.clone() })
@@ -278,6 +291,11 @@ impl Board {
         self.units[at].last = Some(outcome);
         self.units[at].unsaved = outcome == Outcome::Succeeded;
         self.units[at].out_of_budget = stop == StopReason::Budget;
+    }
+
+    /// Retries that nobody asks for continue `session`.
+    pub(super) fn resume(&mut self, at: usize, session: String) {
+        self.units[at].resume = Some(session);
     }
 
     pub(super) fn spend_retry(&mut self, at: usize) {
@@ -306,10 +324,15 @@ impl Board {
         unit.phase == Phase::Over && unit.last.is_none() && !unit.reused
     }
 
-    /// Units whose last verdict is a failure and that nothing happens to.
-    pub(super) fn failed(&self) -> Vec<usize> {
-        let failed = |unit: &Unit| unit.phase == Phase::Over && unit.last == Some(Outcome::Failed);
-        (0..self.units.len()).filter(|at| failed(&self.units[*at])).collect()
+    /// A unit failed by itself, and nothing happens to it.
+    pub(super) fn has_failed(&self) -> bool {
+        self.units.iter().any(|unit| unit.phase == Phase::Over && unit.last == Some(Outcome::Failed))
+    }
+
+    /// Units that nothing happens to and that are not done: they failed, were stopped, or spent their budget.
+    pub(super) fn not_done(&self) -> Vec<usize> {
+        let not_done = |unit: &Unit| unit.out_of_budget || is_unsuccessful(unit.last);
+        (0..self.units.len()).filter(|at| self.is_over(*at) && not_done(&self.units[*at])).collect()
     }
 
     /// Successes that are not saved and that nothing happens to, in plan order.

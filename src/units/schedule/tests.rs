@@ -11,6 +11,7 @@ use crate::{
 mod limits;
 mod oracle;
 mod pass;
+mod repeat;
 mod settle;
 
 fn keys(count: usize) -> Vec<UnitKey> {
@@ -46,7 +47,7 @@ fn limited() -> Verdict {
 }
 
 fn ended(n: usize, attempt: u32, verdict: Verdict) -> Input {
-    Input::Ended { unit: key(n), attempt, verdict }
+    Input::Ended { unit: key(n), attempt, verdict, repeat: Repeat::Afresh }
 }
 
 fn ready(n: usize, attempt: u32) -> Input {
@@ -308,6 +309,22 @@ fn people_stop_units_and_runs_more_and_more_firmly() {
 
     END stopped succeeded=1 failed=1 stopped=2 not_run=1
     "#);
+}
+
+#[test]
+fn retry_of_all_includes_what_was_stopped_or_ran_out_of_turns() {
+    let spent = Verdict { stop: StopReason::Budget, ..verdict(Outcome::Succeeded, Cause::Budget) };
+    let mut schedule = Schedule::new(keys(3), settings(3));
+    let inputs = [
+        Input::Begin,
+        ended(0, 1, ok()),
+        ended(1, 1, spent),
+        ended(2, 1, verdict(Outcome::Stopped, Cause::Cancelled)),
+        Input::RetryFailed,
+    ];
+    let told = play(&mut schedule, inputs);
+    let last = told.trim_end().lines().last().unwrap_or_default();
+    assert!(last.contains("start u1/2") && last.contains("start u2/2") && !last.contains("u0"), "{told}");
 }
 
 #[test]

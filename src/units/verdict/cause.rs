@@ -13,6 +13,7 @@ pub(super) fn of_loop(facts: &Facts) -> Cause {
     let terminal = result.and_then(|result| result.terminal_reason.as_deref());
     by_terminal_reason(terminal)
         .or_else(|| by_api_error(facts))
+        .or_else(|| error_texts(facts).find_map(by_own_words))
         .or_else(|| by_class(facts))
         .or_else(|| by_status(facts))
         .or_else(|| error_texts(facts).find_map(|text| by_phrase(facts, text).or_else(|| by_number(text))))
@@ -65,6 +66,40 @@ fn by_status(facts: &Facts) -> Option<Cause> {
         _ => None,
     }
 }
+
+/// What the agent writes itself about a request that had no answer. Releases before 2.1.330 have no field for that: up to 2.1.199
+/// the class is `unknown`, later it is `server_error`, as for a busy service.
+fn by_own_words(text: &str) -> Option<Cause> {
+    const UNREACHABLE: [&str; 6] = [
+        "Unable to connect to API",
+        "Connection refused",
+        "Connection dropped",
+        "Can't reach the API server",
+        "No internet route",
+        "Couldn't connect through your proxy",
+    ];
+    let text = text.strip_prefix("API Error: ").unwrap_or(text);
+    if UNREACHABLE.iter().any(|head| text.starts_with(head)) {
+        return Some(Cause::Network);
+    }
+    let is_empty = text.starts_with(EMPTY_ANSWER) || is_without_content(text);
+    is_empty.then_some(Cause::Transient)
+}
+
+/// An answer of the API that is no message: nothing, a page of a proxy, a stream that breaks off.
+const EMPTY_ANSWER: &str = "API returned an empty or malformed response";
+
+/// The diagnostic of a turn in which the API answered with a message without content.
+pub(super) fn is_without_content(error: &str) -> bool {
+    error.starts_with(DIAGNOSTIC) && error.contains("result_type=assistant last_content_type=none")
+}
+
+/// True for a text about the insides of the agent's loop.
+pub(super) fn is_diagnostic(error: &str) -> bool {
+    error.starts_with(DIAGNOSTIC)
+}
+
+const DIAGNOSTIC: &str = "[ede_diagnostic]";
 
 /// Texts that are an error's: those of the result, and of a synthetic line.
 fn error_texts(facts: &Facts) -> impl Iterator<Item = &str> {

@@ -11,6 +11,13 @@ pub(super) const RECOVERED: &str =
 /// For a program that did not start.
 pub(super) const SPAWN: &str = "install it with `npm install -g @anthropic-ai/claude-code`, or name it with --claude-bin; `ingestdeck doctor` checks";
 
+/// For a program that is missing.
+pub(super) const PROGRAM: &str = "let an update of Claude Code end, or install it with `npm install -g @anthropic-ai/claude-code`, then retry; `ingestdeck doctor` checks";
+
+/// For a program whose interpreter is missing.
+pub(super) const INTERPRETER: &str =
+    "install the interpreter, or name another program with --claude-bin, then retry; `ingestdeck doctor` checks";
+
 /// For a session that cannot go on.
 pub(super) const NEW_SESSION: &str = "retry it with a fresh attempt, in a new session";
 
@@ -29,6 +36,10 @@ pub(super) fn of(cause: &Cause) -> Option<String> {
         Cause::ContextOverflow => "split its raw files, or choose a model with a larger context",
         Cause::RateLimited => "retry it in a while, with fewer units at once",
         Cause::Transient => "the service is busy: retry it in a while",
+        Cause::SilenceTimeout => {
+            "check the connection and the service, then retry; `silence_timeout` in [ingest] sets the limit"
+        }
+        Cause::UnitTimeout => "give the unit fewer files or raise `unit_timeout` in [ingest], then retry",
         Cause::Network => "check the connection and proxy settings, then retry",
         Cause::Auth => "run `claude` and sign in with /login, then retry; `ingestdeck doctor` checks the login",
         Cause::Credit => "add credit to the account or sign in with a subscription, then retry",
@@ -43,8 +54,29 @@ pub(super) fn of(cause: &Cause) -> Option<String> {
             "read the line in the transcript, which holds it in pieces; update `claude`, then retry"
         }
         Cause::LoopError => "read the end of the transcript, then retry",
+        Cause::ProgramMissing => PROGRAM,
         Cause::OpenFiles => "raise `ulimit -n`, or lower ingest.workUnits.maxConcurrency in ktx.yaml",
         Cause::Internal => "check free disk space and the permissions of the project directory, then retry",
+    };
+    Some(text.to_owned())
+}
+
+/// The remedy of a plain session with this cause: it has no plan, no raw files and no project. `own` is the remedy of a unit.
+pub fn of_session(cause: &Cause, own: Option<String>) -> Option<String> {
+    let text = match cause {
+        Cause::Budget => "raise max_turns in [agent] and continue the session with --resume",
+        Cause::Isolation => {
+            "update `claude`, or find out what sets its permission mode: a wrapper, or settings that an organization manages"
+        }
+        Cause::ContextOverflow => "begin a new session with a shorter prompt, or choose a model with a larger context",
+        Cause::RateLimited => "try again in a while",
+        Cause::Model => "choose a model that your account may use, with --model or in config.toml",
+        Cause::OpenFiles => "raise `ulimit -n`",
+        Cause::Internal if own.as_deref() != Some(SPAWN) => {
+            "check free disk space and the permissions of the state directory"
+        }
+        Cause::LoopError if own.as_deref() == Some(NEW_SESSION) => "check the session id, or leave out --resume",
+        _ => return own,
     };
     Some(text.to_owned())
 }

@@ -237,7 +237,44 @@ fn words_of_the_model_are_no_error() {
     };
     let verdict = strict(&facts);
     assert_eq!(verdict.cause, Cause::LoopError);
-    assert_eq!(verdict.reason, "Claude Code query failed (error_during_execution): [ede_diagnostic] odd");
+    assert_eq!(verdict.reason, "Claude Code query failed (error_during_execution): the agent's loop was cut short");
+}
+
+#[test]
+fn answer_without_content_is_transient() {
+    let diagnostic = "[ede_diagnostic] result_type=assistant last_content_type=none stop_reason=end_turn";
+    let facts = Facts {
+        result: Some(ResultFacts {
+            errors: Some(diagnostic.into()),
+            ..result("error_during_execution", true, Some("completed"))
+        }),
+        ..Facts::default()
+    };
+    let verdict = strict(&facts);
+    assert_eq!(verdict.cause, Cause::Transient);
+    assert_eq!(verdict.reason, "Claude Code query failed (error_during_execution): the API answered without content");
+}
+
+#[test]
+fn program_that_was_terminated_by_us_is_not_said_to_have_died() {
+    let facts = Facts { signal: Some(15), ended_by_us: true, ..Facts::default() };
+    let reason = strict(&facts).reason;
+    assert!(reason.contains("closed its output, did not exit and was terminated"), "{reason}");
+    assert!(strict(&Facts { signal: Some(15), ..Facts::default() }).reason.contains("SIGTERM"));
+}
+
+#[test]
+fn start_faults_have_their_own_remedies() {
+    let judge = |start_fault| {
+        let verdict = strict(&Facts { spawn_error: Some("why".into()), start_fault, ..Facts::default() });
+        (verdict.cause, verdict.remedy.unwrap())
+    };
+    let (cause, remedy) = judge(StartFault::ProgramMissing);
+    assert!(cause == Cause::ProgramMissing && remedy.contains("update"), "{remedy}");
+    let (cause, remedy) = judge(StartFault::InterpreterMissing);
+    assert!(cause == Cause::ProgramMissing && remedy.starts_with("install the interpreter"), "{remedy}");
+    assert_eq!(judge(StartFault::OpenFiles).0, Cause::OpenFiles);
+    assert_eq!(judge(StartFault::Other).0, Cause::Internal);
 }
 
 #[test]
@@ -360,4 +397,19 @@ fn a_session_that_cannot_go_on_asks_for_a_new_one() {
         assert_eq!((verdict.outcome, verdict.cause), (Outcome::Failed, Cause::LoopError));
         assert_eq!(verdict.remedy.as_deref(), Some("retry it with a fresh attempt, in a new session"));
     }
+}
+
+#[test]
+fn time_limit_decides_before_what_the_agent_said_at_its_end() {
+    let interrupted = ResultFacts { subtype: Some("error_during_execution".into()), ..ResultFacts::default() };
+    let judged = |timed_out| {
+        let facts = Facts { timed_out: Some(timed_out), result: Some(interrupted.clone()), ..Facts::default() };
+        decide(&"u".into(), &facts, FailureRule::Strict)
+    };
+    let silent = judged(TimedOut::Silence(Millis(90_000)));
+    assert_eq!((silent.outcome, silent.cause), (Outcome::Failed, Cause::SilenceTimeout));
+    assert_eq!(silent.reason, "Claude Code wrote nothing for 1m 30s (silence timeout)");
+    let slow = judged(TimedOut::Attempt(Millis(600_000)));
+    assert_eq!(slow.cause, Cause::UnitTimeout);
+    assert!(slow.remedy.is_some_and(|remedy| remedy.contains("unit_timeout")), "the key that sets it");
 }

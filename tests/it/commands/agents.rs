@@ -307,3 +307,32 @@ fn file_size_limit_is_an_error_with_a_remedy() {
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(ran.stderr.contains("File too large"), "{ran:?}");
 }
+
+#[test]
+fn units_wait_for_a_program_that_is_being_updated() {
+    let place = Place::new();
+    place.notes(&["one", "two", "three"]);
+    let yaml = std::fs::read_to_string(place.path("ktx.yaml")).unwrap();
+    place.write("ktx.yaml", format!("{yaml}ingest: {{workUnits: {{maxConcurrency: 1}}}}\n"));
+    let script = "[[part]]\nsteps = [{ say = \"done\" }]";
+    // The first unit that works takes the program away.
+    let claude = place.player(script);
+    let away = claude.with_extension("away");
+    let text = std::fs::read_to_string(&claude).unwrap();
+    let mark = place.path("updated");
+    let takes = format!(
+        "if [ ! -e '{mark}' ]; then touch '{mark}'; mv '{claude}' '{away}'; fi\nexec ",
+        mark = mark.display(),
+        claude = claude.display(),
+        away = away.display()
+    );
+    std::fs::write(&claude, text.replacen("exec ", &takes, 1)).unwrap();
+    let words = ["run", "--ui", "lines", "--no-reconcile", "--claude-bin", claude.to_str().unwrap()];
+    let mut running = place.start(place.command(&words));
+    running.wait_for("stdout", "the agent's program is missing");
+    std::fs::rename(&away, &claude).unwrap();
+    let ran = running.end();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stdout.contains("the agent's program is back"), "{ran:?}");
+    assert!(ran.stdout.contains("3 succeeded"), "{ran:?}");
+}

@@ -1,13 +1,15 @@
 //! `runs export` and files that `--out` names: what is in them, and who may read them.
 
 use std::{
-    fs,
+    fs::{self, File},
+    io::Read as _,
     os::unix::fs::{PermissionsExt as _, symlink},
     path::Path,
-    process::Command,
+    process::{Command, Stdio},
 };
 
 use ingestdeck::tui::text;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use serde_json::{Value, json};
 
 use super::place::{Place, Ran};
@@ -64,7 +66,7 @@ fn link_within_the_project_is_not_written_through() {
     symlink(&target, place.path("out")).unwrap();
     for args in [["runs", "export", "--out", "out"].as_slice(), &["report", "--out", "out"]] {
         let ran = place.run(args);
-        assert!(ran.refused(1).contains("it is a symbolic link within the project"), "{ran:?}");
+        assert!(ran.refused(1).contains("out is a symbolic link within the project"), "{ran:?}");
     }
     assert_eq!(fs::read_to_string(&target).unwrap(), "kept");
 }
@@ -124,6 +126,36 @@ fn exported_traces_hold_nothing_a_terminal_obeys() {
         escapes += ran.stdout.matches("\\u009b").count();
     }
     assert!(lines > 2 && escapes > 0, "{lines} lines, {escapes} escapes");
+
+    // The tape itself is copied byte for byte, but not to a terminal.
+    let tape = place.run(&["runs", "export"]);
+    assert!(tape.done().contains(reason));
+    let size = nix::pty::Winsize { ws_row: 50, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
+    let pty = nix::pty::openpty(Some(&size), None).unwrap();
+    // The programs of other tests must not keep it open.
+    for end in [&pty.master, &pty.slave] {
+        fcntl(end, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
+    }
+    let mut command = place.command(&["runs", "export"]);
+    command.stdin(Stdio::null()).stdout(pty.slave).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let mut shown = Vec::new();
+    // Linux reports the last close of the other side as an error.
+    let _ = File::from(pty.master).read_to_end(&mut shown);
+    assert!(child.wait().unwrap().success());
+    let shown = String::from_utf8(shown).unwrap();
+    let hidden = |char: &char| !matches!(char, '\r' | '\n') && text::is_hidden(*char);
+    assert_eq!(shown.chars().find(hidden), None);
+    assert!(shown.contains("\\u009b2J"));
+}
+
+#[test]
+fn export_of_an_unknown_run_leaves_its_file_alone() {
+    let place = recorded(&[]);
+    fs::write(place.path("out.jsonl"), "kept").unwrap();
+    place.run(&["runs", "export", "nosuch", "--out", "out.jsonl"]).refused(4);
+    assert_eq!(fs::read_to_string(place.path("out.jsonl")).unwrap(), "kept");
 }
 
 #[test]

@@ -68,6 +68,11 @@ impl Place {
         self.root.path().join("work").join(name)
     }
 
+    /// The directory for temporary files of the program.
+    pub(crate) fn temporary(&self) -> PathBuf {
+        self.root.path().join("tmp")
+    }
+
     /// Writes a file there.
     pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);

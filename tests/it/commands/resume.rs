@@ -291,7 +291,7 @@ fn a_plain_session_that_is_alive_is_in_nobodys_way() {
     let place = place();
     let bad = claude(&place, &[writes("docs-one"), BAD.to_owned()]);
     assert_eq!(run(&place, &bad, &[]).code, Some(100));
-    let session = place.script("chat", "echo '{\"type\":\"system\",\"subtype\":\"init\",\"session_id\":\"3f1c2f8e-0d1b-4f7e-9f0a-1a2b3c4d5e6f\"}'; exec sleep 50");
+    let session = place.claude("echo '{\"type\":\"system\",\"subtype\":\"init\",\"session_id\":\"3f1c2f8e-0d1b-4f7e-9f0a-1a2b3c4d5e6f\"}'; exec sleep 50");
     let mut chat = place.start(place.command(&[
         "session",
         "--ui",
@@ -404,4 +404,37 @@ fn a_reused_unit_whose_page_was_deleted_since_says_so() {
     assert!(planned.stderr.contains(sentence), "{planned:?}");
     contract(run(&place, &claude, &["--full", "--only", "docs-one"]).done());
     assert!(place.path("wiki/global/one.md").exists());
+}
+
+/// Renames a record, so that its run began so many milliseconds later.
+fn postpone(tape: &std::path::Path, by_ms: u64) -> String {
+    let directory = tape.parent().unwrap();
+    let id = directory.file_name().unwrap().to_str().unwrap();
+    let began = u64::from_str_radix(&id.replace('-', "")[..12], 16).unwrap() + by_ms;
+    let began = format!("{began:012x}");
+    let later = format!("{}-{}{}", &began[..8], &began[8..], &id[13..]);
+    fs::rename(directory, directory.with_file_name(&later)).unwrap();
+    later
+}
+
+#[test]
+fn latest_is_the_run_that_ran_last_after_the_clock_was_set_back() {
+    const HOUR: u64 = 3_600_000;
+    let place = place();
+    let claude = claude(&place, &[part("docs-*", "{ call = { tool = \"wiki_write\", with = {} } }")]);
+    run(&place, &claude, &["--only", "docs-one"]);
+    let first = postpone(&tapes(&place)[0], 3 * HOUR);
+    run(&place, &claude, &["--only", "docs-two"]);
+    let all = tapes(&place);
+    assert_eq!(all.len(), 2);
+    assert!(all[0].to_str().unwrap().contains(&first), "the second run comes after the first: {all:?}");
+    let latest = place.run(&["runs", "show", "latest"]).done().to_owned();
+    assert!(latest.contains("docs-two") && !latest.contains("docs-one"), "{latest}");
+    let planned = place.run(&["plan", "--failed"]).done().to_owned();
+    assert!(planned.contains("docs-two") && !planned.contains("docs-one"), "{planned}");
+
+    // A record that came with the project does not drag later ids into the future.
+    let foreign = postpone(&all[0], 1000 * 24 * HOUR);
+    run(&place, &claude, &["--only", "docs-one"]);
+    assert!(tapes(&place)[2].to_str().unwrap().contains(&foreign), "{:?}", tapes(&place));
 }

@@ -176,7 +176,7 @@ fn what_should_not_be_committed_to_is_refused_before_anything_starts() {
     fs::rename(place.path(".git"), place.path("../.git")).unwrap();
     refused("lies inside the git repository");
     place.write(".git", "gitdir: ../.git");
-    refused("is a worktree or submodule");
+    refused("is a linked worktree or a submodule");
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn git_that_is_too_old_is_named_with_the_remedy() {
         command.env("PATH", &path);
         place.ran(command)
     };
-    let sentence = "git 2.30 or newer is needed, this is 2.25.1; update git";
+    let sentence = "git 2.31 or newer is needed, this is 2.25.1; update git";
     let run = ran(&["run", "--claude-bin", &claude]);
     assert!(run.refused(2).contains(sentence), "{run:?}");
     let plan = ran(&["plan"]);
@@ -236,6 +236,15 @@ fn git_that_is_too_old_is_named_with_the_remedy() {
     let doctor = ran(&["doctor", "--claude-bin", &claude]);
     let is_fault = |line: &str| line.contains("FAIL") && line.contains("git") && line.contains(sentence);
     assert!(doctor.code != Some(0) && doctor.stdout.lines().any(is_fault), "{doctor:?}");
+}
+
+#[test]
+fn git_that_does_not_get_what_disables_programs_is_refused() {
+    let (place, claude) = repository("");
+    let mut command = place.command(&["run", "--claude-bin", &claude]);
+    command.env("PATH", path_with_git(&place, "unset GIT_CONFIG_COUNT; exec /usr/bin/git \"$@\""));
+    let ran = place.ran(command);
+    assert!(ran.refused(2).contains("git ignores settings in its environment (GIT_CONFIG_COUNT)"), "{ran:?}");
 }
 
 #[test]

@@ -29,6 +29,7 @@ struct Terminal {
     screen: Arc<Mutex<vt100::Parser>>,
     keys: Option<Box<dyn Write + Send>>,
     hung_up: Arc<AtomicBool>,
+    reader: thread::JoinHandle<()>,
     child: Box<dyn Child + Send + Sync>,
 }
 
@@ -49,7 +50,7 @@ impl Terminal {
         let screen = Arc::new(Mutex::new(vt100::Parser::new(rows, columns, 0)));
         let hung_up = Arc::new(AtomicBool::new(false));
         let (drawn, hangs_up) = (Arc::clone(&screen), Arc::clone(&hung_up));
-        thread::spawn(move || {
+        let reader = thread::spawn(move || {
             // The terminal lives as long as it is read.
             let _master = pair.master;
             let mut bytes = [0; 4096];
@@ -60,7 +61,7 @@ impl Terminal {
                 drawn.lock().unwrap().process(&bytes[..count]);
             }
         });
-        Self { screen, keys: Some(keys), hung_up, child }
+        Self { screen, keys: Some(keys), hung_up, reader, child }
     }
 
     fn text(&self) -> String {
@@ -110,15 +111,12 @@ impl Terminal {
     /// Waits for the program to leave, which must give the terminal back.
     fn leaves(&mut self) -> ExitStatus {
         let status = self.ends();
-        let given_back = || {
-            let screen = self.screen.lock().unwrap();
-            !screen.screen().alternate_screen() && !screen.screen().hide_cursor()
-        };
         let deadline = Instant::now() + LIMIT;
-        while !given_back() && Instant::now() < deadline {
+        while !self.reader.is_finished() && Instant::now() < deadline {
             thread::park_timeout(Duration::from_millis(20));
         }
-        assert!(given_back(), "the terminal is as it was");
+        let screen = self.screen.lock().unwrap();
+        assert!(!screen.screen().alternate_screen() && !screen.screen().hide_cursor(), "the terminal is as it was");
         status
     }
 }

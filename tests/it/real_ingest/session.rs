@@ -1,7 +1,16 @@
 //! `session` as a command.
 
-use super::deck::{Deck, Played};
-use crate::support::api::{Route, Turn};
+use std::{fs, time::Instant};
+
+use jiff::Timestamp;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::json;
+
+use super::deck::{Deck, LIMIT, Played};
+use crate::support::api::{Route, Turn, tool};
 
 /// The id in the resume line, which is the last line of stdout.
 fn resume_id(played: &Played) -> String {
@@ -45,5 +54,91 @@ fn an_unknown_session_fails_in_the_words_of_the_agent() {
     assert_eq!(played.code, Some(100), "{played:#?}");
     let sentence = format!("No conversation found with session ID: {id}");
     assert!((played.stdout.clone() + &played.stderr).contains(&sentence), "{played:#?}");
+    assert!(!played.stdout.contains("`claude --resume"), "{played:#?}");
     assert!(deck.api.requests().is_empty());
+}
+
+fn bash(command: &str) -> Turn {
+    Turn::blocks([tool("Bash", json!({"command": command, "description": "As asked"}))])
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn side_effects_happen_once_however_often_the_service_fails() {
+    let busy = || Turn::error(500, "api_error", "Internal server error");
+    let pays = || bash("echo PAID >> ledger.txt");
+    let deck = Deck::new([
+        Route::on("Continue with the task", [Turn::says("all paid")]),
+        Route::any([pays(), busy(), busy(), pays(), Turn::says("paid again")]),
+    ])
+    .set("allowed_tools = [\"Bash\"]\n[retry]\ninitial_delay_ms = 100\n");
+    let played = deck.play(&["session", "--", "charge the customer once"]);
+    assert_eq!(played.code, Some(0), "{played:#?}");
+    assert!(played.stdout.contains("all paid"), "{played:#?}");
+    assert_eq!(fs::read_to_string(deck.home.project().join("ledger.txt")).unwrap(), "PAID\n");
+    resume_id(&played);
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn session_continues_after_a_usage_limit_without_a_retry() {
+    let pays = || bash("echo PAID >> ledger.txt");
+    let deck = Deck::new([
+        Route::on("Continue with the task", [Turn::says("all paid")]),
+        Route::any([pays(), Turn::usage_limit(Timestamp::now().as_second() + 6), pays(), Turn::says("paid again")]),
+    ])
+    .subscribed()
+    .set("allowed_tools = [\"Bash\"]\n[retry]\nmax_retries = 0\n");
+    let played = deck.play(&["session", "--", "charge the customer once"]);
+    assert_eq!(played.code, Some(0), "{played:#?}");
+    assert!(played.stdout.contains("all paid"), "{played:#?}");
+    assert_eq!(fs::read_to_string(deck.home.project().join("ledger.txt")).unwrap(), "PAID\n");
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn tool_that_is_not_allowed_does_not_run() {
+    let deck =
+        Deck::new([Route::any([bash("echo RAN > ran.txt"), Turn::says("done")])]).set("allowed_tools = [\"Read\"]\n");
+    let settings = deck.home.path().join(".claude");
+    fs::create_dir_all(&settings).unwrap();
+    fs::write(settings.join("settings.json"), r#"{"permissions": {"defaultMode": "acceptEdits"}}"#).unwrap();
+    let played = deck.play(&["session", "--", "run it"]);
+    assert_eq!(played.code, Some(0), "{played:#?}");
+    assert!(!deck.home.project().join("ran.txt").exists(), "{played:#?}");
+    assert!(!played.stderr.contains("permission mode"), "{played:#?}");
+}
+
+/// Processes that work in the project.
+#[cfg(target_os = "linux")]
+fn workers(deck: &Deck) -> Vec<String> {
+    let (project, entries) = (deck.home.project(), fs::read_dir("/proc").unwrap());
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    pids.filter(|pid| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == project))
+        .map(|pid| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default())
+        .filter(|words| !words.is_empty())
+        .collect()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn shell_command_of_a_session_ends_with_it() {
+    for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGKILL] {
+        let deck = Deck::new([Route::any([bash("echo started > started.txt; tail -f /dev/null"), Turn::says("done")])])
+            .set("allowed_tools = [\"Bash\"]\n");
+        let mut running = deck.command(["session", "--", "wait"]).spawn().unwrap();
+        let deadline = Instant::now() + LIMIT;
+        while !deck.home.project().join("started.txt").exists() {
+            assert!(Instant::now() < deadline, "the command does not start");
+            std::thread::yield_now();
+        }
+        assert!(workers(&deck).iter().any(|words| words.contains("tail")), "{:?}", workers(&deck));
+        kill(Pid::from_raw(i32::try_from(running.id()).unwrap()), signal).unwrap();
+        running.wait().unwrap();
+        while !workers(&deck).is_empty() {
+            assert!(Instant::now() < deadline, "{signal}: {:?}", workers(&deck));
+            std::thread::yield_now();
+        }
+    }
 }

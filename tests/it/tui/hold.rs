@@ -73,16 +73,30 @@ fn space_holds_a_running_unit_and_lets_a_held_one_go() {
 }
 
 #[test]
-fn space_plays_and_pauses_where_nothing_can_be_held() {
+fn space_plays_a_record_and_leaves_a_session_alone() {
     let (script, _) = play(held().timeline(), None, options(), Script::new("<space>", SIZE));
     assert!(script.text().contains("×1"), "a record plays:\n{}", script.text());
     let (script, given) = live(&held(), Options { can_hold: false, ..options() }, Script::new("<space>s", SIZE));
-    assert!(given.is_empty() && script.text().contains("PAUSED"), "{}", script.text());
+    let text = script.text();
+    assert!(
+        given.is_empty() && text.contains("the calls of a session cannot be held") && text.contains("LIVE"),
+        "{text}"
+    );
     let (script, given) = live(&held(), options(), Script::new(",<space>", SIZE));
     assert!(given.is_empty() && script.text().contains("LIVE"), "from the past it leads back:\n{}", script.text());
     let mut over = running();
     over.end("dbt-all", 1, 0);
     assert_eq!(orders(&over, "gg<space>"), []);
+}
+
+#[test]
+fn stop_question_of_a_session_does_not_promise_to_drop_its_files() {
+    let session = Options { can_hold: false, ..options() };
+    let (script, _) = live(&running(), session, Script::new("x", SIZE));
+    let text = script.text();
+    assert!(text.contains("Files that it changed stay changed") && !text.contains("dropped"), "{text}");
+    let (script, _) = live(&running(), options(), Script::new("x", SIZE));
+    assert!(script.text().contains("What the attempt wrote is dropped"), "{}", script.text());
 }
 
 #[test]
@@ -256,4 +270,45 @@ fn where_no_unit_is_listed_a_key_of_units_does_nothing_else() {
 fn of_two_words_about_a_hold_the_last_one_stays() {
     let text = screen(&running(), "<space>:until<space>failure<enter>", SIZE);
     assert!(text.contains("dbt-all runs until failure") && !text.contains("will wait"), "{text}");
+}
+
+/// As `held`, then allowed with other arguments, and done.
+fn edited() -> Tape {
+    let input = json!({"key": "revenue-policy", "content": "# Revenue\n\nPer order.", "tags": ["dbt"]});
+    let mut tape = decided(CallDecision::Edited, Some(input), None);
+    tape.wait(100).result("dbt-all", 1, "t2", "Wiki page revenue-policy created.", false);
+    tape.wait(100).call(
+        "dbt-all",
+        1,
+        "t3",
+        "wiki_write",
+        &json!({"key": "revenue-policy", "content": "# Revenue\n\nPer month."}),
+    );
+    tape.wait(10).result("dbt-all", 1, "t3", "Wiki page revenue-policy updated.", false);
+    tape
+}
+
+#[test]
+fn inspector_shows_the_arguments_that_ran_after_an_edit() {
+    let keys = "iggjjjj";
+    let live = screen(&edited(), keys, (160, 60));
+    let replay = play(edited().timeline(), None, options(), Script::new(keys, (160, 60))).0.text();
+    for text in [&live, &replay] {
+        let (call, rest) = text.split_once("decisions").expect(text);
+        assert!(call.contains("Per order.") && !call.contains("Per day."), "{text}");
+        assert!(call.contains("wiki_write revenue-policy"), "the row names what ran:\n{text}");
+        let (decision, changed) = rest.split_once("changed").expect(text);
+        assert!(decision.contains("- Per day.") && decision.contains("+ Per order."), "{text}");
+        assert!(!decision.contains("tags") && !decision.contains("\"content\""), "{text}");
+        assert!(changed.contains("revenue-policy") && changed.contains("+ Per order."), "{text}");
+        assert!(!changed.split("result").next().unwrap_or_default().contains("Per day."), "{text}");
+    }
+    let next = play(edited().timeline(), None, options(), Script::new("iggjjjjjj", (160, 60))).0.text();
+    assert!(next.contains("- Per order.") && next.contains("+ Per month."), "a later write starts from it:\n{next}");
+}
+
+#[test]
+fn inspector_before_the_decision_shows_the_arguments_of_the_model() {
+    let text = screen(&held(), "iG", (160, 60));
+    assert!(text.contains("Per day.") && !text.contains("Per order."), "{text}");
 }

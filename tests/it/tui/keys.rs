@@ -280,9 +280,9 @@ fn failures_are_one_key_away() {
 #[test]
 fn a_filter_is_always_visible_and_esc_clears_it() {
     let script = record("f");
-    assert!(script.text().contains("units failed only "), "{}", script.text());
+    assert!(script.text().contains("units problems only "), "{}", script.text());
     assert!(!script.text().contains("lookml-orphans"));
-    assert!(record("ff").text().contains("no unit is running; Esc shows all"));
+    assert!(record("ff").text().contains("no unit under `running`; Esc shows all"));
     assert!(record("f<esc>").text().contains("lookml-orphans"));
 }
 

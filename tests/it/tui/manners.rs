@@ -234,6 +234,21 @@ fn a_pager_is_suspended_with_the_program() {
 }
 
 #[test]
+fn pager_has_the_file_limit_of_the_shell() {
+    let mut shell = Session::shell(&[]);
+    let pager = script(shell.home.path(), "echo \"limit $(ulimit -S -n)\"; read line");
+    shell.has_prompt();
+    shell.press(&format!("ulimit -S -n 203; PAGER={pager} {PROGRAM} replay {}\r", capture().display()));
+    shell.shows(SHOWN);
+    shell.press("P");
+    shell.shows("limit 203");
+    shell.press("\r");
+    shell.shows(SHOWN);
+    shell.press("q");
+    shell.until("shell", |screen| !screen.alternate_screen());
+}
+
+#[test]
 fn programs_that_are_not_there_or_fail_are_named() {
     let capture = capture();
     let variables = [("EDITOR", "no-such-editor --wait"), ("PAGER", "false")];

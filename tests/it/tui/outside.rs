@@ -97,7 +97,7 @@ fn a_record_has_no_news_and_no_progress() {
 #[test]
 fn a_silent_unit_and_a_held_call_are_told_once() {
     let script = live(&begun(), elsewhere().waiting(Duration::from_secs(300)));
-    assert_eq!(texts(&script.news), ["a has been silent for 2m 00s"]);
+    assert_eq!(texts(&script.news), ["a has been silent for 1m 00s"]);
     let script = growing(&hold::running(), &hold::held(), elsewhere().waiting(Duration::from_secs(300)));
     assert_eq!(texts(&script.news), ["dbt-all waits for you: wiki_write"]);
 }

@@ -167,6 +167,9 @@ fn a_failure_is_found_inspected_amended_and_green_in_less_than_ten_keys() {
     let kept = tempfile::tempdir().unwrap();
     let mut session = Session::open(&["demo", "--keep", kept.path().join("demo").to_str().unwrap(), "--speed", "20"]);
     session.shows("ENDED");
+    // From the failure to the unit that ran out of turns, and round the end.
+    session.press("]");
+    session.shows("◆ docs-metric-changelog budget");
     session.press("]");
     session.shows("✗ docs-bean-contracts failed");
     session.press("i");
@@ -190,7 +193,7 @@ fn the_failed_unit_of_the_demo_goes_on_in_its_session_with_feedback() {
     let mut session = Session::open(&["demo", "--keep", project.to_str().unwrap(), "--speed", "20"]);
     session.shows("✗ docs-bean-contracts");
     session.shows("ENDED");
-    session.press("]e");
+    session.press("e");
     session.shows("new attempt at docs-bean-contracts");
     // Feedback, then past the model to the budget, then the session.
     session.press("One page, please.\t\t\u{1}\u{b}15\t \u{13}");

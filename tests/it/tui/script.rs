@@ -224,7 +224,6 @@ pub(crate) fn options() -> Options {
         fps: tui::FPS,
         paused: false,
         speed: None,
-        passed: Vec::new(),
         can_hold: true,
         told: Vec::new(),
         zone: jiff::tz::TimeZone::UTC,

@@ -14,9 +14,10 @@ use super::{
     tape,
 };
 
-const STATES: [UnitStatus; 10] = [
+const STATES: [UnitStatus; 11] = [
     UnitStatus::Queued,
     UnitStatus::Running,
+    UnitStatus::Silent,
     UnitStatus::Held,
     UnitStatus::Waiting,
     UnitStatus::Succeeded,

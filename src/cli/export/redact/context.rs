@@ -1,111 +1,167 @@
-//! Secrets that their surroundings give away: a name before them, an address around them, a header, a command. Pure.
+//! Secrets that follow a name, fill the column of a table with that name, or are part of an address. Pure.
 //!
-//! Works on text of any kind, also on code, logs and broken JSON. What counts as a name, and which values are none, is
-//! in [`names`](super::names).
+//! Works on text of any kind, also on code, logs and broken JSON. [`names`](super::names) classifies names and values,
+//! [`phrases`](super::phrases) has the syntax of commands and files.
 
 use std::{ops::Range, sync::LazyLock};
 
-use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD as BASE64};
-use regex::bytes::{Captures, Regex, RegexBuilder};
+use memchr::memmem::Finder;
+use regex::bytes::{Regex, RegexBuilder};
 
-use super::names::{NameKind, Value, header_secret, is_placeholder, is_secret, kind_of};
+use super::{
+    names::{
+        NameKind, Value, has_opaque_shape, header_secret, is_placeholder, is_secret, is_variable, is_words, kind_of,
+    },
+    tables,
+};
 
-/// The last word of a name that may say that a secret follows.
-const NAME: &str = "pass(?:word|wd|wort|phrase|code)?|pwd|secrets?|token|credentials?|creds|authorization|cookie\
+/// The last word of a name that may announce a secret.
+const NAME: &str = "pass(?:word|wd|wort|phrase|code)?|pwd?|secrets?|token|credentials?|creds|authorization|cookie\
+    |kennwort|contrase(?:ñ|Ñ|ny?)a|mot[ _-]?de[ _-]?passe|mdp|senha|has(?:l|ł|Ł)o|heslo|jelsz(?:ó|Ó)|wachtwoord\
+    |l(?:ö|Ö)senord|salasana|пароль|Пароль|ПАРОЛЬ|密码|密碼|口令|パスワード|비밀번호|암호\
     |(?:api|access|secret|private|auth|encryption|decryption|signing|signature|master|shared|account|ssh|deploy|hmac\
-    |webhook|subscription)[ _.-]?key(?:_id)?";
+    |webhook|subscription|fernet|jwt|cipher|aes)[ _.-]?key(?:_id)?";
 
-/// What stands between a name and its value: quotes that end, a sign, and blanks; or another key for the value.
-const SEPARATOR: &str = r#"^(?:["'`*\\\])?]{0,6}[ \t]{0,40}(?::=|=>|->|={1,3}|:|%3[DdAa])[ \t]{0,40}\**[ \t]*|["'\\]{0,4}[ \t]*,?\s{0,80}["'\\]{0,4}(?i:value)["'\\]{0,4}[ \t]*[:=][ \t]*)"#;
+/// The separator of a name and its value: closing quotes, a sign and blanks; or another key for the value.
+const SEPARATOR: &str = r#"^(?:["'`*\\\])?]{0,6}[ \t]{0,40}(?::=|=>|->|={1,3}|:|%3[DdAa]|\xef\xbc[\x9a\x9d])[ \t]{0,40}\**[ \t]*|["'\\]{0,4}[ \t]*,?\s{0,80}["'\\]{0,4}(?i:value)["'\\]{0,4}[ \t]*[:=][ \t]*)"#;
 
-/// What stands between an option of a command and its value.
+/// The separator of an option of a command and its value.
 const AFTER_OPTION: &str = r#"^(?:["'\\]{1,4},[ \t]*|[ \t]+)"#;
 
-/// Everything else. A group of each is the secret.
-const PHRASES: &[&str] = &[
-    // A header without its name.
-    r"(?:^|[^a-z0-9])bearer[ \t]+([a-z0-9._~+/=-]{8,})",
-    // Options that commands have for passwords.
-    r#"(?:mysql[a-z]*|mariadb[a-z-]*|mycli)[ \t][^\n|;&]{0,300}?[ \t]?-p["']?([^\s"']{3,})"#,
-    r#"(?:sshpass|mongo[a-z]*|docker[ \t]+login|podman[ \t]+login|snowsql)[ \t][^\n|;&]{0,300}?[ \t]?-p[ \t=]*["']?([^\s"']{4,})"#,
-    r#"redis-cli[ \t][^\n|;&]{0,300}?[ \t]?(?:-a|--pass)[ \t=]+["']?([^\s"']{4,})"#,
-    r#"(?:curl|wget)[ \t][^\n|;]{0,300}?[ \t]?(?:-u|--user)[ \t=]*["']?[^\s:"']+:([^\s"']{3,})"#,
-    // SQL.
-    r"(?:identified[ \t]+by|password|secret)[ \t]+'([^'\n]{4,})'",
-    // `.netrc`, and addresses without a scheme.
-    r"login[ \t]+[^\s]{1,128}\s{1,80}password[ \t]+([^\s]+)",
-    r#"[a-z0-9_.-]{1,64}:([^\s:@/"']{3,128})@(?:tcp|unix|udp)\("#,
-    r"jdbc:oracle:thin:[^/\s@]+/([^@\s]+)@",
-];
+/// The verb of a sentence that tells a value.
+const VERB: &str = r#"^["'`*)]{0,4}[ \t]+(?:is|was|ist|war|es|est|era|jest|to)[ \t]*:?[ \t]+\**"#;
 
-/// A header without its name whose value is base64 of a name and a password.
-const BASIC: &str = r"basic[ \t]+([a-z0-9+/]{8,}={0,2})";
-
-/// Bytes of a value that are looked at, so that no text takes time that grows with its square.
+/// Bytes of a value that are searched for its end, so that no text takes quadratic time.
 const LONGEST: usize = 16 << 10;
 
-/// Bytes of a value without quotes that are looked at.
+/// Bytes of a value without quotes that are searched for its end.
 const LONGEST_BARE: usize = 4 << 10;
 
-/// Bytes of an address that are looked at.
+/// The same once the values of a text overlap so much that each of its bytes has been searched [`SEARCHES`] times.
+const LONGEST_CROWDED: usize = 128;
+const SEARCHES: usize = 8;
+
+/// Bytes of an address that are searched.
 const LONGEST_ADDRESS: usize = 2 << 10;
 
-/// Bytes behind a value that say whether a sentence goes on there.
+/// Bytes after a value that tell whether a sentence continues there.
 const NEAR: usize = 256;
+
+/// Items of a list of secrets that are masked.
+const MOST_ITEMS: usize = 10_000;
 
 fn regex(pattern: &str) -> Option<Regex> {
     RegexBuilder::new(pattern).unicode(false).case_insensitive(true).dfa_size_limit(8 << 20).build().ok()
 }
 
+/// The ends of the scheme of an address, also in a string of JSON.
+static SCHEMES: LazyLock<[Finder<'static>; 2]> = LazyLock::new(|| ["://", ":\\/\\/"].map(Finder::new));
 static NAMES: LazyLock<Option<Regex>> = LazyLock::new(|| regex(NAME));
 static SEPARATORS: LazyLock<Option<Regex>> = LazyLock::new(|| regex(SEPARATOR));
 static AFTER_OPTIONS: LazyLock<Option<Regex>> = LazyLock::new(|| regex(AFTER_OPTION));
-static ALL_PHRASES: LazyLock<Option<Regex>> = LazyLock::new(|| regex(&format!("{}|{BASIC}", PHRASES.join("|"))));
+static VERBS: LazyLock<Option<Regex>> = LazyLock::new(|| regex(VERB));
 
-/// Adds where such secrets are in `text`.
-pub(super) fn find(text: &str, spans: &mut Vec<Range<usize>>) {
-    named(text, spans);
-    if let Some(phrases) = &*ALL_PHRASES {
-        spans.extend(phrases.captures_iter(text.as_bytes()).filter_map(|found| phrase(text, &found)));
-    }
-    addresses(text, spans);
+/// How a value follows its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    /// After an `=` without blanks.
+    Tight,
+    Loose,
+    /// After a verb.
+    Sentence,
 }
 
-fn phrase(text: &str, found: &Captures<'_>) -> Option<Range<usize>> {
-    let (group, secret) = found.iter().enumerate().skip(1).find_map(|(group, part)| Some((group, part?.range())))?;
-    let value = text.get(secret.clone())?;
-    let has_digit = value.bytes().any(|byte| byte.is_ascii_digit());
-    let is_meant = match group {
-        1 => has_digit || value.len() >= 24,
-        group if group == PHRASES.len() + 1 => {
-            let decoded = BASE64.decode(value.trim_end_matches('=')).unwrap_or_default();
-            decoded.contains(&b':') && decoded.iter().all(|byte| (0x20..0x7f).contains(byte))
-        }
-        _ => true,
-    };
-    (is_meant && !is_placeholder(value)).then_some(secret)
+/// Adds the ranges of such secrets in `text`.
+pub(super) fn find(text: &str, spans: &mut Vec<Range<usize>>) {
+    named(text, spans);
+    addresses(text, spans);
 }
 
 fn named(text: &str, spans: &mut Vec<Range<usize>>) {
     let Some(names) = &*NAMES else { return };
+    let (mut cells, mut table_end) = (Vec::new(), 0);
+    let mut budget = SEARCHES.saturating_mul(text.len().max(LONGEST));
     for found in names.find_iter(text.as_bytes()) {
         let name = whole_name(text, found.range());
         let Some(kind) = kind_of(&text[name.clone()]) else { continue };
-        let Some((from, is_tight)) = after_name(text, &name) else { continue };
-        // A value that is known to be one already is not the name of another.
+        let Some((from, link)) = after_name(text, &name) else {
+            if name.start >= table_end {
+                table_end = tables::find(text, name.start, &mut cells).unwrap_or(table_end);
+            }
+            continue;
+        };
+        // The value of one name is not the name of another value.
         if spans.last().is_some_and(|last| last.contains(&name.start)) {
             continue;
         }
         let opener = text[..name.start].trim_end_matches('\\').chars().next_back();
-        if let Some(span) = value(text, from, kind, &text[name], opener, is_tight) {
+        let name = &text[name];
+        let longest = if budget == 0 { LONGEST_CROWDED } else { LONGEST_BARE };
+        let near = window(text, from, longest);
+        budget = budget.saturating_sub(near.find(char::is_whitespace).unwrap_or(near.len()));
+        let items = if link == Link::Sentence { Vec::new() } else { list(text, from, is_plural(name)) };
+        if !items.is_empty() {
+            let is_meant = |item: &(Range<usize>, bool)| {
+                is_secret(kind, name, Value { text: &text[item.0.clone()], quoted: item.1, alone: true })
+            };
+            spans.extend(items.into_iter().filter(is_meant).map(|(range, _)| range));
+        } else if let Some(span) = value(Window { text, from, longest }, kind, name, opener, link) {
             spans.push(span);
         }
     }
+    spans.extend(cells);
+}
+
+fn is_plural(name: &str) -> bool {
+    name.ends_with(['s', 'S']) && !name.ends_with("ss") && !name.ends_with("SS")
+}
+
+/// The items of the list that begins at `from`, and whether each is in quotes. The name of the list `is_plural` if it
+/// may have items without quotes, or an item in each line.
+fn list(text: &str, from: usize, is_plural: bool) -> Vec<(Range<usize>, bool)> {
+    let mut items = Vec::new();
+    let skipped = |from: usize, blanks: &[char]| {
+        let near = window(text, from, LONGEST);
+        from + near.len() - near.trim_start_matches(blanks).len()
+    };
+    if text[from..].starts_with(['[', '(', '{']) {
+        let mut at = skipped(from + 1, &[' ', '\t', '\r', '\n']);
+        while items.len() < MOST_ITEMS {
+            let Some(item) = in_quotes(text, at) else {
+                let line = window(text, at, LONGEST_BARE).split('\n').next().unwrap_or_default();
+                let bare = line.split([',', ']']).next().unwrap_or_default();
+                if !is_plural || !text[from..].starts_with('[') || !line.contains(']') || bare.trim().is_empty() {
+                    break;
+                }
+                items.push((at..at + bare.trim_end().len(), false));
+                at = skipped(at + bare.len(), &[' ', '\t', ',']);
+                continue;
+            };
+            let slashes = text[item.end..].bytes().take_while(|byte| *byte == b'\\').count();
+            at = skipped(item.end + slashes + 1, &[' ', '\t', '\r', '\n', ',']);
+            items.push((item, true));
+        }
+    } else if is_plural {
+        let mut at = skipped(from, &[' ', '\t', '\r']);
+        while items.len() < MOST_ITEMS && text[at..].starts_with('\n') {
+            let dash = skipped(at + 1, &[' ', '\t']);
+            if !text[dash..].starts_with("- ") {
+                break;
+            }
+            let start = skipped(dash + 2, &[' ']);
+            let (range, is_quoted) = in_quotes(text, start)
+                .map_or_else(|| (bare_value(text, start, LONGEST_BARE), false), |range| (range, true));
+            let line = window(text, range.end, NEAR);
+            at = range.end + memchr::memchr(b'\n', line.as_bytes()).unwrap_or(line.len());
+            items.push((range, is_quoted));
+        }
+    }
+    items
 }
 
 /// The name around its last word.
 fn whole_name(text: &str, word: Range<usize>) -> Range<usize> {
-    /// More than this is no name.
+    /// Bytes before and after the word.
     const LONGEST: usize = 100;
     let bytes = text.as_bytes();
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_' || *byte == b'-';
@@ -113,38 +169,52 @@ fn whole_name(text: &str, word: Range<usize>) -> Range<usize> {
         bytes[..word.start].iter().rev().take(LONGEST).take_while(|byte| is_part(byte) || **byte == b'.').count();
     let after = bytes[word.end..].iter().take(LONGEST).take_while(|byte| is_part(byte)).count();
     let start = word.start - before;
-    // The letter of an escape is not a part of it.
+    // The letter of an escape is not part of the name.
     let is_escape = text[..start].ends_with('\\') && text[start..].starts_with(['n', 'r', 't', 'b', 'f']);
     start + usize::from(is_escape && before > 0)..word.end + after
 }
 
-/// Where the value begins that belongs to a name, and whether it follows an `=` without blanks.
-fn after_name(text: &str, name: &Range<usize>) -> Option<(usize, bool)> {
+/// Where the value of a name begins, and what links them.
+fn after_name(text: &str, name: &Range<usize>) -> Option<(usize, Link)> {
     let rest = text.as_bytes().get(name.end..)?;
     if let Some(found) = SEPARATORS.as_ref()?.find(rest) {
         let is_tight = found.as_bytes().ends_with(b"=") || found.as_bytes().to_ascii_lowercase().ends_with(b"%3d");
-        return Some((name.end + found.end(), is_tight));
+        return Some((name.end + found.end(), if is_tight { Link::Tight } else { Link::Loose }));
     }
     if text[name.clone()].starts_with('-')
         && let Some(found) = AFTER_OPTIONS.as_ref()?.find(rest)
     {
-        return Some((name.end + found.end(), false)).filter(|(from, _)| !text[*from..].starts_with('-'));
+        return Some((name.end + found.end(), Link::Loose)).filter(|(from, _)| !text[*from..].starts_with('-'));
     }
     let is_tag = rest.starts_with(b">") && text[..name.start].ends_with('<');
     let is_call = rest.starts_with(b"(\"") || rest.starts_with(b"('") || rest.starts_with(b"(\\\"");
-    (is_tag || is_call).then_some((name.end + 1, is_tag))
+    if is_tag || is_call {
+        return Some((name.end + 1, if is_tag { Link::Tight } else { Link::Loose }));
+    }
+    // A list of variables with tabs.
+    if rest.starts_with(b"\t") {
+        let from = name.end + rest.iter().take_while(|byte| **byte == b'\t').count();
+        return Some((from, if is_variable(&text[name.clone()]) { Link::Loose } else { Link::Sentence }))
+            .filter(|_| text[name.clone()].contains('_') || is_variable(&text[name.clone()]));
+    }
+    VERBS.as_ref()?.find(rest).map(|found| (name.end + found.end(), Link::Sentence))
 }
 
-/// The secret among what begins at `from` and belongs to `name`.
-fn value(
-    text: &str,
+/// Where a value begins, and how many bytes of it are searched if it has no quotes.
+#[derive(Clone, Copy)]
+struct Window<'a> {
+    text: &'a str,
     from: usize,
-    kind: NameKind,
-    name: &str,
-    opener: Option<char>,
-    is_tight: bool,
-) -> Option<Range<usize>> {
+    longest: usize,
+}
+
+/// The range of the secret in the value that begins in `near` and belongs to `name`.
+fn value(near: Window<'_>, kind: NameKind, name: &str, opener: Option<char>, link: Link) -> Option<Range<usize>> {
+    let Window { text, from, longest } = near;
     let quoted = in_quotes(text, from);
+    if kind == NameKind::Header && link == Link::Sentence {
+        return None;
+    }
     if kind == NameKind::Header {
         let range = quoted.unwrap_or_else(|| {
             let line = window(text, from, LONGEST);
@@ -157,16 +227,22 @@ fn value(
     }
     let (range, is_quoted) = match quoted {
         Some(range) => (range, true),
-        None => (bare_value(text, block_scalar(text, from)), false),
+        None => (bare_value(text, block_scalar(text, from), longest), false),
     };
+    if link == Link::Sentence {
+        let word = text[range.clone()].trim_end_matches(['.', ',', ';', ':', ')']);
+        let is_meant = has_opaque_shape(word) && (kind == NameKind::Password || !is_words(word));
+        return is_meant.then(|| range.start..range.start + word.len());
+    }
     let rest = window(text, range.end, NEAR).split('\n').next().unwrap_or_default();
     let rest = rest.trim_start_matches([' ', '\t', '\r', ',', ';', '"', '\'', '`', ')', '}', ']', '*']);
-    let alone = is_tight || rest.is_empty() || rest.starts_with(['#', '<', '\\', '&']) || rest.starts_with("//");
+    let alone =
+        link == Link::Tight || rest.is_empty() || rest.starts_with(['#', '<', '\\', '&']) || rest.starts_with("//");
     if !is_secret(kind, name, Value { text: &text[range.clone()], quoted: is_quoted, alone }) {
         return None;
     }
-    // What is longer than it was looked at is masked to its end.
-    let is_cut = !is_quoted && range.len() + 4 >= LONGEST_BARE;
+    // Mask a value to its end, also if the search for the end stopped before.
+    let is_cut = !is_quoted && range.len() + 4 >= longest;
     let rest = if is_cut { text[range.end..].find(char::is_whitespace).unwrap_or(text.len() - range.end) } else { 0 };
     Some(range.start..range.end + rest)
 }
@@ -180,7 +256,7 @@ fn window(text: &str, from: usize, length: usize) -> &str {
     &text[from..end]
 }
 
-/// What is between the quotes that open at `from`, also if these are escaped or have a prefix as in Python.
+/// The range between the quotes that open at `from`. They may be escaped or have a prefix as in Python.
 fn in_quotes(text: &str, from: usize) -> Option<Range<usize>> {
     let rest = &text[from..];
     let prefix = rest.len() - rest.trim_start_matches(['r', 'b', 'f', 'u', 'R', 'B', 'F', 'U', '@']).len();
@@ -197,7 +273,7 @@ fn in_quotes(text: &str, from: usize) -> Option<Range<usize>> {
     Some(start..start + end - slashes)
 }
 
-/// Past the sign of YAML that the value is on the next line, if it stands at `from`.
+/// Skips the YAML indicator of a block scalar at `from`, and the line end after it.
 fn block_scalar(text: &str, from: usize) -> usize {
     let Some((line, _)) = window(text, from, 4).split_once('\n') else { return from };
     let next = &text[from + line.len() + 1..];
@@ -207,10 +283,10 @@ fn block_scalar(text: &str, from: usize) -> usize {
     text.len() - next.trim_start().len()
 }
 
-/// A value without quotes: up to a blank, or to what can only be the next part of what it stands in.
-fn bare_value(text: &str, from: usize) -> Range<usize> {
-    // A quote without its partner.
-    let near = window(text, from, LONGEST_BARE);
+/// A value without quotes, which ends at a blank or at the delimiter of the syntax around it.
+fn bare_value(text: &str, from: usize, longest: usize) -> Range<usize> {
+    // A quote that is not closed.
+    let near = window(text, from, longest);
     let rest = near.trim_start_matches(['\\', '"', '\'', '`']);
     let from = from + near.len() - rest.len();
     let end = rest.find(|char: char| char.is_whitespace() || char.is_control()).unwrap_or(rest.len());
@@ -221,9 +297,9 @@ fn bare_value(text: &str, from: usize) -> Range<usize> {
             rest.find(|char: char| !(char.is_ascii_alphanumeric() || "_-. []".contains(char))).unwrap_or(rest.len());
         name > 0 && (rest[name..].starts_with('=') || rest[name..].starts_with("%3D"))
     };
-    let closes = |rest: &str| rest.chars().all(|char| ",;:.)]}>\"'`\\*".contains(char));
+    let closers_from = word.trim_end_matches(|char| ",;:.)]}>\"'`\\*".contains(char)).len();
     let mut open = [0_i32; 3];
-    let cut = word.char_indices().find(|(at, char)| {
+    let cut = word.char_indices().find(|&(at, char)| {
         let after = &word[at + char.len_utf8()..];
         match char {
             '"' | '\'' | '`' => after.is_empty() || after.starts_with([',', ';', ':', ')', ']', '}', '>', '\\']),
@@ -234,13 +310,13 @@ fn bare_value(text: &str, from: usize) -> Range<usize> {
             ',' => after.is_empty() || after.starts_with(['"', '\'', '\\']) || is_assignment(after),
             '<' => after.starts_with('/'),
             '(' | '[' | '{' => {
-                open["([{".find(*char).unwrap_or(0)] += 1;
+                open["([{".find(char).unwrap_or(0)] += 1;
                 false
             }
             ')' | ']' | '}' => {
-                let balance = &mut open[")]}".find(*char).unwrap_or(0)];
+                let balance = &mut open[")]}".find(char).unwrap_or(0)];
                 *balance -= 1;
-                *balance < 0 && closes(after)
+                *balance < 0 && at + 1 >= closers_from
             }
             _ => false,
         }
@@ -248,11 +324,10 @@ fn bare_value(text: &str, from: usize) -> Range<usize> {
     from..from + cut.map_or(word.len(), |(at, _)| at)
 }
 
-/// Passwords, and tokens in the place of a user, in addresses.
+/// Passwords, and tokens as user names, in addresses.
 fn addresses(text: &str, spans: &mut Vec<Range<usize>>) {
-    let mut ends: Vec<usize> = memchr::memmem::find_iter(text.as_bytes(), "://").map(|at| at + 3).collect();
-    ends.extend(memchr::memmem::find_iter(text.as_bytes(), ":\\/\\/").map(|at| at + 5));
-    for start in ends {
+    let starts = SCHEMES.iter().flat_map(|mark| mark.find_iter(text.as_bytes()).map(|at| at + mark.needle().len()));
+    for start in starts {
         let rest = window(text, start, LONGEST_ADDRESS);
         if !rest.contains('@') {
             continue;
@@ -269,7 +344,7 @@ fn addresses(text: &str, spans: &mut Vec<Range<usize>>) {
     }
 }
 
-/// What is secret between the scheme and the host of an address, whose scheme is gone.
+/// Secrets before the host of an address without its scheme.
 fn user_info(address: &str, is_web: bool, found: &mut dyn FnMut(Range<usize>)) {
     let path = address.find(['/', '?', '#']).unwrap_or(address.len());
     let in_authority = address[..path].rfind('@');
@@ -308,6 +383,7 @@ mod tests {
 
     fn masked(text: &str) -> String {
         let mut spans = Vec::new();
+        super::super::phrases::find(text, &mut spans);
         find(text, &mut spans);
         spans.sort_by_key(|span| (span.start, std::cmp::Reverse(span.end)));
         let (mut out, mut done) = (String::new(), 0);
@@ -347,6 +423,27 @@ mod tests {
             ("dbtool --password hunter22 --host x", "dbtool --password # --host x"),
             ("a%26password%3Dhunter22%26b%3D1", "a%26password%3D#%26b%3D1"),
             ("password = correcthorse\n", "password = #\n"),
+            ("PGPASSWORD='a b c' psql", "PGPASSWORD='#' psql"),
+            ("DB_PASSWORD\thunter2x\nDB_HOST\tdb", "DB_PASSWORD\t#\nDB_HOST\tdb"),
+            ("pw=hunter22", "pw=#"),
+            ("The password is hunter2!x, so", "The password is #, so"),
+            ("Das Passwort ist \"hunter22\".", "Das Passwort ist \"#\"."),
+            ("passwords: [\"hunter2!\", \"b9x!\"]", "passwords: [\"#\", \"#\"]"),
+            ("passwords: [hunter2!, b9x!]", "passwords: [#, #]"),
+            ("db_password\thunter2x", "db_password\t#"),
+            ("passwords:\n  - hunter22\n  - 'b9x!'\nhosts:\n  - a1b2", "passwords:\n  - #\n  - '#'\nhosts:\n  - a1b2"),
+            ("kennwort=hunter22", "kennwort=#"),
+            ("Passwort: hunter22", "Passwort: #"),
+            ("contraseña: hunter22", "contraseña: #"),
+            ("mot_de_passe=hunter22, mot de passe : hunter22", "mot_de_passe=#, mot de passe : #"),
+            ("SENHA=hunter22", "SENHA=#"),
+            ("hasło: hunter22", "hasło: #"),
+            ("Пароль: тайна123", "Пароль: #"),
+            ("密码：hunter22", "密码：#"),
+            ("パスワード: hunter22", "パスワード: #"),
+            ("SECRET_KEY_BASE=a1b2c3d4e5f6", "SECRET_KEY_BASE=#"),
+            ("FERNET_KEY=a1b2c3d4e5f6g7h8=", "FERNET_KEY=#"),
+            ("id,password\n1,hunter22\n", "id,password\n1,#\n"),
         ] {
             assert_eq!(masked(text), expected);
         }
@@ -404,9 +501,12 @@ mod tests {
             "mysql bearer ab1cd2ef3 ",
             "(password:",
             "a:b@",
+            "pass:",
+            "pass:)",
         ] {
             masked(&part.repeat(40_000));
         }
+        masked(&format!("pass:{}", ")".repeat(400)).repeat(500));
     }
 
     #[test]
@@ -446,6 +546,15 @@ mod tests {
             "- name: password\n  description: Hash of the password of 2024.",
             "dimension: password { type: string sql: ${TABLE}.password ;; }",
             "mysql -p$MYSQL_PASSWORD -h db",
+            "passphrase: (optional)",
+            "the password is base64-encoded, the token is OAuth2 and the secret is required",
+            "le mot de passe est obligatoire ; das Passwort ist erforderlich; пароль: обязателен",
+            "passwords: [\"required\", \"optional\"]",
+            "USER_PASSWORD\tstring\trequired",
+            "user_password\tThe password of 2024",
+            "`SO_USER_COOKIE` to `sys::socket2` for all",
+            "(SOCKET, SCM_CREDENTIALS) => {\n    let cred: libc::ucred = read(p9 as *const _);",
+            "pw: Page, pw = playwright",
         ] {
             assert_eq!(masked(text), text);
         }

@@ -1,5 +1,5 @@
-//! Texts that a tape holds in pieces: what a model writes arrives as deltas of one content block. A first pass over the
-//! tape puts the pieces together and finds the secrets, so that the second one knows which part of each piece to mask.
+//! Secrets in streamed text, which a tape holds as deltas of content blocks. A first pass over the tape joins the deltas
+//! and finds the secrets; the second pass masks the part of each delta.
 
 use std::{
     borrow::Cow,
@@ -12,36 +12,36 @@ use serde_json::Value;
 use super::json::Edit;
 use crate::tape::{Body, Entry};
 
-/// Bytes of a block from which its pieces are taken as a text of their own, so that no tape takes all memory.
+/// Bytes of a block after which its deltas begin a new text, which bounds the memory.
 const LONGEST: usize = 8 << 20;
 
-/// A marker of every line that is of interest here.
+/// A part of every line that holds a delta.
 const MARKER: &[u8] = b"\"content_block_";
 
-/// What to mask in the pieces, by line of the tape and field of the delta.
+/// Edits by line of the tape and field of the delta.
 #[derive(Debug, Default)]
 pub(super) struct Fragments(HashMap<u64, Vec<(String, Vec<Edit>)>>);
 
 impl Fragments {
-    /// What to mask in the piece that a line has in `field`; `None` if it has none there.
+    /// The edits of the delta in `field` of a line; `None` if it has no such delta.
     pub(super) fn of(&self, line: u64, field: &str) -> Option<&[Edit]> {
         let fields = self.0.get(&line)?;
         fields.iter().find(|(name, _)| name == field).map(|(_, edits)| edits.as_slice())
     }
 }
 
-/// Puts the pieces together.
+/// Joins deltas.
 #[derive(Debug, Default)]
 pub(super) struct Assembly {
     open: HashMap<String, BTreeMap<String, Joined>>,
     done: Fragments,
 }
 
-/// A field of the deltas of a block.
+/// The text of a field of the deltas of a block.
 #[derive(Debug, Default)]
 struct Joined {
     text: String,
-    /// Line of each piece, and where it begins.
+    /// The line of each delta, and where its text begins.
     pieces: Vec<(u64, usize)>,
 }
 
@@ -63,13 +63,13 @@ struct Event<'a> {
     delta: Option<BTreeMap<String, Value>>,
 }
 
-/// True for a line that may hold a piece.
+/// True for a line that may hold a delta.
 pub(super) fn may_hold_a_piece(line: &[u8]) -> bool {
     memchr::memmem::find(line, MARKER).is_some()
 }
 
 impl Assembly {
-    /// Takes in a line of the tape. `find` finds what to mask in a text.
+    /// Reads a line of the tape. `find` returns the edits of a text.
     pub(super) fn take(&mut self, number: u64, line: &[u8], find: &mut dyn FnMut(&str) -> Vec<Edit>) {
         if !may_hold_a_piece(line) {
             return;
@@ -98,7 +98,7 @@ impl Assembly {
         }
     }
 
-    /// The tape is read: what is to be masked.
+    /// Ends the tape and returns all edits.
     pub(super) fn finish(mut self, find: &mut dyn FnMut(&str) -> Vec<Edit>) -> Fragments {
         for block in std::mem::take(&mut self.open).into_values() {
             self.finish_block(block, find);
@@ -116,11 +116,11 @@ impl Assembly {
         let edits = find(&joined.text);
         for (at, (line, start)) in joined.pieces.iter().enumerate() {
             let end = joined.pieces.get(at + 1).map_or(joined.text.len(), |(_, next)| *next);
-            // Every piece is noted: it must not be looked at alone.
+            // Also without edits: a delta must not be searched alone.
             let own = edits.iter().filter(|edit| edit.range.start < end && *start < edit.range.end);
             let own = own.map(|edit| {
                 let range = edit.range.start.max(*start) - start..edit.range.end.min(end) - start;
-                // The first piece gets the mask, the others only lose their part.
+                // The first delta gets the mask, the others lose their part.
                 let with = if edit.range.start >= *start { edit.with.clone() } else { Cow::Borrowed("") };
                 Edit { range, with }
             });

@@ -1,18 +1,17 @@
-//! The strings of a JSON text, where they are and what they are called. Everything else of the text is left alone, to
-//! the byte. Pure; it must not know what a secret is.
+//! Edits strings and numbers of a JSON text in place. All other bytes are kept. Pure; must not know what a secret is.
 
 use std::{borrow::Cow, ops::Range};
 
 use serde::de::IgnoredAny;
 
-/// A part of a text, and what replaces it.
+/// A replacement of a range of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Edit {
     pub(super) range: Range<usize>,
     pub(super) with: Cow<'static, str>,
 }
 
-/// `text` with `edits`, which are in order and apart from each other.
+/// Returns `text` with `edits`, which must be sorted and must not overlap.
 pub(super) fn apply(text: &str, edits: &[Edit]) -> String {
     let (mut out, mut done) = (String::with_capacity(text.len()), 0);
     for Edit { range, with } in edits {
@@ -24,37 +23,41 @@ pub(super) fn apply(text: &str, edits: &[Edit]) -> String {
     out
 }
 
-/// An array or object that is open at some place of a text.
+/// An array or object around the current position.
 #[derive(Debug)]
 pub(super) struct Frame<'a> {
     pub(super) is_array: bool,
-    /// Of an object: the key of the value at that place.
+    /// Offset of its opening bracket in the text, which identifies it.
+    pub(super) start: usize,
+    /// Of an array: the index of the current element.
+    pub(super) index: usize,
+    /// Of an object: the key of the current value.
     pub(super) key: Cow<'a, str>,
-    /// Of an object: the value of its `name` or `key`, as far as it was read. Of an array: the string before.
+    /// Of an object: the value of its `name` or `key`, once it was read. Of an array: the previous string.
     pub(super) label: Cow<'a, str>,
 }
 
-/// Decides what becomes of the parts of a JSON text.
+/// Decides the replacements of the parts of a JSON text.
 pub(super) trait Visitor {
-    /// What replaces a key.
+    /// Returns the replacement of a key.
     fn key(&mut self, key: &str) -> Option<String>;
-    /// What replaces a string that is a value; the innermost frame comes last.
+    /// Returns the replacement of a string value. The innermost frame is the last one of `path`.
     fn string(&mut self, path: &[Frame<'_>], text: &str) -> Option<String>;
-    /// What string replaces a number.
+    /// Returns the string that replaces a number.
     fn number(&mut self, path: &[Frame<'_>], digits: &str) -> Option<String>;
 }
 
-/// True if `text` is JSON. Halves of surrogate pairs are none of its business.
+/// True if `text` is JSON. Unpaired surrogates are allowed.
 pub(super) fn is_json(text: &str) -> bool {
     serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
-/// True if `text` is JSON that holds strings under names.
+/// True if `text` is a JSON object, array or string.
 pub(super) fn is_document(text: &str) -> bool {
     text.trim_start().starts_with(['{', '[', '"']) && is_json(text)
 }
 
-/// What `visitor` makes of `json`, which [is JSON](is_json).
+/// Returns the edits of `visitor` in `json`, which must be [valid](is_json).
 pub(super) fn edits(json: &str, visitor: &mut dyn Visitor) -> Vec<Edit> {
     let bytes = json.as_bytes();
     let (mut edits, mut stack, mut is_key, mut at) = (Vec::new(), Vec::<Frame<'_>>::new(), false, 0);
@@ -84,13 +87,24 @@ pub(super) fn edits(json: &str, visitor: &mut dyn Visitor) -> Vec<Edit> {
             }
             b'{' | b'[' => {
                 is_key = *byte == b'{';
-                stack.push(Frame { is_array: !is_key, key: Cow::Borrowed(""), label: Cow::Borrowed("") });
+                stack.push(Frame {
+                    is_array: !is_key,
+                    start,
+                    index: 0,
+                    key: Cow::Borrowed(""),
+                    label: Cow::Borrowed(""),
+                });
             }
             b'}' | b']' => {
                 is_key = false;
                 stack.pop();
             }
-            b',' => is_key = stack.last().is_some_and(|frame| !frame.is_array),
+            b',' => {
+                if let Some(frame) = stack.last_mut() {
+                    frame.index += 1;
+                    is_key = !frame.is_array;
+                }
+            }
             b'-' | b'0'..=b'9' => {
                 let is_part = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
                 at += bytes[at..].iter().take_while(|byte| is_part(byte)).count();
@@ -107,7 +121,7 @@ fn is_labelling(frame: &Frame<'_>) -> bool {
     frame.is_array || ["name", "key", "Name", "Key", "variable"].contains(&&*frame.key)
 }
 
-/// Where the string ends whose first character is at `from`, its quote included.
+/// Returns the end of the string whose first character is at `from`, after its closing quote.
 fn string_end(bytes: &[u8], mut from: usize) -> usize {
     while let Some(found) = memchr::memchr2(b'"', b'\\', bytes.get(from..).unwrap_or_default()) {
         if bytes[from + found] == b'"' {
@@ -118,13 +132,13 @@ fn string_end(bytes: &[u8], mut from: usize) -> usize {
     bytes.len()
 }
 
-/// `text` as a JSON string, with its quotes.
+/// Formats `text` as a JSON string, with its quotes.
 pub(super) fn quoted(text: &str) -> String {
-    // A string always serialises.
+    // Serialising a string cannot fail.
     serde_json::to_string(text).unwrap_or_default()
 }
 
-/// What a JSON string without its quotes stands for. Half a surrogate pair is the replacement character.
+/// Decodes a JSON string without its quotes. An unpaired surrogate becomes the replacement character.
 fn decoded(raw: &str) -> Cow<'_, str> {
     let Some(first) = memchr::memchr(b'\\', raw.as_bytes()) else { return Cow::Borrowed(raw) };
     let mut text = String::with_capacity(raw.len());
@@ -157,7 +171,7 @@ fn decoded(raw: &str) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// The code unit of the `\uXXXX` that begins at `at`.
+/// Parses the `\uXXXX` at `at`.
 pub(super) fn code_unit(text: &str, at: usize) -> Option<u16> {
     let digits = text.get(at..)?.strip_prefix("\\u")?.get(..4)?;
     u16::from_str_radix(digits, 16).ok()

@@ -1,16 +1,17 @@
-//! Private keys in blocks of lines: PEM, OpenPGP, SSH and PuTTY, also as base64 of such a block. Pure.
+//! Private keys of several lines: PEM, OpenPGP, SSH and PuTTY, also as base64 of such a block. Pure.
 //!
-//! The lines of a block may come one by one: a block that is open at the end of a text goes on in the next one.
+//! The lines of a block may be separate texts: a block without an end in one text continues in the next one.
 
 use std::{ops::Range, sync::LazyLock};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD as BASE64};
+use memchr::memmem::Finder;
 use regex::bytes::{Regex, RegexBuilder};
 
-/// A block whose end is still to come.
+/// A block whose end was not read yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OpenBlock {
-    /// Lines that are looked at before it is given up.
+    /// Lines that are read before the block is abandoned.
     lines: u32,
     is_base64: bool,
 }
@@ -18,17 +19,21 @@ pub(super) struct OpenBlock {
 /// Lines of the longest block. A key of 16,384 bits has about 200.
 const LINES: u32 = 400;
 
-/// Bytes from the beginning of a block to its end at most.
+/// Bytes of the longest block.
 const LONGEST: usize = 64 << 10;
 
-/// Characters of base64 in a line that holds something else as well, such as the time.
+/// Characters of base64 in a line of a block that has other text as well, such as a time.
 const LONG_RUN: usize = 40;
 
-/// Characters of base64 in the widest lines that programs break it into, and what may stand before them.
+/// Characters of the widest lines of base64, with the indentation.
 const WIDEST: usize = 80;
 
-/// How base64 of `-----BEGIN` begins.
+/// The beginning of base64 of `-----BEGIN`.
 const BASE64_BEGIN: &str = "LS0tLS1CRUdJTi";
+
+/// Parts of the texts with blocks.
+static MARKS: LazyLock<[Finder<'static>; 4]> =
+    LazyLock::new(|| ["BEGIN ", "PuTTY-User", "PRIVATE KEY-", BASE64_BEGIN].map(Finder::new));
 
 fn regex(pattern: &str) -> Option<Regex> {
     RegexBuilder::new(pattern).unicode(false).build().ok()
@@ -39,32 +44,34 @@ static BEGIN: LazyLock<Option<Regex>> = LazyLock::new(|| {
 });
 static END: LazyLock<Option<Regex>> =
     LazyLock::new(|| regex("-{4,5} ?END [A-Z0-9 ]{0,60}-{4,5}|Private-MAC: ?[0-9a-f]*"));
-/// A line of a block, apart from quotes, numbers and signs that other programs put around lines.
+/// A line of a block, with the quotes, line numbers and marks that other programs add.
 static BODY: LazyLock<Option<Regex>> = LazyLock::new(|| {
     regex(
         r#"^[>|#+"', \t-]*(?:[0-9]+(?:\t|:|\||\xe2\x86\x92) *)?["']?([A-Za-z0-9+/=]+|[A-Z][A-Za-z-]{2,24}: [^\n]*)[\\nr"', \t]*$"#,
     )
 });
 
-/// Adds where blocks are in `text`, which continues `open`.
+/// Adds the ranges of blocks in `text`, which continues `open`.
 pub(super) fn find(text: &str, open: &mut Option<OpenBlock>, spans: &mut Vec<Range<usize>>) {
     let mut from = 0;
     if open.is_some() {
-        // A block that begins in this text ends the one before it, whose end never came.
+        // The beginning of a block ends the previous one.
         let next = BEGIN.as_ref().and_then(|begin| begin.find(text.as_bytes())).map_or(text.len(), |next| next.start());
         from = continued(&text[..next], open, spans);
     }
-    if memchr::memmem::find(text.as_bytes(), b"BEGIN ").is_some()
-        || memchr::memmem::find(text.as_bytes(), b"PuTTY-User").is_some()
-    {
+    let [pem, putty, key, code] = &*MARKS;
+    if pem.find(text.as_bytes()).is_some() || putty.find(text.as_bytes()).is_some() {
         blocks(text, from, open, spans);
     }
-    if let Some(at) = memchr::memmem::find(text.as_bytes(), BASE64_BEGIN.as_bytes()) {
+    if key.find(text.as_bytes()).is_some() {
+        tails(text, spans);
+    }
+    if let Some(at) = code.find(text.as_bytes()) {
         encoded(text, at, open, spans);
     }
 }
 
-/// Blocks that begin in the text.
+/// Adds blocks that begin in the text.
 fn blocks(text: &str, mut from: usize, open: &mut Option<OpenBlock>, spans: &mut Vec<Range<usize>>) {
     let (Some(begin), Some(end)) = (&*BEGIN, &*END) else { return };
     while let Some(found) = begin.find_at(text.as_bytes(), from) {
@@ -79,7 +86,7 @@ fn blocks(text: &str, mut from: usize, open: &mut Option<OpenBlock>, spans: &mut
             from = end.end();
             continue;
         }
-        // Without an end, it is as long as its lines look like a key.
+        // A block without an end has all following lines that look like a key.
         let mut block_end = found.end();
         let mut is_open = true;
         for (line, range) in lines(near, found.end()) {
@@ -95,7 +102,40 @@ fn blocks(text: &str, mut from: usize, open: &mut Option<OpenBlock>, spans: &mut
     }
 }
 
-/// Lines of a block that began before the text. Where the text is its own again.
+/// Adds blocks whose beginning is missing.
+fn tails(text: &str, spans: &mut Vec<Range<usize>>) {
+    let Some(end) = &*END else { return };
+    for found in end.find_iter(text.as_bytes()).filter(|found| found.as_bytes().ends_with(b"PRIVATE KEY-----")) {
+        if spans.iter().any(|span| span.contains(&found.start())) {
+            continue;
+        }
+        let mut start = found.start();
+        for number in 0..LINES {
+            let before = text[..start].trim_end_matches([' ', '\t']);
+            let Some(before) = before.strip_suffix('\n').or_else(|| before.strip_suffix("\\n")) else { break };
+            let before = before.strip_suffix('\r').unwrap_or(before);
+            let length = before.bytes().rev().take(WIDEST).take_while(|byte| is_base64(*byte)).count();
+            let line = &before[before.len() - length..];
+            // An escaped line end.
+            let line = if before[..before.len() - length].ends_with('\\') { line.get(1..).unwrap_or("") } else { line };
+            // Only the last line is shorter than the others.
+            if line.is_empty() || number > 0 && line.len() < LONG_RUN {
+                break;
+            }
+            start = before.len() - line.len();
+        }
+        let has_key = text[start..found.start()].split(['\n', '\\']).any(|line| line.trim().len() >= LONG_RUN);
+        if has_key {
+            spans.push(start..found.end());
+        }
+    }
+}
+
+fn is_base64(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"+/=".contains(&byte)
+}
+
+/// Adds the lines of a block that began before the text. Returns the end of the block.
 fn continued(text: &str, open: &mut Option<OpenBlock>, spans: &mut Vec<Range<usize>>) -> usize {
     let end = END.as_ref().and_then(|end| end.find(text.as_bytes()));
     for (line, range) in lines(text, 0) {
@@ -116,10 +156,8 @@ fn continued(text: &str, open: &mut Option<OpenBlock>, spans: &mut Vec<Range<usi
             *open = None;
             continue;
         } else {
-            let is_run = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
-            for run in
-                line.split(|char: char| !char.is_ascii() || !is_run(char as u8)).filter(|run| run.len() >= LONG_RUN)
-            {
+            let runs = line.split(|char: char| !char.is_ascii() || !is_base64(char as u8));
+            for run in runs.filter(|run| run.len() >= LONG_RUN) {
                 let at = range.start + (run.as_ptr() as usize - line.as_ptr() as usize);
                 spans.push(at..at + run.len());
             }
@@ -132,7 +170,7 @@ fn continued(text: &str, open: &mut Option<OpenBlock>, spans: &mut Vec<Range<usi
     text.len()
 }
 
-/// Base64 of a block, from `at` on.
+/// Adds base64 of blocks from `at` on.
 fn encoded(text: &str, at: usize, open: &mut Option<OpenBlock>, spans: &mut Vec<Range<usize>>) {
     let bytes = text.as_bytes();
     let is_code = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=_-".contains(byte);
@@ -142,7 +180,7 @@ fn encoded(text: &str, at: usize, open: &mut Option<OpenBlock>, spans: &mut Vec<
         let mut end = start;
         loop {
             end += bytes[end..].iter().take_while(|byte| is_code(byte)).count();
-            // What was broken into lines goes on after blanks, if there is enough of it.
+            // Base64 in lines continues after blanks if the next word is long enough.
             let blanks = bytes[end..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
             let more = bytes[end + blanks..].iter().take_while(|byte| is_code(byte)).count();
             let line = bytes[start..end].iter().rev().take_while(|byte| is_code(byte)).count();
@@ -178,7 +216,7 @@ fn is_body(line: &str) -> bool {
     BODY.as_ref().is_some_and(|body| body.is_match(line.as_bytes()))
 }
 
-/// The lines from `from` on, without their ends, which may also be escaped.
+/// The lines from `from` on, without their ends, which may also be written as escapes.
 fn lines(text: &str, from: usize) -> impl Iterator<Item = (&str, Range<usize>)> {
     let mut start = from;
     std::iter::from_fn(move || {
@@ -265,6 +303,17 @@ mod tests {
         assert!(broken.iter().all(|line| masked(line, &mut open) == "#"));
         let public = BASE64.encode("-----BEGIN CERTIFICATE-----\nMIIB");
         assert_eq!(masked(&public, &mut None), public);
+    }
+
+    #[test]
+    fn blocks_without_a_beginning_are_masked() {
+        let body = "MIIEpAIBAAKCAQEAx7Jq".repeat(3);
+        for newline in ["\n", "\r\n", "\\n", "\n  "] {
+            let text = ["so:", &body, &body, "c2g=", "-----END RSA PRIVATE KEY-----", "x"].join(newline);
+            assert_eq!(masked(&text, &mut None), format!("so:{newline}#{newline}x"));
+        }
+        let text = "a line\n-----END PRIVATE KEY-----";
+        assert_eq!(masked(text, &mut None), text);
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Secrets that this process knows itself: values of its environment and of the project's `ktx.yaml`. They are masked
-//! wherever they appear, also URL-encoded, escaped for JSON, or as base64.
+//! Secret values of the environment of this process and of the project's `ktx.yaml`. They are masked everywhere, also
+//! URL-encoded, escaped for JSON, or as base64.
 //!
-//! Values never leave this module but as patterns.
+//! Values leave this module only as patterns.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -17,32 +17,32 @@ use regex::bytes::{Regex, RegexBuilder};
 use super::{json, key_block, names};
 use crate::{ingest::project, scoped_dir::ScopedDir};
 
-/// Shortest value that is masked wherever it appears, in bytes.
+/// Bytes of the shortest value that is masked everywhere.
 const SHORTEST: usize = 6;
 
-/// Letters or digits alone are words and numbers of any text, unless there are so many.
+/// Shorter values of letters or digits only are ordinary words and numbers.
 const LONG_WORD: usize = 12;
 const LONG_NUMBER: usize = 8;
 
 /// Bytes of `ktx.yaml` that are read.
 const LARGEST_FILE: u64 = 1 << 20;
 
-/// Ends of names of variables that hold secrets, beside those that [`names`] knows.
+/// Suffixes of names of variables that hold secrets, in addition to those of [`names`].
 const ENDS: &[&str] = &["_KEY", "_KEY_ID", "_TOKEN", "_SECRET", "_PASSWORD", "_PASS", "_PWD", "_CREDENTIALS", "_AUTH"];
 
-/// Ends of names of variables whose values have secrets in them.
+/// Suffixes of names of variables whose values contain secrets.
 const HOLDERS: &[&str] = &["_URL", "_URI", "_DSN", "_HEADERS", "_BODY", "_CONNECTION_STRING", "_CONNSTR"];
 
 /// Patterns of known values.
 #[derive(Clone, Default)]
 pub(in crate::cli::export) struct KnownValues {
-    /// As they are, and escaped.
+    /// The values as they are, and escaped.
     plain: Option<Regex>,
-    /// As a part of base64.
+    /// Base64 of a text that contains a value.
     base64: Option<Regex>,
 }
 
-/// Patterns hold the values.
+/// Prints no pattern, as patterns contain the values.
 impl std::fmt::Debug for KnownValues {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("KnownValues")
@@ -50,7 +50,7 @@ impl std::fmt::Debug for KnownValues {
 }
 
 impl KnownValues {
-    /// Those of `variables`, and of the `ktx.yaml` in `project`.
+    /// Collects the values of `variables`, and of the `ktx.yaml` in `project`.
     pub(in crate::cli::export) fn gather(
         variables: impl IntoIterator<Item = (OsString, OsString)>,
         project: Option<&Path>,
@@ -89,7 +89,7 @@ impl KnownValues {
         let mut plain: Vec<String> = values.iter().flat_map(|value| forms(value)).collect();
         let mut base64: Vec<String> = values.iter().flat_map(|value| base64_cores(value)).collect();
         let pattern = |forms: &mut Vec<String>| {
-            // The longest one that begins at a place counts.
+            // The first alternative that matches wins, so the longest form comes first.
             forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
             forms.dedup();
             let escaped: Vec<String> = forms.iter().map(|form| regex::escape(form)).collect();
@@ -99,7 +99,7 @@ impl KnownValues {
         Self { plain: pattern(&mut plain), base64: pattern(&mut base64) }
     }
 
-    /// Adds where they are in `text`.
+    /// Adds the ranges of known values in `text`.
     pub(super) fn find(&self, text: &str, spans: &mut Vec<Range<usize>>) {
         let bytes = text.as_bytes();
         spans.extend(self.plain.iter().flat_map(|plain| plain.find_iter(bytes)).map(|found| found.range()));
@@ -112,7 +112,7 @@ impl KnownValues {
     }
 }
 
-/// Adds a value that is a secret: a whole line each, and only what is secret in an address.
+/// Adds the lines of a secret value. Of an address, adds only its secrets.
 fn add(value: &str, values: &mut BTreeSet<String>) {
     if value.contains("://") || value.trim_start().starts_with('{') {
         add_found(value, values);
@@ -121,10 +121,11 @@ fn add(value: &str, values: &mut BTreeSet<String>) {
     }
 }
 
-/// Adds what is found to be secret in `text`.
+/// Adds the secrets in `text`.
 fn add_found(text: &str, values: &mut BTreeSet<String>) {
     let mut spans = Vec::new();
     super::rules::find(text, &mut spans);
+    super::phrases::find(text, &mut spans);
     super::context::find(text, &mut spans);
     key_block::find(text, &mut None, &mut spans);
     for span in spans {
@@ -132,7 +133,7 @@ fn add_found(text: &str, values: &mut BTreeSet<String>) {
     }
 }
 
-/// True for a value that is not a part of ordinary text.
+/// True for a value that does not occur in ordinary text.
 fn is_telling(value: &str) -> bool {
     let all = |is: fn(&u8) -> bool| value.as_bytes().iter().all(is);
     let distinct: BTreeSet<u8> = value.bytes().collect();
@@ -143,11 +144,11 @@ fn is_telling(value: &str) -> bool {
         && (value.len() >= LONG_NUMBER || !all(u8::is_ascii_digit))
 }
 
-/// A value, and how it is written in addresses and in JSON.
+/// A value, and its encodings in addresses and in JSON.
 fn forms(value: &str) -> Vec<String> {
     let encoded = |is_upper: bool| {
         value.bytes().fold(String::new(), |mut out, byte| {
-            // Writing into a string cannot fail.
+            // Writing to a string cannot fail.
             let _ = match byte {
                 b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
                     write!(out, "{}", char::from(byte))
@@ -169,13 +170,12 @@ fn forms(value: &str) -> Vec<String> {
     forms
 }
 
-/// What base64 of any text that holds the value contains, wherever the value begins in it.
+/// The base64 of a value at each of the three alignments, without the characters that depend on the text around it.
 fn base64_cores(value: &str) -> Vec<String> {
     let cores = [0, 1, 2].map(|before| {
         let mut bytes = vec![0; before];
         bytes.extend_from_slice(value.as_bytes());
         let code = BASE64.encode(&bytes);
-        // Characters at both ends depend on what is around the value.
         let end = if bytes.len() % 3 == 0 { code.len() } else { code.len() - 1 };
         code[[0, 2, 3][before]..end].to_owned()
     });

@@ -1,103 +1,67 @@
-//! Names that give their value away as a secret, and values that are none in spite of their name. Pure.
+//! Classifies names whose values are secrets, and recognises values that are not secrets. Pure.
 
-/// What a name says about its value.
+/// The kind of secret that a name announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameKind {
-    /// A password: even a short number or a word is one.
+    /// A password: a short number or a word may be one.
     Password,
-    /// A token or key: a word is rather the name of one.
+    /// A token or key: a word is more likely its name.
     Token,
-    /// A header of HTTP: a scheme may stand before the secret.
+    /// An HTTP header: the secret may follow a scheme.
     Header,
 }
 
-/// What comes after a name, and how.
+/// The value after a name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Value<'a> {
     pub(super) text: &'a str,
-    /// In quotes, or a string of JSON.
+    /// In quotes, or a JSON string.
     pub(super) quoted: bool,
-    /// Nothing follows on its line, or nothing stands between it and the `=`: it is not the beginning of a sentence.
+    /// It ends its line or follows the `=` immediately, so it is not the beginning of a sentence.
     pub(super) alone: bool,
 }
 
-/// Longest name that is looked at, in bytes.
+/// Bytes of the longest name.
 const LONGEST_NAME: usize = 120;
 
-/// Last words of names that only say which of several secrets it is, or how it is written.
+/// Last words of names that tell one of several secrets, or its encoding.
+#[rustfmt::skip]
 const VARIANTS: &[&str] = &[
-    "prod",
-    "production",
-    "staging",
-    "stage",
-    "dev",
-    "development",
-    "test",
-    "testing",
-    "qa",
-    "live",
-    "old",
-    "new",
-    "current",
-    "previous",
-    "default",
-    "primary",
-    "secondary",
-    "main",
-    "b64",
-    "base64",
-    "value",
-    "plain",
-    "plaintext",
+    "prod", "production", "staging", "stage", "dev", "development", "test", "testing", "qa", "live", "old", "new",
+    "current", "previous", "default", "primary", "secondary", "main", "b64", "base64", "value", "plain", "plaintext", "hash", "base",
 ];
 
-/// First words of names that ask something about a secret.
+/// First words of names of functions and flags about a secret.
+#[rustfmt::skip]
 const QUESTIONS: &[&str] = &[
     "is", "has", "get", "fetch", "check", "verify", "validate", "show", "hide", "forgot", "use", "allow", "require",
     "requires", "enable", "disable", "no", "num", "count", "max", "min", "total",
 ];
 
-/// Words in names of tokens that open nothing.
+/// Words in names of tokens that are not secret.
+#[rustfmt::skip]
 const HARMLESS_TOKENS: &[&str] = &[
-    "progress",
-    "page",
-    "next",
-    "continuation",
-    "cancel",
-    "cancellation",
-    "cursor",
-    "eos",
-    "bos",
-    "pad",
-    "unk",
-    "sep",
-    "cls",
-    "mask",
-    "stop",
-    "special",
+    "progress", "page", "next", "continuation", "cancel", "cancellation", "cursor", "eos", "bos", "pad", "unk", "sep",
+    "cls", "mask", "stop", "special",
 ];
 
 /// Words before `key` that make it a secret.
+#[rustfmt::skip]
 const KEYS: &[&str] = &[
-    "api",
-    "access",
-    "secret",
-    "private",
-    "auth",
-    "encryption",
-    "decryption",
-    "signing",
-    "signature",
-    "master",
-    "shared",
-    "ssh",
-    "deploy",
-    "hmac",
-    "webhook",
-    "subscription",
+    "api", "access", "secret", "private", "auth", "encryption", "decryption", "signing", "signature", "fernet", "jwt", "cipher", "aes", "master",
+    "shared", "ssh", "deploy", "hmac", "webhook", "subscription",
 ];
 
-/// What a name says about its value; `None` if nothing.
+/// Names of passwords in other languages, as the last word of a name or as its end.
+#[rustfmt::skip]
+const FOREIGN: &[&str] = &["senha", "hasło", "haslo", "heslo", "jelszó", "mdp", "암호"];
+#[rustfmt::skip]
+const FOREIGN_ENDS: &[&str] = &[
+    "kennwort", "contraseña", "contrasena", "contrasenya", "motdepasse", "пароль", "пароля", "密码", "密碼", "口令", "パスワード",
+    "비밀번호", "wachtwoord", "lösenord", "salasana",
+];
+
+/// Returns the kind of secret that a name announces; `None` if its value is not secret.
 pub(super) fn kind_of(name: &str) -> Option<NameKind> {
     if name.len() > LONGEST_NAME {
         return None;
@@ -111,10 +75,26 @@ pub(super) fn kind_of(name: &str) -> Option<NameKind> {
     if before.first().is_some_and(|first| QUESTIONS.contains(&first.as_str())) {
         return None;
     }
+    let is_plural = last.ends_with('s') && !last.ends_with("ss");
+    let singular = if is_plural { &last[..last.len() - 1] } else { last };
+    if is_plural
+        && (["password", "passwd", "passphrase", "passcode"].iter().any(|end| singular.ends_with(end))
+            || singular == "key" && before.last().is_some_and(|word| KEYS.contains(&word.as_str())))
+    {
+        return kind_of_word(singular, before, &words);
+    }
+    kind_of_word(last, before, &words)
+}
+
+/// Classifies a name by its last word, its other words, and all of them.
+fn kind_of_word(last: &str, before: &[String], words: &[String]) -> Option<NameKind> {
     let ends = |ends: &[&str]| ends.iter().any(|end| last.ends_with(end));
     let previous = before.last().map_or("", String::as_str);
     if ends(&["password", "passwd", "passwort", "passphrase", "passcode", "pwd"])
         || (["pass", "pw"].contains(&last) && !before.is_empty())
+        || FOREIGN.contains(&last)
+        || ends(FOREIGN_ENDS)
+        || last == "passe" && previous == "de"
     {
         return Some(NameKind::Password);
     }
@@ -123,7 +103,7 @@ pub(super) fn kind_of(name: &str) -> Option<NameKind> {
     }
     let is_token = last.ends_with("token") && !words.iter().any(|word| HARMLESS_TOKENS.contains(&word.as_str()))
         || ends(&["secret", "apikey", "accesskey", "secretkey", "privatekey", "authkey", "signingkey", "accountkey"])
-        || ["pass", "secrets", "credential", "credentials", "creds"].contains(&last)
+        || ["pass", "pw", "secrets", "credential", "credentials", "creds"].contains(&last)
         || last == "key" && (KEYS.contains(&previous) || before.len() > 1 && previous == "id" && before[0] == "access");
     is_token.then_some(NameKind::Token)
 }
@@ -145,192 +125,56 @@ fn words(name: &str) -> Vec<String> {
             words.push(String::new());
         }
         if let Some(word) = words.last_mut().filter(|_| char.is_alphanumeric()) {
-            word.push(char.to_ascii_lowercase());
+            word.extend(char.to_lowercase());
         }
     }
     words.retain(|word| !word.is_empty());
     words
 }
 
-/// Values that say what a secret is like, not what it is.
+/// Values that describe a secret.
+#[rustfmt::skip]
 const WORDS: &[&str] = &[
-    "string",
-    "str",
-    "text",
-    "varchar",
-    "char",
-    "number",
-    "integer",
-    "int",
-    "boolean",
-    "bool",
-    "bytes",
-    "byte",
-    "any",
-    "object",
-    "array",
-    "uuid",
-    "option",
-    "optional",
-    "required",
-    "null",
-    "none",
-    "nil",
-    "true",
-    "false",
-    "undefined",
-    "unknown",
-    "missing",
-    "empty",
-    "invalid",
-    "valid",
-    "expired",
-    "revoked",
-    "hashed",
-    "encrypted",
-    "hidden",
-    "masked",
-    "redacted",
-    "plaintext",
-    "secret",
-    "password",
-    "passwd",
-    "pass",
-    "pwd",
-    "token",
-    "bearer",
-    "basic",
-    "apikey",
-    "oauth",
-    "oauth2",
-    "oidc",
-    "saml",
-    "sso",
-    "iam",
-    "keypair",
-    "disabled",
-    "enabled",
-    "default",
-    "changeme",
-    "change-me",
-    "change_me",
-    "placeholder",
-    "example",
-    "dummy",
-    "todo",
-    "tbd",
-    "include",
-    "omit",
-    "same-origin",
-    "prompt",
-    "interactive",
-    "keychain",
-    "vault",
-    "ignored",
-    "unset",
-    "n/a",
-    "u8",
-    "u16",
-    "u32",
-    "u64",
-    "i8",
-    "i32",
-    "i64",
-    "usize",
-    "&str",
-    "cstring",
-    "ssl",
-    "tls",
-    "base64",
-    "sha256",
-    "bcrypt",
-    "utf8",
-    "utf-8",
+    "string", "str", "text", "varchar", "char", "number", "integer", "int", "boolean", "bool", "bytes", "byte", "any",
+    "object", "array", "uuid", "option", "optional", "required", "null", "none", "nil", "true", "false", "undefined",
+    "unknown", "missing", "empty", "invalid", "valid", "expired", "revoked", "hashed", "encrypted", "hidden",
+    "masked", "redacted", "plaintext", "secret", "password", "passwd", "pass", "pwd", "token", "bearer", "basic",
+    "apikey", "oauth", "oauth2", "oidc", "saml", "sso", "iam", "keypair", "disabled", "enabled", "default",
+    "changeme", "change-me", "change_me", "placeholder", "example", "dummy", "todo", "tbd", "include", "omit",
+    "same-origin", "prompt", "interactive", "keychain", "vault", "ignored", "unset", "n/a", "u8", "u16", "u32", "u64",
+    "i8", "i32", "i64", "usize", "&str", "cstring", "ssl", "tls", "base64", "sha256", "bcrypt", "utf8", "utf-8", "md5", "sha1", "sha512", "sha-256", "oauth1", "argon2",
+    "argon2id", "pbkdf2", "bcrypt2", "ed25519", "aes256", "aes-256", "rs256", "hs256", "es256", "x509", "base32", "base58",
+    "base62", "varchar2", "int32", "int64", "utf-16", "http2", "k8s", "s3", "obligatorio", "obligatoria", "obrigatória",
+    "obligatoire", "requis", "requise", "erforderlich", "opcional", "facultatif", "verplicht", "wymagane", "fehlt", "leer", "vide",
+    "vacío", "vacía", "falsch", "incorrecta", "incorrecto", "incorrect", "ungültig", "notwendig",
 ];
 
-/// Words after a secret-like name that show prose instead of a value.
+/// Words that only sentences have.
+#[rustfmt::skip]
 const SENTENCE: &[&str] = &[
-    "the",
-    "a",
-    "an",
-    "is",
-    "are",
-    "was",
-    "must",
-    "should",
-    "can",
-    "cannot",
-    "of",
-    "to",
-    "for",
-    "your",
-    "my",
-    "our",
-    "not",
-    "be",
-    "or",
-    "and",
-    "with",
-    "in",
-    "on",
-    "by",
-    "from",
-    "this",
-    "that",
-    "it",
-    "no",
-    "least",
-    "characters",
-    "required",
-    "if",
-    "when",
-    "has",
-    "have",
-    "will",
+    "the", "a", "an", "is", "are", "was", "must", "should", "can", "cannot", "of", "to", "for", "your", "my", "our",
+    "not", "be", "or", "and", "with", "in", "on", "by", "from", "this", "that", "it", "no", "least", "characters",
+    "required", "if", "when", "has", "have", "will",
 ];
 
-/// How a value begins that names where the secret is kept.
+/// Prefixes of values that refer to a secret elsewhere.
+#[rustfmt::skip]
 const REFERENCES: &[&str] = &[
-    "env:",
-    "file:",
-    "op://",
-    "vault:",
-    "arn:",
-    "ref+",
-    "secret://",
-    "ssm:",
-    "keyring:",
-    "[masked",
-    "[redacted",
-    "toolu_",
-    "${",
-    "{{",
-    "{%",
-    "$(",
-    "$env",
-    "%(",
-    "#{",
-    "@{",
-    "env(",
-    "env.",
-    "env[",
-    "env_var(",
-    "process.env",
-    "os.environ",
-    "os.getenv",
-    "getenv",
-    "std::env",
-    "system.getenv",
-    "import.meta",
-    "secrets.",
-    "http://",
+    "env:", "file:", "op://", "vault:", "arn:", "ref+", "secret://", "ssm:", "keyring:", "[masked", "[redacted",
+    "toolu_", "${", "{{", "{%", "$(", "$env", "%(", "#{", "@{", "env(", "env.", "env[", "env_var(", "process.env",
+    "os.environ", "os.getenv", "getenv", "std::env", "system.getenv", "import.meta", "secrets.", "http://",
     "https://",
 ];
 
-/// True if a value of `name`, which is of `kind`, is a secret.
+/// True if a value of `name`, whose kind is `kind`, is a secret.
 pub(super) fn is_secret(kind: NameKind, name: &str, value: Value<'_>) -> bool {
     let text = value.text.trim();
     if text.is_empty() || is_placeholder(text) {
+        return false;
+    }
+    // A sentence in a script without blanks.
+    let is_east_asian = |char: char| char >= '\u{3000}';
+    if !value.quoted && text.contains(is_east_asian) && !text.bytes().any(|byte| byte.is_ascii_alphabetic()) {
         return false;
     }
     let word = text.trim_end_matches([',', ';', '.', '?', '!', ':', ')']).to_ascii_lowercase();
@@ -342,7 +186,8 @@ pub(super) fn is_secret(kind: NameKind, name: &str, value: Value<'_>) -> bool {
     }
     let parts: Vec<&str> = text.split_whitespace().collect();
     if parts.iter().any(|part| SENTENCE.contains(&&*part.trim_matches([',', '.', ';', ':']).to_ascii_lowercase())) {
-        return parts.len() == 1 && kind == NameKind::Password && value.alone && text.len() >= 6;
+        let is_variable = is_variable(name) && value.quoted && !is_about_secrets(&parts);
+        return kind == NameKind::Password && (is_variable || parts.len() == 1 && value.alone && text.len() >= 6);
     }
     let has_digit = text.bytes().any(|byte| byte.is_ascii_digit());
     let is_word = text.chars().all(|char| char.is_alphabetic() || "_-.' ".contains(char));
@@ -351,7 +196,7 @@ pub(super) fn is_secret(kind: NameKind, name: &str, value: Value<'_>) -> bool {
         return false;
     }
     match kind {
-        NameKind::Password if is_word => text.len() >= 6 && (value.quoted || value.alone),
+        NameKind::Password if is_word => text.len() >= 6 && (value.quoted || value.alone && text.is_ascii()),
         NameKind::Password => text.len() >= 4,
         NameKind::Token | NameKind::Header if is_word => {
             text.len() >= 16 && text.bytes().all(|byte| byte.is_ascii_alphabetic())
@@ -362,7 +207,67 @@ pub(super) fn is_secret(kind: NameKind, name: &str, value: Value<'_>) -> bool {
     }
 }
 
-/// True if a number under a name of this kind is a secret; counts are none.
+/// True for the name of a variable of an environment that has several words, such as `PGPASSWORD`.
+pub(super) fn is_variable(name: &str) -> bool {
+    name.len() > "PASSWORD".len()
+        && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+}
+
+/// True for words that mention a secret, as the label of a field does.
+fn is_about_secrets(words: &[&str]) -> bool {
+    words.iter().any(|word| kind_of(word.trim_matches(|char: char| !char.is_alphanumeric())).is_some())
+}
+
+/// True for text with the digits or symbols of a generated password, which prose hardly has.
+pub(super) fn has_opaque_shape(text: &str) -> bool {
+    let has = |is: fn(&u8) -> bool| text.as_bytes().iter().any(is);
+    let has_symbol = has(|byte| b"!@#$%^&*+=~?".contains(byte));
+    let (has_letter, has_digit) = (has(u8::is_ascii_alphabetic), has(u8::is_ascii_digit));
+    let lower = text.to_ascii_lowercase();
+    let mut parts = lower.split(|char: char| !char.is_ascii_alphanumeric()).filter(|part| !part.is_empty());
+    // A number with its unit, an ordinal, or a version.
+    let is_measure =
+        text.trim_start_matches(|char: char| char.is_ascii_digit()).bytes().all(|byte| !byte.is_ascii_digit())
+            && text.starts_with(|char: char| char.is_ascii_digit())
+            && !has_symbol;
+    let is_name =
+        !has_symbol && is_words(text) && (text.contains(['-', '_', '.', '/', ':']) || has_letter && !has_digit);
+    text.len() >= 6
+        && text.is_ascii()
+        && has_letter
+        && (has_digit || has_symbol)
+        && !is_measure
+        && !is_name
+        && !["://", "()", "@example."].iter().any(|part| text.contains(part))
+        && !parts.any(|part| WORDS.contains(&part))
+        && !is_path(text)
+        && !is_code(text)
+        && !is_placeholder(text)
+}
+
+/// True for words, also in camel case, and short numbers between separators: an ordinary identifier.
+pub(super) fn is_words(text: &str) -> bool {
+    /// Digits of the longest number of an identifier.
+    const DIGITS: usize = 4;
+    /// Letters that a word has on average at least, and at most.
+    const AVERAGE: std::ops::RangeInclusive<usize> = 3..=20;
+    text.split(|char: char| !char.is_ascii_alphanumeric()).filter(|part| !part.is_empty()).all(|part| {
+        let letters = part.trim_end_matches(|char: char| char.is_ascii_digit());
+        if letters.is_empty() || part.len() - letters.len() > DIGITS {
+            return part.len() <= DIGITS;
+        }
+        let bytes = letters.as_bytes();
+        if !bytes.iter().all(u8::is_ascii_alphabetic) {
+            // Such as `7b` and `3rd`.
+            return part.len() <= DIGITS;
+        }
+        let words =
+            1 + bytes.windows(2).filter(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase()).count();
+        letters.len() <= *AVERAGE.start() || AVERAGE.contains(&(letters.len() / words))
+    })
+}
+
+/// True if a number under a name of this kind is a secret. Counts are not.
 pub(super) fn is_secret_number(kind: NameKind, number: &str) -> bool {
     let digits = number.bytes().filter(u8::is_ascii_digit).count();
     match kind {
@@ -371,7 +276,7 @@ pub(super) fn is_secret_number(kind: NameKind, number: &str) -> bool {
     }
 }
 
-/// Where the secret is in the value of a header: behind its scheme, if it has one.
+/// Returns the range of the secret in the value of a header, without its scheme.
 pub(super) fn header_secret(value: &str) -> Option<std::ops::Range<usize>> {
     let end = value.trim_end().len();
     let start = value.len() - value.trim_start().len();
@@ -381,7 +286,7 @@ pub(super) fn header_secret(value: &str) -> Option<std::ops::Range<usize>> {
         .split_once(char::is_whitespace)
         .filter(|(word, rest)| is_scheme(word) && !rest.trim().is_empty());
     let start = scheme.map_or(start, |(_, rest)| end - rest.trim_start().len());
-    // Blanks separate its parts; others separate it from what follows.
+    // A blank ends the secret, unless it separates two parts of a cookie.
     let is_end = |(at, char): &(usize, char)| char.is_whitespace() && !value[start..start + at].ends_with([';', ',']);
     let end = value[start..end].char_indices().find(is_end).map_or(end, |(at, _)| start + at);
     let secret = &value[start..end];
@@ -390,12 +295,12 @@ pub(super) fn header_secret(value: &str) -> Option<std::ops::Range<usize>> {
     (secret.len() >= 6 && (is_opaque || is_long) && !is_placeholder(secret)).then_some(start..end)
 }
 
-/// A name without what separates its words, in lower case.
+/// Returns a name in lower case without separators.
 fn squashed(name: &str) -> String {
     name.chars().filter(|char| char.is_alphanumeric()).map(|char| char.to_ascii_lowercase()).collect()
 }
 
-/// True for what stands in the place of a value in examples, templates and code.
+/// True for placeholders of examples, templates and code.
 pub(super) fn is_placeholder(text: &str) -> bool {
     let text = text.trim().trim_matches(['"', '\'', '`', '*']);
     let lower = text.to_ascii_lowercase();
@@ -417,6 +322,9 @@ pub(super) fn is_placeholder(text: &str) -> bool {
         || text.strip_prefix('[').is_some_and(|rest| {
             rest.ends_with(']') && rest.chars().all(|char| char.is_alphabetic() || " _-]".contains(char))
         })
+        || text
+            .strip_prefix('(')
+            .is_some_and(|rest| rest.chars().all(|char| char.is_alphabetic() || " _-,.')".contains(char)))
         || text.strip_prefix('$').is_some_and(|name| is_plain(name) || name.bytes().all(|byte| byte.is_ascii_digit()))
         || text.strip_prefix(['%', '@']).is_some_and(|name| is_plain(name.trim_end_matches(['%', '@'])))
         || text.strip_prefix(':').is_some_and(|name| name.chars().all(|char| char.is_ascii_lowercase() || char == '_'))
@@ -433,7 +341,7 @@ pub(super) fn is_placeholder(text: &str) -> bool {
         })
 }
 
-/// True for a path of a file.
+/// True for the path of a file.
 fn is_path(text: &str) -> bool {
     let is_path_char = |char: char| char.is_ascii_alphanumeric() || "/._-~".contains(char);
     let has_start = ["/", "./", "../", "~/"].iter().any(|start| text.starts_with(start));
@@ -497,6 +405,19 @@ mod tests {
             ("next_page_token", None),
             ("primary_key", None),
             ("account_key", None),
+            ("passwords", Some(NameKind::Password)),
+            ("api_keys", Some(NameKind::Token)),
+            ("Secret access key", Some(NameKind::Token)),
+            ("SECRET_KEY_BASE", Some(NameKind::Token)),
+            ("AIRFLOW__CORE__FERNET_KEY", Some(NameKind::Token)),
+            ("password_hash", Some(NameKind::Password)),
+            ("Contraseña", Some(NameKind::Password)),
+            ("mot_de_passe", Some(NameKind::Password)),
+            ("ПАРОЛЬ", Some(NameKind::Password)),
+            ("パスワード", Some(NameKind::Password)),
+            ("resenha", None),
+            ("primary_keys", None),
+            ("tokens", None),
             ("bypass", None),
             ("auth_token_ref", None),
             ("is_password", None),
@@ -540,6 +461,24 @@ mod tests {
         }
         assert!(!is_secret(NameKind::Token, "token", value("1234567")));
         assert!(!is_secret(NameKind::Token, "secret", value("db-credentials")));
+    }
+
+    #[test]
+    fn generated_passwords_differ_from_words() {
+        for text in ["hunter22", "hunter2!x", "Tr0ub4dor&3", "c0rrect-horse", "P@ssw0rds"] {
+            assert!(has_opaque_shape(text), "{text}");
+        }
+        for text in
+            ["base64-encoded", "SHA256", "8-character", "256bit", "required", "step_2_result", "self.token1", "v1.2.3"]
+        {
+            assert!(!has_opaque_shape(text), "{text}");
+        }
+        for text in ["sk-learn-compatible-estimator-v2", "s.customerLifetimeValue2024", "pa-model-7b-2-of-2024"] {
+            assert!(is_words(text), "{text}");
+        }
+        for text in ["sk-AbCd1234EfGh5678", "s.a1B2c3D4e5F6g7H8i9J0k1L2", "sk-abcdefghijklmnopqrstuvwxyz123456"] {
+            assert!(!is_words(text), "{text}");
+        }
     }
 
     #[test]

@@ -1,21 +1,22 @@
 //! Tokens that are recognised by their own shape, one rule per kind.
 //!
-//! The shapes are the ones that the services document and that secret scanners look for. Lengths are lower bounds, well
-//! below the real ones, so that a token that was cut off is found as well. Names that give a value away are in
-//! [`names`](super::names).
+//! The shapes are the ones that the services document and that secret scanners look for. Lengths are lower bounds below
+//! the real ones, so that a truncated token is found as well. Names of secrets are in [`names`](super::names).
 
 use std::{ops::Range, sync::LazyLock};
 
 use regex::bytes::{Regex, RegexBuilder};
 
-/// What a match must also fulfil.
+use super::names::is_words;
+
+/// A further condition on a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Guard {
-    /// Nothing: the shape occurs nowhere else.
+    /// None: the shape is unique.
     Free,
-    /// No letter or digit stands before it.
+    /// It does not follow a letter or digit.
     Start,
-    /// As `Start`, and it holds a digit: its beginning is also the beginning of ordinary words.
+    /// As `Start`, and it has a digit and is not made of words: its prefix also begins ordinary names.
     Digit,
 }
 
@@ -24,9 +25,8 @@ pub(super) enum Guard {
 pub(super) struct Rule {
     #[cfg_attr(not(test), expect(dead_code, reason = "tests report the kind that they miss"))]
     pub(super) kind: &'static str,
-    /// What else a match must fulfil.
     pub(super) guard: Guard,
-    /// Its shape. Matches ASCII alone.
+    /// A regular expression that matches ASCII only.
     pub(super) pattern: &'static str,
 }
 
@@ -42,7 +42,7 @@ const fn digit(kind: &'static str, pattern: &'static str) -> Rule {
     Rule { kind, guard: Guard::Digit, pattern }
 }
 
-/// Every kind. Where two begin alike, the longer one comes first.
+/// All kinds. If two have the same prefix, the longer pattern comes first.
 #[rustfmt::skip]
 pub(super) const RULES: &[Rule] = &[
     // Models and their tools.
@@ -153,7 +153,7 @@ pub(super) const RULES: &[Rule] = &[
     start("easypost", "EZ[AT]K[A-Za-z0-9]{40,}"),
     free("shippo", "shippo_(?:live|test)_[0-9a-fA-F]{30,}"),
     free("duffel", "duffel_(?:test|live)_[A-Za-z0-9_=-]{30,}"),
-    start("lob", "(?:live|test)_(?:pub_)?[0-9a-f]{30,}"),
+    start("lob", "live_(?:pub_)?[0-9a-f]{35}"),
     // Mail and messages.
     start("sendgrid", r"SG\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"),
     start("mailgun", "key-[0-9a-zA-Z]{32,}"),
@@ -188,19 +188,26 @@ pub(super) const RULES: &[Rule] = &[
     free("settlemint", "sm_[aps]at_[A-Za-z0-9]{16,}"),
     free("endor", r"endr\+[A-Za-z0-9-]{16,}"),
     free("okta", "SSWS +[A-Za-z0-9_-]{20,}"),
+    // Hashes of passwords.
+    free("crypt", r"\$(?:apr1|1|5|6|y|gy|7|md5|sha1|scrypt)\$[A-Za-z0-9./=,$-]{0,60}\$[A-Za-z0-9./]{22,}"),
+    free("bcrypt", r"\$2[abxy]?\$[0-9]{2}\$[A-Za-z0-9./]{22,}"),
+    free("argon2", r"\$argon2(?:id|i|d)\$[A-Za-z0-9+/=,$]{40,}"),
+    free("pbkdf2", r"pbkdf2[_-]sha(?:1|256|512)\$[0-9]{1,9}\$[A-Za-z0-9./+]{1,60}\$[A-Za-z0-9./+]{20,}={0,2}"),
+    free("ldap-password", r"\{(?:S?SHA(?:256|384|512)?|SMD5|MD5)\}[A-Za-z0-9+/]{20,}={0,2}"),
+    free("postgres-scram", r"SCRAM-SHA-256\$[0-9]+:[A-Za-z0-9+/=]{16,}\$[A-Za-z0-9+/=]{20,}:[A-Za-z0-9+/=]{20,}"),
     // Anything signed.
     free("jwt", r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]{0,})*"),
 ];
 
-/// What may stand before a token that no letter or digit may precede: also the end of an escape that was not decoded,
-/// whose last character is a letter or a digit.
+/// The context before a token that must not follow a letter or digit. An escape sequence that was not decoded may end
+/// with one.
 const BEFORE: &str =
     r"(?:^|[^A-Za-z0-9]|\\[abfnrtv0]|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|%[0-9A-Fa-f]{2}|\x1b\[[0-9;]*[A-Za-z])";
 
 static ALL: LazyLock<[(Guard, Option<Regex>); 3]> =
     LazyLock::new(|| [Guard::Free, Guard::Start, Guard::Digit].map(|guard| (guard, alternation(guard))));
 
-/// All rules of a guard as one pattern, whose first group is the token.
+/// Joins all rules of a guard into one pattern, whose first group is the token.
 fn alternation(guard: Guard) -> Option<Regex> {
     let of_guard = RULES.iter().filter(|rule| rule.guard == guard);
     let patterns: Vec<&str> = of_guard.map(|rule| rule.pattern).collect();
@@ -209,17 +216,20 @@ fn alternation(guard: Guard) -> Option<Regex> {
     builder.unicode(false).size_limit(64 << 20).dfa_size_limit(8 << 20).build().ok()
 }
 
-/// Adds where tokens are in `text`.
+/// True for a token with a digit that is not made of words.
+pub(super) fn is_generated(token: &str) -> bool {
+    token.bytes().any(|byte| byte.is_ascii_digit()) && !is_words(token)
+}
+
+/// Adds the ranges of tokens in `text`.
 pub(super) fn find(text: &str, spans: &mut Vec<Range<usize>>) {
     for (guard, regex) in ALL.iter() {
         let Some(regex) = regex else { continue };
         if *guard == Guard::Free {
-            // Without what stands before it, the match is the token.
             spans.extend(regex.find_iter(text.as_bytes()).map(|found| found.range()));
             continue;
         }
         let tokens = regex.captures_iter(text.as_bytes()).filter_map(|found| Some(found.get(1)?.range()));
-        let has_digit = |token: &Range<usize>| text.as_bytes()[token.clone()].iter().any(u8::is_ascii_digit);
-        spans.extend(tokens.filter(|token| *guard == Guard::Start || has_digit(token)));
+        spans.extend(tokens.filter(|token| *guard == Guard::Start || is_generated(&text[token.clone()])));
     }
 }

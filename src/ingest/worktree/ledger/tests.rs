@@ -118,11 +118,10 @@ fn a_ledger_in_the_project_removes_nothing() {
     let scene = Scene::new();
     scene.git(&["branch", "--quiet", "session/local-x"]);
     write(&scene.root, ".ktx/worktrees/session-local-x/mine.md", "mine");
-    scene.put(&format!("{FORMER_LEDGER}/local-x"), "");
-    assert!(matches!(scene.sweep().left_alone[..], [LeftAlone::FormerLedger]));
-    fs::remove_dir_all(scene.root.join(FORMER_LEDGER)).unwrap();
-    symlink(&scene.victim, scene.root.join(FORMER_LEDGER)).unwrap();
-    assert!(matches!(scene.sweep().left_alone[..], [LeftAlone::FormerLedger]));
+    let own = ScopedDir::open(&scene.root).unwrap();
+    let entry = Entry { branch: "session/local-x".into(), base: scene.head.clone() };
+    scene.put(".ktx/ingestdeck/worktrees/local-x", machine_record::encode(&own, entry).unwrap());
+    assert!(scene.sweep().removed == 0 && scene.sweep().left_alone.is_empty());
     assert!(scene.root.join(".ktx/worktrees/session-local-x/mine.md").exists());
     assert_eq!(scene.branches(), "main\nsession/local-x\n");
 }

@@ -42,6 +42,16 @@ impl LaneFold {
         id.is_some_and(|id| self.open.contains_key(id))
     }
 
+    /// A person replaced the arguments of a call. The agent sends its hook request after the call itself.
+    pub(in crate::run::fold) fn edited(&self, story: &mut Story, id: &str, note: Seq) {
+        let Some(row) = self.open.get(id).and_then(|call| story.lanes[self.lane.0 as usize].rows.get(call.row)) else {
+            return;
+        };
+        if let (Ok(first), Ok(note)) = (u32::try_from(row.first().0), u32::try_from(note.0)) {
+            story.edits.insert((first, row.block), note);
+        }
+    }
+
     /// A row for a note of ours.
     pub(in crate::run::fold) fn note_row(&mut self, story: &mut Story, seq: Seq, end: RowEnd) {
         self.push_row(story, Row::new(seq, 0, RowKind::Note, end, 0));

@@ -17,7 +17,7 @@ use crate::{
         load::{self, gather::Touch},
         text,
         theme::{Role, status_role},
-        view::{clock, count, dollars},
+        view::{clock, count, dollars, units::state_text},
     },
 };
 
@@ -79,7 +79,7 @@ pub(super) fn stderr(timeline: &mut Timeline, cache: &Cache, attempt: &Attempt) 
 /// How it ended, why, what it cost, what it wrote, and what failed on the way.
 pub(super) fn verdict(timeline: &mut Timeline, cache: &Cache, unit: &Unit, attempt: &Attempt) -> Vec<Piece> {
     let ended = end_note(timeline, attempt);
-    let mut pieces = judged(unit, attempt);
+    let mut pieces = judged(unit, attempt, timeline.story().state.passed);
     pieces.push(Piece::Gap);
     pieces.extend(end(timeline, attempt, ended.as_ref()));
     pieces.push(Piece::Gap);
@@ -91,10 +91,10 @@ pub(super) fn verdict(timeline: &mut Timeline, cache: &Cache, unit: &Unit, attem
     pieces
 }
 
-fn judged(unit: &Unit, attempt: &Attempt) -> Vec<Piece> {
+fn judged(unit: &Unit, attempt: &Attempt, now: Millis) -> Vec<Piece> {
     let Some(verdict) = &attempt.verdict else {
         let (role, words) = match attempt.ended_at {
-            None => (status_role(unit.status), format!("none yet: the unit is {}", unit.word())),
+            None => (status_role(unit.status), format!("none yet: the unit is {}", state_text(unit, now))),
             Some(_) => (Role::Dim, ABSENT.to_owned()),
         };
         return vec![Piece::section("verdict", None), Piece::fact("outcome", role, words)];
@@ -142,10 +142,13 @@ fn cause(cause: &Cause) -> String {
         Cause::RateLimited => "too many requests in a short time".to_owned(),
         Cause::Transient => "overload or an error of the service".to_owned(),
         Cause::Network => "the network".to_owned(),
+        Cause::SilenceTimeout => "it wrote nothing for longer than the silence timeout".to_owned(),
+        Cause::UnitTimeout => "it took longer than the unit timeout".to_owned(),
         Cause::Auth => "not logged in, or the key is bad".to_owned(),
         Cause::Credit => "no credit".to_owned(),
         Cause::Model => "the model does not exist or may not be used".to_owned(),
         Cause::OpenFiles => "there were too many open files to start it".to_owned(),
+        Cause::ProgramMissing => "the agent's program is missing or cannot be executed".to_owned(),
         Cause::Crashed => "the agent died without a result".to_owned(),
         Cause::ToolFailures => "tool calls failed".to_owned(),
         Cause::DanglingReferences => "a page refers to one that does not exist".to_owned(),
@@ -193,7 +196,8 @@ fn end(timeline: &mut Timeline, attempt: &Attempt, ended: Option<&(Seq, AttemptE
         (Some(code), None) => (Role::Warning, format!("ended with code {code}")),
         (None, None) => (Role::Dim, "none ran".to_owned()),
     });
-    let (role, words) = process.unwrap_or_else(|| (Role::Dim, ABSENT.to_owned()));
+    let running = attempt.pid.map(|pid| (Role::Text, format!("running, pid {pid}")));
+    let (role, words) = process.or(running).unwrap_or_else(|| (Role::Dim, ABSENT.to_owned()));
     pieces.push(Piece::fact("process", role, words));
     if let Some((_, ended)) = ended {
         pieces.extend(ended.stderr_tail.iter().map(|line| Piece::fact("stderr", Role::Text, line)));
@@ -203,7 +207,9 @@ fn end(timeline: &mut Timeline, attempt: &Attempt, ended: Option<&(Seq, AttemptE
 
 fn figures(timeline: &Timeline, attempt: &Attempt) -> Vec<Piece> {
     let timed = timeline.source().origin().has_times;
-    let took = attempt.ended_at.unwrap_or(attempt.last_at).since(attempt.started_at);
+    let runs = attempt.pid.is_some();
+    let until = if runs { timeline.story().state.passed } else { attempt.last_at };
+    let took = attempt.ended_at.unwrap_or(until).since(attempt.started_at);
     let budget = attempt.step_budget.map_or_else(String::new, |budget| format!(" of {budget}"));
     let tokens = attempt.tokens;
     vec![
@@ -281,7 +287,7 @@ fn failures(timeline: &mut Timeline, attempt: &Attempt) -> Vec<Piece> {
     let facts = vec![(Role::Dim, bad.len().to_string())];
     let mut pieces = vec![Piece::titled("failures", "failures".to_owned(), facts, None)];
     for (index, row) in bad.iter().take(LISTED) {
-        let line = load::row_line(timeline, row, RowId::of(row, entries));
+        let line = load::row_line(timeline, row, RowId::of(row, timeline.story()));
         let word = if row.end(entries) == RowEnd::Denied { "denied" } else { "failed" };
         let role = if row.end(entries) == RowEnd::Denied { Role::Denied } else { Role::Failed };
         let fact = if line.fact.is_empty() { String::new() } else { format!(": {}", text::one_row(&line.fact, 300)) };

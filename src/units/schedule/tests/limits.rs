@@ -189,6 +189,72 @@ fn open_files_lower_concurrency_and_cost_no_retry() {
     ");
 }
 
+fn missing() -> Verdict {
+    verdict(Outcome::Failed, Cause::ProgramMissing)
+}
+
+#[test]
+fn missing_program_stops_starts_until_it_is_back() {
+    let retry = RetryPolicy { max_retries: 0, ..RetryPolicy::default() };
+    let mut schedule = Schedule::new(keys(4), Settings { retry, ..settings(2) });
+    let ready = Input::Ready { unit: "u1".into(), attempt: 3 };
+    let told = play(
+        &mut schedule,
+        [
+            Input::Begin,
+            ended(0, 1, ok()),
+            ended(2, 1, missing()),
+            ended(1, 1, missing()),
+            Input::TimerFired(TimerId(0)),
+            ended(1, 2, missing()),
+            Input::TimerFired(TimerId(1)),
+            ready,
+            ended(1, 3, ok()),
+        ],
+    );
+    insta::assert_snapshot!(told, @r#"
+    start u0/1 | start u1/1
+    start u2/1
+    note: said "the agent's program is missing; waiting up to 40 s for it, as an update may be in progress" | note u2/1: retry-scheduled 2 1000ms | timer 0 1000ms
+    note u1/1: retry-scheduled 2 1000ms
+    start u1/2
+    note u1/2: retry-scheduled 3 2000ms | timer 1 2000ms
+    start u1/3
+    note: said "the agent's program is back" | start u2/2
+    start u3/1
+    "#);
+}
+
+#[test]
+fn program_that_stays_missing_ends_the_run_as_unusable() {
+    let mut schedule = Schedule::new(keys(3), settings(1));
+    let mut orders = schedule.handle(Input::Begin);
+    let (mut waited, mut starts) = (0, 0);
+    while let Some(order) = orders.pop() {
+        match order {
+            Order::Start { unit, attempt, .. } => {
+                starts += 1;
+                orders.extend(schedule.handle(Input::Ended {
+                    unit,
+                    attempt,
+                    verdict: missing(),
+                    repeat: Repeat::Afresh,
+                }));
+            }
+            Order::SetTimer { id, after_ms } => {
+                waited += after_ms;
+                orders.extend(schedule.handle(Input::TimerFired(id)));
+            }
+            Order::End(end) => {
+                assert_eq!((end.outcome.as_str(), end.failed, end.not_run), ("unusable", 1, 2));
+            }
+            _ => {}
+        }
+    }
+    assert!(schedule.is_over());
+    assert_eq!((starts, waited), (7, 40_000));
+}
+
 #[test]
 fn open_files_fail_a_unit_that_started_alone() {
     let mut schedule = Schedule::new(keys(2), settings(2));

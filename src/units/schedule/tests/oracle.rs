@@ -91,7 +91,7 @@ impl Oracle {
                     unit.state = NaiveState::Running;
                 }
             }
-            Input::Ended { unit, attempt, verdict } => {
+            Input::Ended { unit, attempt, verdict, .. } => {
                 let Some(n) = index(unit).filter(|n| *n < self.units.len()) else { return };
                 let halted = self.halted;
                 let (max, max_limited) = (self.max_retries, self.max_limited);
@@ -138,8 +138,12 @@ impl Oracle {
                 }
             }
             Input::RetryFailed => {
-                let fails = |unit: &Naive| unit.state == NaiveState::Over && unit.last == Some(Outcome::Failed);
-                let all = (self.halted && self.cut) || !self.units.iter().any(fails);
+                let fails = |unit: &Naive| {
+                    let ended_badly = matches!(unit.last, Some(Outcome::Failed | Outcome::Stopped));
+                    unit.state == NaiveState::Over && ended_badly
+                };
+                let failed = |unit: &Naive| unit.state == NaiveState::Over && unit.last == Some(Outcome::Failed);
+                let all = (self.halted && self.cut) || !self.units.iter().any(failed);
                 for n in 0..self.units.len() {
                     let untried = self.units[n].state == NaiveState::Over && self.units[n].last.is_none();
                     if fails(&self.units[n]) || (all && untried) {
@@ -293,7 +297,12 @@ pub(super) fn input_for(schedule: &Schedule, step: &Move) -> Option<Input> {
     let pick = |n: usize| flying.get(n % flying.len().max(1)).cloned();
     Some(match step {
         Move::Ready(n) => pick(*n).map(|(unit, attempt)| Input::Ready { unit, attempt })?,
-        Move::End(n, how) => pick(*n).map(|(unit, attempt)| Input::Ended { unit, attempt, verdict: judged(*how) })?,
+        Move::End(n, how) => pick(*n).map(|(unit, attempt)| Input::Ended {
+            unit,
+            attempt,
+            verdict: judged(*how),
+            repeat: Repeat::Afresh,
+        })?,
         Move::Fire(id) => Input::TimerFired(TimerId(*id)),
         Move::Retry(n) => Input::RetryRequested { unit: key(*n), amendment: None },
         Move::RetryFailed => Input::RetryFailed,
@@ -413,7 +422,7 @@ proptest! {
                     let verdict = judged(fates.next().unwrap());
                     let spent = attempt > max_retries;
                     final_failure |= verdict.outcome == Outcome::Failed && (verdict.cause != Cause::Transient || spent);
-                    schedule.handle(Input::Ended { unit, attempt, verdict })
+                    schedule.handle(Input::Ended { unit, attempt, verdict, repeat: Repeat::Afresh })
                 }
                 (None, Some(timer)) => schedule.handle(Input::TimerFired(timer)),
                 (None, None) => break,

@@ -258,7 +258,7 @@ proptest! {
         let mut steps = steps.iter();
         let mut input = Some(Input::Begin);
         while let Some(now) = input.take() {
-            if let Input::Ended { unit, attempt, verdict } = &now
+            if let Input::Ended { unit, attempt, verdict, .. } = &now
                 && schedule.in_flight().any(|flying| flying == (unit, *attempt)) {
                 last.insert(unit.clone(), (*attempt, verdict.outcome));
             }

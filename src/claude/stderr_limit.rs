@@ -1,0 +1,67 @@
+//! How much of an agent's stderr is recorded. An agent that repeats an error for hours would fill the disk with it.
+//!
+//! Everything up to a limit is kept as it came. What is dropped behind it is counted, and the counts are on the tape. The
+//! verdict has the last lines whatever was dropped.
+
+use crate::tape::{Note, note::Level};
+
+/// The stderr of one attempt.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StderrLimit {
+    limit: usize,
+    recorded: usize,
+    dropped_lines: u64,
+    dropped_bytes: u64,
+}
+
+impl StderrLimit {
+    /// Records up to `limit` bytes.
+    pub(super) const fn new(limit: usize) -> Self {
+        Self { limit, recorded: 0, dropped_lines: 0, dropped_bytes: 0 }
+    }
+
+    /// True if the next line, which is `bytes` long, is to be recorded. Once one is not, none is.
+    pub(super) fn admits(&mut self, bytes: usize) -> bool {
+        if self.dropped_lines == 0 && self.recorded + bytes <= self.limit {
+            self.recorded += bytes;
+            return true;
+        }
+        self.dropped_lines += 1;
+        self.dropped_bytes += bytes as u64;
+        false
+    }
+
+    /// The note for the tape once the first line is dropped; `None` before that and after `had_dropped` lines were.
+    pub(super) fn begins(&self, had_dropped: bool) -> Option<Note> {
+        let text = format!("stderr exceeds {} bytes; the lines after this are not recorded", self.limit);
+        (!had_dropped && self.has_dropped()).then_some(Note::Said { level: Level::Warning, text })
+    }
+
+    /// True once a line was dropped.
+    pub(super) fn has_dropped(&self) -> bool {
+        self.dropped_lines > 0
+    }
+
+    /// The note for the end of the attempt.
+    pub(super) fn ends(&self) -> Option<Note> {
+        let Self { dropped_lines, dropped_bytes, .. } = self;
+        let text = format!("{dropped_lines} lines of stderr ({dropped_bytes} bytes) were not recorded");
+        self.has_dropped().then_some(Note::Said { level: Level::Warning, text })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_beyond_the_limit_are_counted() {
+        let mut stderr = StderrLimit::new(10);
+        assert!(stderr.admits(6) && stderr.admits(4));
+        assert_eq!((stderr.begins(false), stderr.ends()), (None, None));
+        assert!(!stderr.admits(1) && !stderr.admits(0), "no line is recorded after a gap");
+        assert!(stderr.begins(false).is_some() && stderr.begins(true).is_none());
+        let Some(Note::Said { text, .. }) = stderr.ends() else { panic!() };
+        assert_eq!(text, "2 lines of stderr (1 bytes) were not recorded");
+    }
+}

@@ -1,0 +1,131 @@
+//! What the other members of a JSON object say about a string: the names of the columns that rows belong to, and the
+//! type of a JSON Web Key. Pure.
+
+use std::collections::{HashMap, HashSet};
+
+use super::json::{self, Frame, Visitor};
+
+/// Members that hold the names of columns.
+const HEADS: &[&str] = &["headers", "header", "columns", "column_names", "columnNames", "cols", "fields"];
+
+/// Members of an object with the name of a column.
+const COLUMN: &[&str] = &["name", "column", "field", "column_name", "columnName"];
+
+/// Private members of a JSON Web Key.
+const WEB_KEY: &[&str] = &["d", "p", "q", "dp", "dq", "qi", "k"];
+
+/// Shorter members are not those of a key.
+const SHORTEST_MEMBER: usize = 16;
+
+/// Columns of the widest table.
+const MOST: usize = 10_000;
+
+/// What is known of the objects of a text, by where each begins.
+#[derive(Debug, Default)]
+pub(super) struct Columns {
+    names: HashMap<usize, Vec<String>>,
+    web_keys: HashSet<usize>,
+}
+
+impl Columns {
+    /// Reads `json`.
+    pub(super) fn of(json: &str) -> Self {
+        let mut columns = Self::default();
+        json::edits(json, &mut columns);
+        columns
+    }
+
+    /// The name of the column that the value at `path` belongs to.
+    pub(super) fn name(&self, path: &[Frame<'_>]) -> Option<&str> {
+        let [.., table, rows, row] = path else { return None };
+        if table.is_array || !rows.is_array || !row.is_array {
+            return None;
+        }
+        self.names.get(&table.start)?.get(row.index).map(String::as_str)
+    }
+
+    /// True if the value at `path` is a private member of a JSON Web Key.
+    pub(super) fn is_web_key(&self, path: &[Frame<'_>]) -> bool {
+        path.last().is_some_and(|frame| self.web_keys.contains(&frame.start))
+    }
+}
+
+/// True if the value at `path` may belong to a column.
+pub(super) fn is_cell(path: &[Frame<'_>]) -> bool {
+    matches!(path, [.., table, rows, row] if !table.is_array && rows.is_array && row.is_array)
+}
+
+/// True if `text` may be a private member of a JSON Web Key.
+pub(super) fn may_be_web_key(path: &[Frame<'_>], text: &str) -> bool {
+    text.len() >= SHORTEST_MEMBER
+        && path.last().is_some_and(|frame| !frame.is_array && WEB_KEY.contains(&&*frame.key))
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=_-".contains(&byte))
+}
+
+impl Visitor for Columns {
+    fn key(&mut self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn string(&mut self, path: &[Frame<'_>], text: &str) -> Option<String> {
+        if path.last().is_some_and(|frame| frame.key == "kty") {
+            self.web_keys.extend(path.last().map(|frame| frame.start));
+        }
+        let is_head = |frame: &Frame<'_>| !frame.is_array && HEADS.contains(&&*frame.key);
+        let (table, index) = match path {
+            [.., table, list, column]
+                if is_head(table) && list.is_array && !column.is_array && COLUMN.contains(&&*column.key) =>
+            {
+                (table, list.index)
+            }
+            [.., table, list] if is_head(table) && list.is_array => (table, list.index),
+            _ => return None,
+        };
+        let names = self.names.entry(table.start).or_default();
+        if index < MOST {
+            names.resize(names.len().max(index + 1), String::new());
+            names[index] = text.to_owned();
+        }
+        None
+    }
+
+    fn number(&mut self, _: &[Frame<'_>], _: &str) -> Option<String> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Collects what [`Columns`] says about every string.
+    struct Named(Columns, Vec<String>);
+
+    impl Visitor for Named {
+        fn key(&mut self, _: &str) -> Option<String> {
+            None
+        }
+
+        fn string(&mut self, path: &[Frame<'_>], text: &str) -> Option<String> {
+            self.1.extend(self.0.name(path).map(|name| format!("{name}={text}")));
+            None
+        }
+
+        fn number(&mut self, path: &[Frame<'_>], digits: &str) -> Option<String> {
+            self.string(path, digits)
+        }
+    }
+
+    #[test]
+    fn cells_have_the_names_of_their_columns() {
+        for json in [
+            r#"{"headers":["id","pw"],"rows":[[1,"x"],[2,"y"]]}"#,
+            r#"{"rows":[[1,"x"],[2,"y"]],"n":{"rows":[["z"]]},"columns":["id","pw"]}"#,
+            r#"[{"fields":[{"name":"id","type":"int"},{"type":"text","name":"pw"}],"data":[[1,"x"],[2,"y"]]}]"#,
+        ] {
+            let mut named = Named(Columns::of(json), Vec::new());
+            json::edits(json, &mut named);
+            assert_eq!(named.1, ["id=1", "pw=x", "id=2", "pw=y"], "{json}");
+        }
+    }
+}

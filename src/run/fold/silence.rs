@@ -1,0 +1,248 @@
+//! Which attempts are silent: their agent has written nothing for a while although it does not wait for us.
+//!
+//! No entry tells it. It follows from the times of entries and the moment that is shown, so that a replay shows it when
+//! the live screen did. An agent waits for us while a request of its own is open: a decision, or a call of our tools.
+
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+use super::{Emitted, Fold};
+use crate::{
+    decode::{self, Body, Line},
+    run::{
+        Arrived,
+        state::{LaneId, Remark, RunState, Story, UnitStatus},
+    },
+    tape::{Millis, Seq, note::Level},
+};
+
+/// Silence that counts, where the tape does not say, and at least.
+pub const SILENCE_AFTER: Millis = Millis(60_000);
+pub(super) const SHORTEST: Millis = Millis(1_000);
+
+/// Requests of an agent that are remembered; those beyond are refused anyway.
+const OPEN_REQUESTS: usize = 1024;
+
+/// What the fold must remember of silence.
+#[derive(Clone, Debug)]
+pub(super) struct Silences {
+    pub(super) after: Millis,
+    /// When attempts that run are to be looked at, each once.
+    due: BinaryHeap<Reverse<(Millis, u32)>>,
+    /// Attempts that are silent.
+    silent: Vec<LaneId>,
+}
+
+impl Default for Silences {
+    fn default() -> Self {
+        Self { after: SILENCE_AFTER, due: BinaryHeap::new(), silent: Vec::new() }
+    }
+}
+
+/// Requests of an agent that wait for an answer of ours. Most attempts have none, so that it takes little memory.
+#[derive(Clone, Debug, Default)]
+#[expect(
+    clippy::box_collection,
+    reason = "a record may have a hundred thousand attempts, and a vector takes three times as much"
+)]
+pub(super) struct OpenRequests(Option<Box<Vec<Box<str>>>>);
+
+impl OpenRequests {
+    /// Takes in a line of the agent.
+    pub(super) fn asked(&mut self, line: &Line<'_>) {
+        let Body::Control { kind, request_id, .. } = &line.body else { return };
+        match kind.as_ref() {
+            "control_request" => {
+                let open = self.0.get_or_insert_default();
+                if open.len() < OPEN_REQUESTS {
+                    open.push(request_id.as_ref().into());
+                }
+            }
+            "control_cancel_request" => _ = self.close(request_id),
+            _ => {}
+        }
+    }
+
+    /// Takes in what was written to the agent. True if it answers a request.
+    pub(super) fn answered(&mut self, written: &[u8]) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let line = decode::line(written);
+        let Body::Control { kind, request_id, .. } = &line.body else { return false };
+        kind == "control_response" && self.close(request_id)
+    }
+
+    fn close(&mut self, request_id: &str) -> bool {
+        let Some(open) = &mut self.0 else { return false };
+        let before = open.len();
+        open.retain(|id| **id != *request_id);
+        let is_closed = open.len() < before;
+        if open.is_empty() {
+            self.0 = None;
+        }
+        is_closed
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl Fold {
+    /// Lets time pass until `now`, or back to it, while no entry comes. True if a unit became silent, or is not yet.
+    pub fn pass_time(&mut self, story: &mut Story, now: Millis, emit: &mut dyn FnMut(Emitted<'_>)) -> bool {
+        let now = now.max(story.state.now);
+        let before = story.state.silent;
+        if now < story.state.passed {
+            self.take_back(story, now);
+        }
+        story.state.passed = now;
+        while let Some(Reverse((due, lane))) = self.silences.due.peek().copied()
+            && due <= now
+        {
+            self.silences.due.pop();
+            self.check_silence(story, LaneId(lane), (due, now), emit);
+        }
+        story.state.silent != before
+    }
+
+    /// When the next unit becomes silent at the earliest, unless an entry comes.
+    pub fn silence_due(&self) -> Option<Millis> {
+        self.silences.due.peek().map(|Reverse((due, _))| *due)
+    }
+
+    /// An attempt began.
+    pub(super) fn watch_silence(&mut self, lane: LaneId, at: Millis) {
+        self.silences.due.push(Reverse((later(at, self.silences.after), lane.0)));
+    }
+
+    /// Looks whether an attempt became silent at `due`; if it did not, when to look again.
+    fn check_silence(
+        &mut self,
+        story: &mut Story,
+        lane: LaneId,
+        (due, now): (Millis, Millis),
+        emit: &mut dyn FnMut(Emitted<'_>),
+    ) {
+        let after = self.silences.after;
+        let fold = &self.lanes[lane.0 as usize];
+        let attempt = fold.attempt(story);
+        if attempt.verdict.is_some() || attempt.ended_at.is_some() {
+            return;
+        }
+        let next = attempt.quiet_since.map_or_else(|| later(now, after), |since| later(since, after));
+        if next > due {
+            self.silences.due.push(Reverse((next, lane.0)));
+            return;
+        }
+        let unit = fold.unit(story);
+        if unit.status != UnitStatus::Running || unit.latest().is_none_or(|latest| latest.lane != lane) {
+            return;
+        }
+        unit.status = UnitStatus::Silent;
+        let text = format!("no output for {after}");
+        fold.tell(due, UnitStatus::Silent, Some(&text), emit);
+        let unit = Some(fold.key.clone());
+        self.silences.silent.push(lane);
+        count(&mut story.state, self.silences.silent.len());
+        let seq = Seq(story.state.entries.saturating_sub(1));
+        self.push_remark(story, Remark { seq, at: due, level: Level::Warning, unit, text: format!("silent: {text}") });
+    }
+
+    /// Undoes what became silent after `now`, all of it since the last entry.
+    fn take_back(&mut self, story: &mut Story, now: Millis) {
+        let after = self.silences.after;
+        let mut undone = Vec::new();
+        let lanes = &self.lanes;
+        self.silences.silent.retain(|lane| {
+            let fold = &lanes[lane.0 as usize];
+            let since = fold.attempt(story).quiet_since.unwrap_or_default();
+            let stays = later(since, after) <= now;
+            if !stays {
+                let status = &mut fold.unit(story).status;
+                if *status == UnitStatus::Silent {
+                    *status = UnitStatus::Running;
+                }
+                undone.push(Reverse((later(since, after), lane.0)));
+            }
+            stays
+        });
+        if self.remarks == story.remarks.len() {
+            story.remarks.truncate(self.remarks - undone.len().min(self.remarks));
+        }
+        self.remarks -= undone.len().min(self.remarks);
+        self.silences.due.extend(undone);
+        count(&mut story.state, self.silences.silent.len());
+    }
+
+    /// The agent of an attempt wrote something, and waits for us or not.
+    pub(super) fn record_output(
+        &mut self,
+        story: &mut Story,
+        lane: LaneId,
+        arrived: &Arrived<'_>,
+        line: Option<&Line<'_>>,
+    ) {
+        let fold = self.lane(lane);
+        if let Some(line) = line {
+            fold.requests.asked(line);
+        }
+        let is_turn = fold.requests.is_empty();
+        let attempt = fold.attempt(story);
+        if attempt.start_note.is_some() {
+            attempt.quiet_since = is_turn.then_some(arrived.at);
+        }
+    }
+
+    /// Something was written to the agent. Only an answer to its request gives it a reason to write.
+    pub(super) fn record_input(&mut self, story: &mut Story, lane: LaneId, at: Millis, written: &[u8]) {
+        let fold = self.lane(lane);
+        if fold.requests.answered(written) && fold.requests.is_empty() {
+            fold.attempt(story).quiet_since = Some(at);
+        }
+    }
+
+    /// The agent of an attempt writes again.
+    pub(super) fn break_silence(
+        &mut self,
+        story: &mut Story,
+        lane: LaneId,
+        arrived: &Arrived<'_>,
+        emit: &mut dyn FnMut(Emitted<'_>),
+    ) {
+        let Some(silence) = self.forget_silence(story, lane, arrived.at) else { return };
+        let text = format!("output again after {silence}");
+        let fold = &self.lanes[lane.0 as usize];
+        let unit = fold.unit(story);
+        if unit.status == UnitStatus::Silent {
+            unit.status = UnitStatus::Running;
+            fold.tell(arrived.at, UnitStatus::Running, Some(&text), emit);
+        }
+        self.watch_silence(lane, arrived.at);
+        self.remark(story, arrived, Level::Info, text);
+    }
+
+    /// An attempt ends.
+    pub(super) fn end_silence(&mut self, story: &mut Story, lane: LaneId, arrived: &Arrived<'_>) {
+        if let Some(silence) = self.forget_silence(story, lane, arrived.at) {
+            self.remark(story, arrived, Level::Info, format!("ended after {silence} of silence"));
+        }
+    }
+
+    /// How long the attempt has been silent, if it is.
+    fn forget_silence(&mut self, story: &mut Story, lane: LaneId, at: Millis) -> Option<Millis> {
+        let place = self.silences.silent.iter().position(|silent| *silent == lane)?;
+        self.silences.silent.swap_remove(place);
+        count(&mut story.state, self.silences.silent.len());
+        let attempt = self.lanes[lane.0 as usize].attempt(story);
+        Some(at.since(attempt.quiet_since.unwrap_or(at)))
+    }
+}
+
+fn count(state: &mut RunState, silent: usize) {
+    state.silent = u32::try_from(silent).unwrap_or(u32::MAX);
+}
+
+fn later(at: Millis, by: Millis) -> Millis {
+    Millis(at.0.saturating_add(by.0))
+}

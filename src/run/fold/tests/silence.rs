@@ -1,0 +1,164 @@
+//! When a unit is silent: by the times of entries and the moment that is shown, and by nothing else.
+
+use super::*;
+use crate::{
+    run::state::UnitStatus,
+    tape::note::{AttemptStarted, RunPlanned},
+};
+
+const TEXT: &str =
+    r#"{"type":"assistant","message":{"id":"m","content":[{"type":"text","text":"x"}]},"session_id":"s"}"#;
+const ASKS: &str = r#"{"type":"control_request","request_id":"r1","request":{"subtype":"mcp_message"}}"#;
+const ANSWERS: &str = r#"{"type":"control_response","response":{"subtype":"success","request_id":"r1","response":{}}}"#;
+const CANCELS: &str = r#"{"type":"control_cancel_request","request_id":"r1"}"#;
+
+/// A fold over entries of units that come when the test says.
+struct Clock {
+    fold: Fold,
+    story: Story,
+    told: Vec<(u64, UnitStatus, Option<String>)>,
+}
+
+impl Clock {
+    /// `u` runs from the beginning.
+    fn new() -> Self {
+        let mut clock = Self { fold: Fold::new("?".into()), story: Story::default(), told: Vec::new() };
+        clock.note(0, "u", &Note::AttemptStarted(Box::default()));
+        clock.told.clear();
+        clock
+    }
+
+    fn entry(&mut self, at: u64, unit: &str, body: Body<'_>) {
+        let (seq, told) = (Seq(self.story.state.entries), &mut self.told);
+        let lane = if unit.is_empty() { Address::Run } else { Address::Attempt(unit, 1) };
+        let arrived = Arrived { seq, at: Millis(at * 1000), lane, body, intact: true, line: None };
+        self.fold.apply(&mut self.story, &arrived, &mut |emitted| told.extend(of_unit(&emitted)));
+    }
+
+    fn note(&mut self, at: u64, unit: &str, note: &Note) {
+        self.entry(at, unit, Body::Note(&note.to_json()));
+    }
+
+    fn out(&mut self, at: u64, line: &str) {
+        self.entry(at, "u", Body::Out(line.as_bytes()));
+    }
+
+    fn status_at(&mut self, seconds: u64) -> UnitStatus {
+        let told = &mut self.told;
+        self.fold.pass_time(&mut self.story, Millis(seconds * 1000), &mut |emitted| told.extend(of_unit(&emitted)));
+        self.story.state.units[0].status
+    }
+
+    fn log(&self) -> Vec<String> {
+        self.story.remarks().iter().map(|remark| format!("{} {}", remark.at.0 / 1000, remark.text)).collect()
+    }
+}
+
+fn of_unit(emitted: &Emitted<'_>) -> Option<(u64, UnitStatus, Option<String>)> {
+    match emitted {
+        Emitted::Unit { at, unit: "u", status, reason, .. } => Some((at.0 / 1000, *status, reason.map(str::to_owned))),
+        _ => None,
+    }
+}
+
+#[test]
+fn silence_begins_after_a_minute_and_ends_with_output() {
+    let mut clock = Clock::new();
+    clock.out(10, TEXT);
+    assert_eq!(clock.status_at(69), UnitStatus::Running);
+    assert_eq!(clock.status_at(70), UnitStatus::Silent);
+    assert_eq!(clock.story.state.units[0].attempts[0].quiet_since, Some(Millis(10_000)));
+    clock.out(166, TEXT);
+    assert_eq!(clock.status_at(166), UnitStatus::Running);
+    let told = [
+        (70, UnitStatus::Silent, Some("no output for 1m 00s".to_owned())),
+        (166, UnitStatus::Running, Some("output again after 2m 36s".to_owned())),
+    ];
+    assert_eq!(clock.told, told);
+    assert_eq!(clock.log(), ["70 silent: no output for 1m 00s", "166 output again after 2m 36s"]);
+    assert_eq!(clock.status_at(300), UnitStatus::Silent, "a second time");
+}
+
+#[test]
+fn record_alone_shows_what_the_live_screen_showed() {
+    let mut live = Clock::new();
+    live.status_at(100);
+    live.note(120, "", &Note::LimitLifted);
+    live.out(130, TEXT);
+    let mut record = Clock::new();
+    record.note(120, "", &Note::LimitLifted);
+    record.out(130, TEXT);
+    assert_eq!((live.told, live.story.state), (record.told, record.story.state));
+    assert_eq!(live.story.remarks, record.story.remarks);
+}
+
+#[test]
+fn notes_and_orders_are_no_output() {
+    let mut clock = Clock::new();
+    clock.note(50, "u", &Note::HoldRequested);
+    clock.entry(55, "u", Body::In(INTERRUPT.as_bytes()));
+    assert_eq!(clock.status_at(60), UnitStatus::Silent);
+}
+
+#[test]
+fn stderr_is_output() {
+    let mut clock = Clock::new();
+    clock.entry(50, "u", Body::Err("warning".into()));
+    assert_eq!(clock.status_at(100), UnitStatus::Running);
+}
+
+#[test]
+fn agent_that_waits_for_us_is_not_silent() {
+    let mut clock = Clock::new();
+    clock.out(10, ASKS);
+    assert_eq!(clock.status_at(500), UnitStatus::Running);
+    clock.entry(600, "u", Body::In(ANSWERS.as_bytes()));
+    assert_eq!(clock.status_at(659), UnitStatus::Running, "counted from the answer");
+    assert_eq!(clock.status_at(660), UnitStatus::Silent);
+    clock.out(700, ASKS);
+    clock.out(710, CANCELS);
+    assert_eq!(clock.status_at(770), UnitStatus::Silent, "it waits no longer");
+}
+
+#[test]
+fn call_of_a_tool_inside_the_agent_can_be_silent() {
+    let mut clock = Clock::new();
+    clock.out(10, &CALL.replace("ID", "a"));
+    assert_eq!(clock.status_at(70), UnitStatus::Silent);
+}
+
+#[test]
+fn going_back_in_time_undoes_a_silence() {
+    let mut clock = Clock::new();
+    assert_eq!(clock.status_at(100), UnitStatus::Silent);
+    assert_eq!(clock.log().len(), 1);
+    assert_eq!(clock.status_at(30), UnitStatus::Running);
+    assert_eq!(clock.log(), Vec::<String>::new());
+    assert_eq!(clock.status_at(100), UnitStatus::Silent);
+    // Its output was on the way when the screen looked.
+    clock.out(59, TEXT);
+    assert_eq!((clock.status_at(59), clock.log().len()), (UnitStatus::Running, 0));
+    assert_eq!(clock.status_at(120), UnitStatus::Silent);
+}
+
+#[test]
+fn tape_says_what_silence_is() {
+    let mut clock = Clock::new();
+    let planned = RunPlanned { silence_after_ms: Some(5_000), ..RunPlanned::default() };
+    clock.note(1, "", &Note::RunPlanned(Box::new(planned)));
+    clock.note(2, "other", &Note::AttemptStarted(Box::<AttemptStarted>::default()));
+    clock.status_at(8);
+    assert_eq!(clock.story.state.units[1].status, UnitStatus::Silent);
+}
+
+#[test]
+fn hostile_times_end() {
+    let mut clock = Clock::new();
+    let planned = RunPlanned { silence_after_ms: Some(0), ..RunPlanned::default() };
+    clock.note(0, "", &Note::RunPlanned(Box::new(planned)));
+    clock.out(1, ASKS);
+    assert_eq!(clock.status_at(u64::MAX / 1000), UnitStatus::Running);
+    clock.note(u64::MAX / 1000, "v", &Note::AttemptStarted(Box::default()));
+    clock.entry(u64::MAX / 1000, "u", Body::In(ANSWERS.as_bytes()));
+    clock.out(u64::MAX / 1000, TEXT);
+}
