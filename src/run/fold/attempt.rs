@@ -73,7 +73,7 @@ pub(super) struct LaneFold {
     failing: bool,
     reported: Reported,
     /// A capture whose last turn is over: where and when.
-    rests: Option<(Seq, Millis)>,
+    rests: Option<Box<(Seq, Millis)>>,
     /// Recent API messages with the highest usage seen of each.
     messages: Vec<(Box<str>, Tokens)>,
     /// Tokens of messages that are no longer remembered.
@@ -222,7 +222,7 @@ impl LaneFold {
             }
         }
         self.translate(story, arrived, (line, part), bytes, emit);
-        if let (Part::Content, Some((_, at))) = (part, &mut self.rests) {
+        if let (Part::Content, Some((_, at))) = (part, self.rests.as_deref_mut()) {
             // Work in the background goes on between turns, and nothing is told after the end.
             *at = arrived.at.max(*at);
         }
@@ -239,7 +239,7 @@ impl LaneFold {
 
     /// The stream is over: whatever the translator still owes is emitted, and open rows are closed.
     pub(super) fn end(&mut self, story: &mut Story, seq: Seq, ended: &Ended, emit: &mut dyn FnMut(Emitted<'_>)) {
-        let (seq, at) = self.rests.unwrap_or((seq, story.state.now));
+        let (seq, at) = self.rests.as_deref().copied().unwrap_or((seq, story.state.now));
         let (key, number) = (self.key.clone(), self.number);
         let has_row = self.reported.result().is_some() && !self.reported.turns().is_underway();
         let mut told = Told { has_row, ..Told::default() };
@@ -269,7 +269,7 @@ impl LaneFold {
 
     /// No other turn follows the last one of a capture.
     pub(super) fn conclude(&mut self, story: &mut Story, emit: &mut dyn FnMut(Emitted<'_>)) {
-        let Some((seq, at)) = self.rests else { return };
+        let Some((seq, at)) = self.rests.as_deref().copied() else { return };
         self.end(story, seq, &Ended::default(), emit);
         let Some(verdict) = self.attempt(story).verdict.clone() else { return };
         self.tell(at, status_of(&verdict), Some(&verdict.reason), emit);
@@ -489,7 +489,7 @@ impl LaneFold {
         attempt.completed = facts.result.map(|result| !result.failed);
         attempt.verdict = Some(verdict);
         self.unit(story).status = status;
-        self.rests = Some((arrived.seq, arrived.at));
+        self.rests = Some(Box::new((arrived.seq, arrived.at)));
         if status == UnitStatus::Budget {
             story.touch.marks.add(Mark::Limit);
         }
