@@ -191,12 +191,17 @@ fn soak(place: &Place, more: &[&str], units: usize, wanted: Option<&Held>) -> (H
                     end_agent(session);
                 }
             }
+            // A unit that will be tried again is `failed` first and `waiting` right after.
             Some("unit") if ["succeeded", "budget", "failed"].contains(&event["state"].as_str().unwrap()) => {
                 over.insert(unit);
+            }
+            Some("unit") => {
+                over.remove(&unit);
             }
             _ => {}
         }
         if over.len() + 1 == units
+            && !over.contains(GATE)
             && let Some(session) = gate.take()
         {
             if let Some(wanted) = wanted {
