@@ -175,7 +175,8 @@ fn end_agent(session: &str) {
 /// Runs the project of `place` and measures when only the gate is left, which has to be what is `wanted`.
 fn soak(place: &Place, more: &[&str], units: usize, wanted: Option<&Held>) -> (Held, u64) {
     let claude = agent(place);
-    let words = ["run", "--full", "--no-reconcile", "--ui", "json", "--claude-bin", &claude];
+    // A unit that nobody ends fails the test instead of holding it up.
+    let words = ["run", "--full", "--no-reconcile", "--unit-timeout", "2m", "--ui", "json", "--claude-bin", &claude];
     let mut run = Soaked::start(place.command(&[&words, more].concat()));
     let lines = BufReader::new(run.0.stdout.take().unwrap()).lines();
     let (mut over, mut gate, mut measured) = (BTreeSet::new(), None, None);
