@@ -18,9 +18,13 @@ use nix::{
     unistd::Pid,
 };
 
-pub(crate) use members::{MARK, Members, end};
+pub(crate) use agents::{Agent, end_all};
+pub(crate) use members::MARK;
+use members::{Members, end};
 
+mod agents;
 mod members;
+mod process_table;
 
 /// The hidden subcommand that runs the guard.
 pub const GROUP_GUARD: &str = "group-guard";
@@ -47,7 +51,7 @@ pub(crate) fn is_on() -> bool {
 }
 
 /// Starts to watch the processes of an agent.
-pub(crate) fn watch_agent(agent: &Members) {
+fn watch_agent(agent: &Members) {
     send(&format!("+{} {}\n", agent.leader(), agent.mark()));
 }
 

@@ -13,7 +13,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
     process::Stdio,
-    sync::{Mutex, OnceLock, PoisonError, mpsc},
+    sync::{OnceLock, mpsc},
     time::Duration,
 };
 
@@ -28,7 +28,7 @@ use uuid::Uuid;
 use super::{contained::contained, reader::LONGEST_LINE};
 use crate::{
     file_limit,
-    group_guard::{self, MARK, Members},
+    group_guard::{self, Agent, MARK},
     program_path,
 };
 
@@ -159,10 +159,10 @@ pub struct Ended {
 #[derive(Debug)]
 pub struct Child {
     process: tokio::process::Child,
-    group: Group,
+    agent: Agent,
     pid: u32,
     ended: Option<Ended>,
-    /// Resolves once nothing is left that the process has started.
+    /// Resolves once nothing is found that the process has started.
     swept: Option<oneshot::Receiver<()>>,
     /// Pipe to its stdin, if asked for.
     pub stdin: Option<ChildStdin>,
@@ -179,8 +179,10 @@ impl Child {
     }
 
     /// Sends `signal` to the whole group, and SIGKILL also to what has left it. A group that is gone is no error.
+    ///
+    /// SIGTERM and SIGKILL are sent by another thread, which looks first for what has left the group.
     pub fn signal(&self, signal: Signal) {
-        self.group.signal(signal);
+        self.agent.signal(signal);
     }
 
     /// Waits for its end, then ends whatever it has left behind. May be dropped and called again.
@@ -191,7 +193,7 @@ impl Child {
                 let status = self.process.wait().await;
                 let ended = status
                     .map_or_else(|_| Ended::default(), |status| Ended { code: status.code(), signal: status.signal() });
-                self.swept = self.group.sweep();
+                self.swept = self.agent.end();
                 *self.ended.insert(ended)
             }
         };
@@ -230,76 +232,7 @@ pub async fn spawn(order: Order) -> io::Result<Child> {
 /// Ends everything that is still there, and waits for it: up to three seconds. Safe to call at any time, from any thread,
 /// more than once.
 pub fn kill_all() {
-    let all = groups().clone();
-    let leaders: Vec<Pid> = all.iter().map(Members::leader).collect();
-    group_guard::end(all);
-    leaders.into_iter().for_each(forget);
-}
-
-/// A process group that ends with this value.
-#[derive(Debug)]
-struct Group(Option<Pid>);
-
-impl Group {
-    fn new(members: Members) -> Self {
-        let leader = members.leader();
-        group_guard::watch_agent(&members);
-        groups().push(members);
-        Self(Some(leader))
-    }
-
-    fn signal(&self, signal: Signal) {
-        let Some(mut members) = self.0.and_then(find) else { return };
-        members.signal(signal);
-        if let Some(known) = groups().iter_mut().find(|known| known.leader() == members.leader()) {
-            *known = members;
-        }
-    }
-
-    /// Ends what is left, and forgets the group: its id may be used again by others from then on. Resolves after that.
-    fn sweep(&mut self) -> Option<oneshot::Receiver<()>> {
-        let members = self.0.take().and_then(find)?;
-        let (done, swept) = oneshot::channel();
-        let end = move || {
-            let leader = members.leader();
-            group_guard::end(vec![members]);
-            forget(leader);
-            // Nobody waits for a child that was dropped.
-            let _ = done.send(());
-        };
-        // Reading the process table takes a while, and ending stubborn processes takes seconds.
-        let started = std::thread::Builder::new().name("sweeper".into()).spawn(end);
-        if let Err(error) = started {
-            tracing::warn!(%error, "what an agent has left behind is ended with this program only");
-        }
-        Some(swept)
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.sweep();
-    }
-}
-
-/// The members of a group, unless the group was ended already.
-fn find(leader: Pid) -> Option<Members> {
-    groups().iter().find(|members| members.leader() == leader).cloned()
-}
-
-fn forget(leader: Pid) {
-    let mut groups = groups();
-    let known = groups.len();
-    groups.retain(|members| members.leader() != leader);
-    if groups.len() < known {
-        group_guard::forget(leader);
-    }
-}
-
-/// The groups that are alive. The lock is held for a list operation only, and never across a panic.
-fn groups() -> std::sync::MutexGuard<'static, Vec<Members>> {
-    static GROUPS: Mutex<Vec<Members>> = Mutex::new(Vec::new());
-    GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
+    group_guard::end_all();
 }
 
 struct Job {
@@ -347,10 +280,10 @@ fn start(order: Order, runtime: &Handle) -> io::Result<Child> {
     let mut process = command.spawn()?;
     let pid = process.id().ok_or_else(|| io::Error::other("the process ended while it was started"))?;
     let leader = i32::try_from(pid).map(Pid::from_raw).map_err(io::Error::other)?;
-    let group = Group::new(Members::new(leader, mark));
+    let agent = Agent::register(leader, mark);
     tracing::debug!(pid, exe = %order.exe.display(), args = %argv, "started");
     let (stdin, stdout, stderr) = (process.stdin.take(), process.stdout.take(), process.stderr.take());
-    Ok(Child { process, group, pid, ended: None, swept: None, stdin, stdout, stderr })
+    Ok(Child { process, agent, pid, ended: None, swept: None, stdin, stdout, stderr })
 }
 
 /// The arguments for a log: flags as they are, values only of flags that hold none of the user's text.

@@ -11,9 +11,12 @@ use std::{
 };
 
 use nix::{
+    errno::Errno,
     sys::signal::{Signal, kill, killpg},
     unistd::Pid,
 };
+
+use super::process_table::{ProcessTable, Scanner, StartTime};
 
 /// Environment variable that marks the processes of an agent. Its value is unique to the agent.
 pub(crate) const MARK: &str = "INGESTDECK_AGENT";
@@ -21,11 +24,21 @@ pub(crate) const MARK: &str = "INGESTDECK_AGENT";
 const GRACE: Duration = Duration::from_secs(2);
 /// How long SIGKILL is repeated. What is still there then cannot be killed.
 const PERSISTENCE: Duration = Duration::from_millis(700);
-/// Shortest and longest pause between two looks at the process table.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(50));
+/// A process can be missing from one table while it forks, so this many in a row must be empty.
+const EMPTY_SCANS: u8 = 3;
+/// Shortest time between two empty tables that count.
+const CONFIRMATION: Duration = Duration::from_millis(20);
 
-/// Start time of a process, in the kernel's ticks. With the process id it names a process uniquely.
-type StartTime = u64;
+/// How far the end of an agent is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// Processes run, or may run.
+    Running,
+    /// None was found, which has to be confirmed.
+    Unconfirmed,
+    /// Nothing is left, or what is left cannot be killed.
+    Over,
+}
 
 /// An agent's processes.
 #[derive(Clone, Debug)]
@@ -35,19 +48,35 @@ pub(crate) struct Members {
     mark: String,
     /// Nothing that is older belongs to the agent.
     started: StartTime,
-    /// Processes outside the group that belong to the agent. Their parents may be gone by now.
+    /// Processes that belong to the agent. Their parents may be gone by now.
     seen: BTreeMap<Pid, StartTime>,
     /// Members that got SIGTERM one by one.
     terminated: BTreeSet<Pid>,
     /// When SIGKILL is due.
     deadline: Option<Instant>,
+    /// The group is gone, so its id may be the id of another group.
+    group_is_gone: bool,
+    /// Empty tables in a row that count, and when the last of them was read.
+    empty_scans: (u8, Option<Instant>),
 }
 
 impl Members {
     /// The processes of the agent that leads the group `leader` and was started with `mark`.
     pub(crate) fn new(leader: Pid, mark: String) -> Self {
-        let started = table::start_time(leader);
-        Self { leader, mark, started, seen: BTreeMap::new(), terminated: BTreeSet::new(), deadline: None }
+        Self::with_start(leader, mark, Scanner::new().start_time(leader))
+    }
+
+    fn with_start(leader: Pid, mark: String, started: StartTime) -> Self {
+        Self {
+            leader,
+            mark,
+            started,
+            seen: BTreeMap::new(),
+            terminated: BTreeSet::new(),
+            deadline: None,
+            group_is_gone: false,
+            empty_scans: (0, None),
+        }
     }
 
     pub(crate) fn leader(&self) -> Pid {
@@ -58,33 +87,47 @@ impl Members {
         &self.mark
     }
 
+    pub(super) fn started(&self) -> StartTime {
+        self.started
+    }
+
     /// Sends `signal` to the group; SIGKILL also to the members outside. Remembers who was there before it.
-    pub(crate) fn signal(&mut self, signal: Signal) {
+    pub(super) fn signal(&mut self, signal: Signal, table: Option<&ProcessTable>, now: Instant) {
+        let alive = self.alive(table);
         match signal {
             Signal::SIGKILL => {
-                self.deadline = Some(Instant::now());
-                self.kill();
+                self.deadline = Some(now);
+                self.kill(&alive);
             }
             Signal::SIGTERM => {
-                self.alive();
-                self.deadline.get_or_insert_with(|| Instant::now() + GRACE);
-                self.signal_group(signal);
+                self.deadline.get_or_insert(now + GRACE);
+                self.terminate_group();
             }
             _ => self.signal_group(signal),
         }
     }
 
-    /// Takes the next step of the end. True once nothing is left, or what is left cannot be killed.
-    fn advance(&mut self) -> bool {
-        let alive = self.alive();
-        let deadline = *self.deadline.get_or_insert_with(|| Instant::now() + GRACE);
-        if alive.is_empty() || Instant::now() > deadline + PERSISTENCE {
-            return true;
+    /// Sends `signal` to the group, if it is there.
+    pub(super) fn signal_group(&self, signal: Signal) {
+        if !self.group_is_gone {
+            // It may be gone already.
+            let _ = killpg(self.leader, signal);
         }
-        if Instant::now() >= deadline {
-            self.kill();
-        } else if self.terminated.insert(self.leader) {
-            self.signal_group(Signal::SIGTERM);
+    }
+
+    /// Takes the next step of the end.
+    pub(super) fn advance(&mut self, table: Option<&ProcessTable>, now: Instant) -> Progress {
+        let alive = self.alive(table);
+        let deadline = *self.deadline.get_or_insert(now + GRACE);
+        let is_undecided = table.is_some_and(|table| table.is_undecided(self.started));
+        if alive.is_empty() && !is_undecided {
+            return self.confirm(table, now);
+        }
+        self.empty_scans = (0, None);
+        if now >= deadline {
+            self.kill(&alive);
+        } else if !self.group_is_gone && !self.terminated.contains(&self.leader) {
+            self.terminate_group();
         } else if !alive.contains(&self.leader) {
             // The leader had its chance to end them in its own way.
             for pid in alive {
@@ -93,71 +136,104 @@ impl Members {
                 }
             }
         }
-        false
+        if now > deadline + PERSISTENCE { Progress::Over } else { Progress::Running }
     }
 
-    fn kill(&mut self) {
-        let alive = self.alive();
-        self.signal_group(Signal::SIGKILL);
-        alive.into_iter().for_each(|pid| signal(pid, Signal::SIGKILL));
-    }
-
-    fn signal_group(&mut self, signal: Signal) {
-        if signal == Signal::SIGTERM {
-            self.terminated.insert(self.leader);
+    /// Counts an empty table. Without a table the kernel has answered for the whole group.
+    fn confirm(&mut self, table: Option<&ProcessTable>, now: Instant) -> Progress {
+        let (count, last) = &mut self.empty_scans;
+        if last.is_none_or(|last| now >= last + CONFIRMATION) {
+            *count += 1;
+            *last = Some(now);
         }
-        // It may be gone already.
-        let _ = killpg(self.leader, signal);
+        if table.is_none() || *count >= EMPTY_SCANS { Progress::Over } else { Progress::Unconfirmed }
     }
 
-    /// Members that run now. A zombie does not.
-    #[cfg(target_os = "linux")]
-    fn alive(&mut self) -> BTreeSet<Pid> {
-        let us = nix::unistd::getpid();
-        let Some(mut others) = table::processes(self.started) else { return self.group() };
-        others.retain(|process| process.pid != us);
+    fn kill(&self, alive: &BTreeSet<Pid>) {
+        self.signal_group(Signal::SIGKILL);
+        alive.iter().for_each(|pid| signal(*pid, Signal::SIGKILL));
+    }
+
+    fn terminate_group(&mut self) {
+        self.terminated.insert(self.leader);
+        self.signal_group(Signal::SIGTERM);
+    }
+
+    /// Members that run. A zombie does not. Without a table the leader stands for the group.
+    fn alive(&mut self, table: Option<&ProcessTable>) -> BTreeSet<Pid> {
+        // The kernel gives the id of a group to no other process until its last process, also a zombie, is gone.
+        let reused = table.and_then(|table| table.get(self.leader));
+        let reused = reused.is_some_and(|process| self.started != 0 && process.started != self.started);
+        let exists = killpg(self.leader, None);
+        self.group_is_gone |= reused || exists == Err(Errno::ESRCH);
+        let Some(table) = table else {
+            let is_there = exists.is_ok() && !self.group_is_gone;
+            return is_there.then_some(self.leader).into_iter().collect();
+        };
+        let group = if self.group_is_gone { &[] } else { table.group(self.leader) };
+        let seen = self.seen.iter().filter(|(pid, started)| table.is_running(**pid, **started));
+        let mut open: Vec<Pid> = seen.map(|(pid, _)| *pid).chain(group.iter().copied()).collect();
+        open.extend(table.marked(&self.mark));
         let mut alive = BTreeSet::new();
-        loop {
-            // A child may come before its parent in the table, so one pass is not enough.
-            let known = alive.len();
-            others.retain(|process| {
-                let is_member = process.group == self.leader
-                    || self.seen.get(&process.pid) == Some(&process.started)
-                    || alive.contains(&process.parent)
-                    || process.has_mark(&self.mark);
-                if is_member {
-                    self.seen.insert(process.pid, process.started);
-                    alive.insert(process.pid);
-                }
-                !is_member
-            });
-            if alive.len() == known {
-                return alive;
+        while let Some(pid) = open.pop() {
+            let started = table.get(pid).map(|process| process.started).filter(|started| *started >= self.started);
+            let Some(started) = started else { continue };
+            if alive.insert(pid) {
+                self.seen.insert(pid, started);
+                open.extend(table.children(pid));
             }
         }
+        alive
+    }
+}
+
+/// Pauses between two tables: short at first, longer while processes take their time to end.
+#[derive(Debug)]
+pub(super) struct Pauses(Duration);
+
+impl Pauses {
+    const SHORTEST: Duration = Duration::from_millis(5);
+    const LONGEST: Duration = Duration::from_millis(50);
+
+    pub(super) fn new() -> Self {
+        Self(Self::SHORTEST)
     }
 
-    #[cfg(not(target_os = "linux"))]
-    fn alive(&mut self) -> BTreeSet<Pid> {
-        self.group()
-    }
-
-    /// The leader, which stands for its group where there is no process table.
-    fn group(&self) -> BTreeSet<Pid> {
-        killpg(self.leader, None).is_ok().then_some(self.leader).into_iter().collect()
+    /// The next pause, where `is_any_running` says whether any agent is [`Progress::Running`].
+    pub(super) fn next(&mut self, is_any_running: bool) -> Duration {
+        if !is_any_running {
+            return CONFIRMATION;
+        }
+        let next = self.0;
+        self.0 = (next * 2).min(Self::LONGEST);
+        next
     }
 }
 
 /// Ends all of them at the same time and returns when none is left: within three seconds.
-pub(crate) fn end(mut all: Vec<Members>) {
-    let (mut pause, longest) = PAUSES;
-    loop {
-        all.retain_mut(|members| !members.advance());
-        if all.is_empty() {
-            return;
+pub(crate) fn end(all: Vec<Members>) {
+    let mut scanner = Scanner::new();
+    end_with(all, |since| (scanner.scan(since), Instant::now()), thread::sleep);
+}
+
+/// Ends all of them with tables and their times from `scan`, with a `pause` between two.
+fn end_with(
+    mut all: Vec<Members>,
+    mut scan: impl FnMut(StartTime) -> (Option<ProcessTable>, Instant),
+    mut pause: impl FnMut(Duration),
+) {
+    let mut pauses = Pauses::new();
+    while let Some(since) = all.iter().map(Members::started).min() {
+        let (table, now) = scan(since);
+        let mut is_any_running = false;
+        all.retain_mut(|members| {
+            let progress = members.advance(table.as_ref(), now);
+            is_any_running |= progress == Progress::Running;
+            progress != Progress::Over
+        });
+        if !all.is_empty() {
+            pause(pauses.next(is_any_running));
         }
-        thread::sleep(pause);
-        pause = (pause * 2).min(longest);
     }
 }
 
@@ -166,123 +242,54 @@ fn signal(pid: Pid, signal: Signal) {
     let _ = kill(pid, signal);
 }
 
-#[cfg(not(target_os = "linux"))]
-mod table {
-    use nix::unistd::Pid;
-
-    pub(super) fn start_time(_: Pid) -> super::StartTime {
-        0
-    }
-}
-
-/// The process table of Linux.
-#[cfg(target_os = "linux")]
-mod table {
-    use std::fs;
-
-    use nix::unistd::Pid;
-
-    use super::{MARK, StartTime};
-
-    /// A process that is no zombie.
-    #[derive(Debug, PartialEq)]
-    pub(super) struct Process {
-        pub(super) pid: Pid,
-        pub(super) parent: Pid,
-        pub(super) group: Pid,
-        pub(super) started: StartTime,
-    }
-
-    impl Process {
-        /// Its environment at its start, which is empty for processes of other users.
-        pub(super) fn has_mark(&self, mark: &str) -> bool {
-            let environment = fs::read(format!("/proc/{}/environ", self.pid)).unwrap_or_default();
-            let marked =
-                |entry: &[u8]| entry.strip_prefix(MARK.as_bytes())?.strip_prefix(b"=").map(|it| it == mark.as_bytes());
-            environment.split(|byte| *byte == 0).any(|entry| marked(entry) == Some(true))
-        }
-    }
-
-    /// Start time of a process; 0 if it is gone.
-    pub(super) fn start_time(pid: Pid) -> StartTime {
-        process(pid.as_raw()).map_or(0, |process| process.started)
-    }
-
-    /// All processes that did not start before `since`. `None` if `/proc` is not there.
-    pub(super) fn processes(since: StartTime) -> Option<Vec<Process>> {
-        process(nix::unistd::getpid().as_raw())?;
-        let entries = fs::read_dir("/proc").ok()?.flatten();
-        let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        Some(ids.filter_map(process).filter(|process| process.started >= since).collect())
-    }
-
-    fn process(pid: i32) -> Option<Process> {
-        parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
-    }
-
-    /// Reads a `stat` line: `pid (name) state parent group …`. The name may hold anything, also parentheses.
-    fn parse(stat: &str) -> Option<Process> {
-        let (head, tail) = stat.rsplit_once(')')?;
-        let fields: Vec<&str> = tail.split_whitespace().collect();
-        let id = |text: &str| text.parse().ok().map(Pid::from_raw);
-        if matches!(*fields.first()?, "Z" | "X" | "x") {
-            return None;
-        }
-        Some(Process {
-            pid: id(head.split_once(' ')?.0)?,
-            parent: id(fields.get(1)?)?,
-            group: id(fields.get(2)?)?,
-            started: fields.get(19)?.parse().ok()?,
-        })
-    }
-
-    #[cfg(test)]
-    mod tests {
-        use super::*;
-
-        #[test]
-        fn stat_lines_are_read_whatever_the_name() {
-            let stat =
-                |name: &str, state| format!("10 ({name}) {state} 7 8 8 0 -1 1 1 0 0 0 1 2 3 4 20 0 1 0 999 5 6\n");
-            let process =
-                Process { pid: Pid::from_raw(10), parent: Pid::from_raw(7), group: Pid::from_raw(8), started: 999 };
-            for name in ["sh", "a b) Z 1 (", ") R 1 1", ""] {
-                assert_eq!(parse(&stat(name, "S")).as_ref(), Some(&process), "{name}");
-            }
-            assert_eq!(parse(&stat("sh", "Z")), None);
-            for odd in ["", "10", "10 (sh", "10 (sh) S 7", "x (sh) S 7 8"] {
-                assert_eq!(parse(odd), None, "{odd}");
-            }
-        }
-    }
-}
-
 #[cfg(target_os = "linux")]
 #[cfg(test)]
 mod tests {
     use std::{
+        cell::Cell,
         io::{BufRead as _, BufReader},
-        os::unix::process::CommandExt as _,
-        process::{Child, Command, Stdio},
+        os::{fd::AsFd as _, unix::process::CommandExt as _},
+        process::{Child, ChildStdout, Command, Stdio},
     };
 
-    use super::*;
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+    use super::{super::process_table::fake::FakeProc, *};
 
     /// A shell in a group of its own that runs `script`, and the process ids that it prints, one a line.
     fn agent(script: &str, lines: usize) -> (Child, Members, Vec<Pid>) {
+        let (child, members, output) = agent_with_output(script);
+        let printed = BufReader::new(output).lines().take(lines);
+        let pids = printed.map(|line| Pid::from_raw(line.unwrap().trim().parse().unwrap())).collect();
+        (child, members, pids)
+    }
+
+    fn agent_with_output(script: &str) -> (Child, Members, ChildStdout) {
         let mark = uuid::Uuid::new_v4().to_string();
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]).env(MARK, &mark).process_group(0).stdout(Stdio::piped()).stdin(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let members = Members::new(Pid::from_raw(i32::try_from(child.id()).unwrap()), mark);
-        let printed = BufReader::new(child.stdout.take().unwrap()).lines().take(lines);
-        let pids = printed.map(|line| Pid::from_raw(line.unwrap().trim().parse().unwrap())).collect();
-        (child, members, pids)
+        let output = child.stdout.take().unwrap();
+        (child, members, output)
+    }
+
+    fn table() -> ProcessTable {
+        Scanner::new().scan(0).unwrap()
     }
 
     fn running(pids: &[Pid]) -> Vec<Pid> {
-        let all = table::processes(0).unwrap();
-        pids.iter().copied().filter(|pid| all.iter().any(|process| process.pid == *pid)).collect()
+        let table = table();
+        let is_running = |pid: Pid| table.get(pid).is_some_and(|process| table.is_running(pid, process.started));
+        pids.iter().copied().filter(|pid| is_running(*pid)).collect()
+    }
+
+    /// Where no process has an id, so that no process gets a signal: ids are below 4,194,304.
+    const UNUSED: i32 = 5_000_000;
+
+    /// An agent in a [`FakeProc`], whose group is gone.
+    fn fake_agent(leader: i32, mark: &str) -> Members {
+        Members::with_start(Pid::from_raw(leader), mark.to_owned(), 1000)
     }
 
     const DETACHED: &str = "setsid sh -c 'trap \"\" HUP INT; echo $$; while :; do sleep 1; done' &";
@@ -326,10 +333,11 @@ mod tests {
     fn zombie_leader_counts_as_gone() {
         let (mut child, mut members, _) = agent("exit 0", 0);
         drop(child.stdin.take());
-        while table::start_time(members.leader) != 0 {
+        while !running(&[members.leader]).is_empty() {
             thread::yield_now();
         }
-        assert!(members.advance(), "nothing is left to wait for");
+        assert_eq!(members.advance(Some(&table()), Instant::now()), Progress::Unconfirmed);
+        assert!(!members.group_is_gone, "a zombie keeps the id");
         child.wait().unwrap();
     }
 
@@ -337,11 +345,128 @@ mod tests {
     fn processes_of_others_are_left_alone() {
         let (mut child, mut members, _) = agent("read line", 0);
         let (mut other, others, _) = agent("read line", 0);
-        assert_eq!(members.alive(), [members.leader].into());
+        assert_eq!(members.alive(Some(&table())), [members.leader].into());
         end(vec![members]);
         child.wait().unwrap();
         assert!(other.try_wait().unwrap().is_none());
         end(vec![others]);
         other.wait().unwrap();
+    }
+
+    #[test]
+    fn daemons_that_execute_programs_during_the_end_do_not_survive() {
+        for _ in 0..10 {
+            let script = "(setsid env env env sh -c 'exec sleep 7777' &)";
+            let mut agents: Vec<_> = (0..10).map(|_| agent_with_output(script)).collect();
+            for (child, ..) in &mut agents {
+                child.wait().unwrap();
+            }
+            end(agents.iter().map(|(_, members, _)| members.clone()).collect());
+            for (.., output) in agents {
+                // The daemon has the other end of the pipe.
+                let mut polled = [PollFd::new(output.as_fd(), PollFlags::POLLIN)];
+                assert_eq!(poll(&mut polled, PollTimeout::ZERO), Ok(1), "a daemon survived");
+            }
+        }
+    }
+
+    #[test]
+    fn end_needs_three_empty_tables_in_a_row() {
+        let proc = FakeProc::new();
+        let mut scanner = proc.scanner();
+        let mut members = fake_agent(UNUSED, "a");
+        let begin = Instant::now();
+        let mut advance =
+            |milliseconds| members.advance(scanner.scan(0).as_ref(), begin + Duration::from_millis(milliseconds));
+        assert_eq!([0, 10, 20, 39].map(&mut advance), [Progress::Unconfirmed; 4]);
+        proc.set(UNUSED + 1, 9, 9, &format!("{MARK}=a\0"));
+        assert_eq!(advance(40), Progress::Running);
+        proc.remove(UNUSED + 1);
+        assert_eq!([60, 80, 99].map(&mut advance), [Progress::Unconfirmed; 3]);
+        assert_eq!(advance(100), Progress::Over);
+    }
+
+    #[test]
+    fn process_with_an_empty_environment_is_looked_at_again() {
+        let proc = FakeProc::new();
+        let mut scanner = proc.scanner();
+        let mut members = fake_agent(UNUSED, "a");
+        proc.set(UNUSED + 1, 9, 9, "");
+        let now = Instant::now();
+        assert_eq!(members.advance(scanner.scan(0).as_ref(), now), Progress::Running);
+        proc.set(UNUSED + 1, 9, 9, &format!("{MARK}=a\0"));
+        let table = scanner.scan(0);
+        assert_eq!(members.alive(table.as_ref()), [Pid::from_raw(UNUSED + 1)].into());
+    }
+
+    #[test]
+    fn all_agents_share_one_table_per_step() {
+        let proc = FakeProc::new();
+        let mut scanner = proc.scanner();
+        let leaders = UNUSED..UNUSED + 100;
+        leaders.clone().for_each(|pid| proc.set(pid + 1000, pid, pid + 1000, &format!("{MARK}={pid}\0")));
+        let all = leaders.clone().map(|pid| fake_agent(pid, &pid.to_string())).collect();
+        let (scans, now) = (Cell::new(0), Cell::new(Instant::now()));
+        let scan = |since| {
+            scans.set(scans.get() + 1);
+            (scanner.scan(since), now.get())
+        };
+        let pause = |pause| {
+            now.set(now.get() + pause);
+            if scans.get() == 2 {
+                leaders.clone().for_each(|pid| proc.remove(pid + 1000));
+            }
+        };
+        end_with(all, scan, pause);
+        assert_eq!(scans.get(), 2 + u32::from(EMPTY_SCANS));
+    }
+
+    #[test]
+    fn slow_scan_does_not_prevent_sigkill() {
+        let (mut child, members, _) = agent("trap '' TERM; echo $$; while :; do sleep 1; done", 1);
+        let mut scanner = Scanner::new();
+        let mut now = Instant::now();
+        let scan = |since| {
+            now += GRACE + PERSISTENCE + Duration::from_secs(1);
+            (scanner.scan(since), now)
+        };
+        end_with(vec![members], scan, |_| {});
+        let status = child.wait().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
+    }
+
+    #[test]
+    fn group_that_is_gone_gets_no_signals() {
+        let (mut child, mut members, _) = agent("exit 0", 0);
+        child.wait().unwrap();
+        members.advance(Some(&table()), Instant::now());
+        assert!(members.group_is_gone);
+        // Another process gets the id of the group.
+        let (mut other, others, _) = agent("read line", 0);
+        members.leader = others.leader;
+        assert!(members.alive(Some(&table())).is_empty());
+        members.signal(Signal::SIGKILL, Some(&table()), Instant::now());
+        assert!(other.try_wait().unwrap().is_none());
+        end(vec![others]);
+        other.wait().unwrap();
+    }
+
+    #[test]
+    fn group_with_a_younger_leader_gets_no_signals() {
+        let (mut other, others, _) = agent("read line", 0);
+        let mut members = Members::with_start(others.leader, "a".to_owned(), others.started - 1);
+        members.signal(Signal::SIGKILL, Some(&table()), Instant::now());
+        assert!(members.group_is_gone && other.try_wait().unwrap().is_none());
+        end(vec![others]);
+        other.wait().unwrap();
+    }
+
+    #[test]
+    fn group_stands_for_its_processes_without_a_table() {
+        let (mut child, mut members, _) = agent("read line", 0);
+        assert_eq!(members.advance(None, Instant::now()), Progress::Running);
+        child.wait().unwrap();
+        assert_eq!(members.advance(None, Instant::now()), Progress::Over);
+        assert!(members.group_is_gone);
     }
 }

@@ -467,7 +467,7 @@ const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
     ("src/cli/trace.rs", "the tape of this very run"),
     ("src/cli/watch.rs", "the length of a tape that was resolved"),
     ("src/config/file.rs", "the user's settings"),
-    ("src/group_guard/members.rs", "the process table in /proc"),
+    ("src/group_guard/process_table.rs", "the process table in /proc"),
     ("src/ingest/database/worker.rs", "the process's own descriptors"),
     ("src/ingest/project.rs", "looks for the directory of the project"),
     ("src/ingest/project/path_policy.rs", "resolves a path to decide whether it may be opened"),

@@ -1,0 +1,377 @@
+//! The process table of Linux, read from `/proc` once for any number of agents.
+//!
+//! There is no table where `/proc` is missing or belongs to another PID namespace: its process ids name other processes
+//! there.
+
+use std::{
+    collections::HashMap,
+    ffi::OsStr,
+    fs,
+    io::{self, Read as _},
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+
+use nix::{
+    errno::Errno,
+    unistd::{Pid, geteuid, getpid},
+};
+
+use super::members::MARK;
+
+/// Start time of a process, in the kernel's ticks. With the process id it names a process uniquely.
+pub(super) type StartTime = u64;
+
+/// How often an environment that cannot be read is read again. While a process executes a program, it has none.
+const LOOKS: u8 = 25;
+/// Flag of threads of the kernel, which have no environment.
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
+/// A process as its `stat` describes it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Process {
+    pub(super) pid: Pid,
+    parent: Pid,
+    group: Pid,
+    pub(super) started: StartTime,
+    is_zombie: bool,
+    /// Threads of the kernel and processes that were started with an empty environment.
+    has_no_environment: bool,
+}
+
+/// All processes at one moment.
+#[derive(Debug, Default)]
+pub(super) struct ProcessTable {
+    processes: HashMap<Pid, Process>,
+    /// Processes that run, by their parent, their group and the marks in their environment.
+    children: HashMap<Pid, Vec<Pid>>,
+    groups: HashMap<Pid, Vec<Pid>>,
+    marked: HashMap<String, Vec<Pid>>,
+    /// Start time of the youngest process whose environment could not be read yet.
+    undecided: Option<StartTime>,
+}
+
+impl ProcessTable {
+    /// A process, also a zombie.
+    pub(super) fn get(&self, pid: Pid) -> Option<&Process> {
+        self.processes.get(&pid)
+    }
+
+    pub(super) fn is_running(&self, pid: Pid, started: StartTime) -> bool {
+        self.get(pid).is_some_and(|process| process.started == started && !process.is_zombie)
+    }
+
+    pub(super) fn children(&self, parent: Pid) -> &[Pid] {
+        self.children.get(&parent).map_or(&[], Vec::as_slice)
+    }
+
+    pub(super) fn group(&self, leader: Pid) -> &[Pid] {
+        self.groups.get(&leader).map_or(&[], Vec::as_slice)
+    }
+
+    pub(super) fn marked(&self, mark: &str) -> &[Pid] {
+        self.marked.get(mark).map_or(&[], Vec::as_slice)
+    }
+
+    /// True if a process that did not start before `since` may carry a mark that is not known yet.
+    pub(super) fn is_undecided(&self, since: StartTime) -> bool {
+        self.undecided >= Some(since)
+    }
+
+    fn add(&mut self, process: Process, marks: &[String]) {
+        if !process.is_zombie {
+            self.children.entry(process.parent).or_default().push(process.pid);
+            self.groups.entry(process.group).or_default().push(process.pid);
+            for mark in marks {
+                self.marked.entry(mark.clone()).or_default().push(process.pid);
+            }
+        }
+        self.processes.insert(process.pid, process);
+    }
+}
+
+/// What is known of a process's environment.
+#[derive(Clone, Debug)]
+enum Environment {
+    /// It had its marks when it was read.
+    Read(Vec<String>),
+    /// It could not be read so many times.
+    Undecided(u8),
+}
+
+/// Reads process tables. It reads the environment of a process once.
+#[derive(Debug)]
+pub(super) struct Scanner {
+    root: PathBuf,
+    us: Pid,
+    environments: HashMap<Pid, (StartTime, Environment)>,
+}
+
+impl Scanner {
+    pub(super) fn new() -> Self {
+        Self::from_root("/proc".into(), getpid())
+    }
+
+    /// Reads `root` instead of `/proc`, in which this process has the id `us`.
+    pub(super) fn from_root(root: PathBuf, us: Pid) -> Self {
+        Self { root, us, environments: HashMap::new() }
+    }
+
+    /// Start time of a process or a zombie; 0 if it is gone.
+    pub(super) fn start_time(&self, pid: Pid) -> StartTime {
+        if !self.is_own() {
+            return 0;
+        }
+        self.stat(pid).map_or(0, |process| process.started)
+    }
+
+    /// All processes but this one, with the marks of those that did not start before `since`. `None` if there is no table.
+    pub(super) fn scan(&mut self, since: StartTime) -> Option<ProcessTable> {
+        if !self.is_own() {
+            return None;
+        }
+        let entries = fs::read_dir(&self.root).ok()?.flatten();
+        let mut table = ProcessTable::default();
+        let mut environments = HashMap::new();
+        for pid in entries.filter_map(|entry| pid(&entry.file_name())).filter(|pid| *pid != self.us) {
+            let Some(process) = self.stat(pid) else { continue };
+            let known = self.environments.get(&pid).filter(|(started, _)| *started == process.started);
+            let mut known = known.map(|(_, environment)| environment.clone());
+            if process.started >= since && !process.is_zombie && !matches!(known, Some(Environment::Read(_))) {
+                known = self.environment(&process, known.as_ref());
+                // It is gone.
+                if known.is_none() {
+                    continue;
+                }
+            }
+            let marks = match &known {
+                Some(Environment::Read(marks)) => marks.as_slice(),
+                Some(Environment::Undecided(_)) if !process.is_zombie => {
+                    table.undecided = table.undecided.max(Some(process.started));
+                    &[]
+                }
+                _ => &[],
+            };
+            let (started, is_new_child) = (process.started, process.parent == self.us && marks.is_empty());
+            table.add(process, marks);
+            // Until a child of this process executes its program, it has our environment.
+            if let Some(known) = known.filter(|_| !is_new_child) {
+                environments.insert(pid, (started, known));
+            }
+        }
+        self.environments = environments;
+        Some(table)
+    }
+
+    /// True if `root` describes the PID namespace of this process.
+    fn is_own(&self) -> bool {
+        fs::read_link(self.root.join("self")).is_ok_and(|link| pid(link.as_os_str()) == Some(self.us))
+    }
+
+    fn stat(&self, pid: Pid) -> Option<Process> {
+        let mut file = fs::File::open(self.path(pid, "stat")).ok()?;
+        // The kernel writes the line in one piece, and it is shorter than the buffer.
+        let mut buffer = [0; 4096];
+        let length = file.read(&mut buffer).ok()?;
+        parse(&String::from_utf8_lossy(buffer.get(..length)?))
+    }
+
+    /// The environment of a process at its start; `None` if it is gone.
+    fn environment(&self, process: &Process, known: Option<&Environment>) -> Option<Environment> {
+        let nothing = Environment::Read(Vec::new());
+        match fs::read(self.path(process.pid, "environ")) {
+            Ok(bytes) if !bytes.is_empty() => return Some(Environment::Read(marks(&bytes))),
+            Ok(_) if process.has_no_environment => return Some(nothing),
+            Err(error) if is_gone(&error) => return None,
+            _ => {}
+        }
+        let owner = fs::metadata(self.path(process.pid, "")).ok()?.uid();
+        let looks = if let Some(Environment::Undecided(looks)) = known { *looks + 1 } else { 1 };
+        let is_undecided = owner == geteuid().as_raw() && looks < LOOKS;
+        Some(if is_undecided { Environment::Undecided(looks) } else { nothing })
+    }
+
+    fn path(&self, pid: Pid, file: &str) -> PathBuf {
+        self.root.join(pid.to_string()).join(Path::new(file))
+    }
+}
+
+fn pid(name: &OsStr) -> Option<Pid> {
+    name.to_str()?.parse().ok().map(Pid::from_raw)
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::ESRCH as i32)
+}
+
+/// Values of [`MARK`] in an environment.
+fn marks(environment: &[u8]) -> Vec<String> {
+    let mark = |entry: &[u8]| {
+        let value = entry.strip_prefix(MARK.as_bytes())?.strip_prefix(b"=")?;
+        String::from_utf8(value.to_vec()).ok()
+    };
+    environment.split(|byte| *byte == 0).filter_map(mark).collect()
+}
+
+/// Reads a `stat` line: `pid (name) state parent group …`. The name may hold anything, also parentheses.
+fn parse(stat: &str) -> Option<Process> {
+    let (head, tail) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = tail.split_whitespace().collect();
+    let id = |text: &str| text.parse().ok().map(Pid::from_raw);
+    let number = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok());
+    let (begin, end) = (number(47).unwrap_or(0), number(48).unwrap_or(0));
+    Some(Process {
+        pid: id(head.split_once(' ')?.0)?,
+        parent: id(fields.get(1)?)?,
+        group: id(fields.get(2)?)?,
+        started: number(19)?,
+        is_zombie: matches!(*fields.first()?, "Z" | "X" | "x"),
+        has_no_environment: number(6)? & KERNEL_THREAD != 0 || (end != 0 && begin == end),
+    })
+}
+
+/// A directory like `/proc`, in which this process has the id 1.
+#[cfg(test)]
+pub(super) mod fake {
+    use super::*;
+
+    #[derive(Debug)]
+    pub(crate) struct FakeProc(tempfile::TempDir);
+
+    impl FakeProc {
+        pub(crate) fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            std::os::unix::fs::symlink("1", dir.path().join("self")).unwrap();
+            Self(dir)
+        }
+
+        pub(crate) fn scanner(&self) -> Scanner {
+            Scanner::from_root(self.0.path().to_owned(), Pid::from_raw(1))
+        }
+
+        pub(crate) fn root(&self) -> &Path {
+            self.0.path()
+        }
+
+        /// Adds or changes a process with start time 1000.
+        pub(crate) fn set(&self, pid: i32, parent: i32, group: i32, environment: &str) {
+            let dir = self.root().join(pid.to_string());
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(dir.join("stat"), stat_line(pid, b"sh", 'S', parent, group)).unwrap();
+            fs::write(dir.join("environ"), environment).unwrap();
+        }
+
+        pub(crate) fn remove(&self, pid: i32) {
+            fs::remove_dir_all(self.root().join(pid.to_string())).unwrap();
+        }
+    }
+
+    pub(super) fn stat_line(pid: i32, name: &[u8], state: char, parent: i32, group: i32) -> Vec<u8> {
+        let zeros = "0 ".repeat(31);
+        let tail = format!(") {state} {parent} {group} {group} 0 -1 0 0 0 0 0 1 2 3 4 20 0 1 0 1000 {zeros}\n");
+        [format!("{pid} (").as_bytes(), name, tail.as_bytes()].concat()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        fake::{FakeProc, stat_line},
+        *,
+    };
+
+    fn id(pid: i32) -> Pid {
+        Pid::from_raw(pid)
+    }
+
+    #[test]
+    fn stat_lines_are_read_whatever_the_name() {
+        let process = Process {
+            pid: id(10),
+            parent: id(7),
+            group: id(8),
+            started: 1000,
+            is_zombie: false,
+            has_no_environment: false,
+        };
+        for name in [b"sh".as_slice(), b"a b) Z 1 (", b") R 1 1", b"", b"\xff\xfe"] {
+            let line = stat_line(10, name, 'S', 7, 8);
+            assert_eq!(parse(&String::from_utf8_lossy(&line)).as_ref(), Some(&process), "{name:?}");
+        }
+        let zombie = parse(&String::from_utf8_lossy(&stat_line(10, b"sh", 'Z', 7, 8)));
+        assert_eq!(zombie, Some(Process { is_zombie: true, ..process }));
+        for odd in ["", "10", "10 (sh", "10 (sh) S 7", "x (sh) S 7 8"] {
+            assert_eq!(parse(odd), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn process_with_a_name_that_is_not_utf8_is_found() {
+        let proc = FakeProc::new();
+        proc.set(5_000_001, 9, 9, &format!("{MARK}=a\0"));
+        fs::write(proc.root().join("5000001/stat"), stat_line(5_000_001, b"\xff", 'S', 9, 9)).unwrap();
+        assert_eq!(proc.scanner().scan(0).unwrap().marked("a"), [id(5_000_001)]);
+    }
+
+    #[test]
+    fn proc_of_another_namespace_is_not_used() {
+        let proc = FakeProc::new();
+        proc.set(5_000_001, 1, 1, "");
+        let scanner = |us| Scanner::from_root(proc.root().to_owned(), id(us));
+        assert!(scanner(1).scan(0).is_some());
+        assert_eq!(scanner(1).start_time(id(5_000_001)), 1000);
+        assert!(scanner(2).scan(0).is_none());
+        assert_eq!(scanner(2).start_time(id(5_000_001)), 0);
+        fs::remove_file(proc.root().join("self")).unwrap();
+        assert!(scanner(1).scan(0).is_none(), "without the link");
+    }
+
+    #[test]
+    fn environment_is_read_once_per_process() {
+        let proc = FakeProc::new();
+        let mut scanner = proc.scanner();
+        proc.set(5_000_001, 9, 9, &format!("A=1\0{MARK}=a\0"));
+        proc.set(5_000_002, 9, 9, "A=1\0");
+        assert_eq!(scanner.scan(0).unwrap().marked("a"), [id(5_000_001)]);
+        fs::remove_file(proc.root().join("5000001/environ")).unwrap();
+        proc.set(5_000_002, 9, 9, &format!("{MARK}=a\0"));
+        assert_eq!(scanner.scan(0).unwrap().marked("a"), [id(5_000_001)]);
+        // The same id with another start time is another process.
+        let line = String::from_utf8(stat_line(5_000_002, b"sh", 'S', 9, 9)).unwrap();
+        fs::write(proc.root().join("5000002/stat"), line.replace(" 1000 ", " 1001 ")).unwrap();
+        assert!(scanner.scan(0).unwrap().marked("a").contains(&id(5_000_002)));
+    }
+
+    #[test]
+    fn environment_of_a_child_before_its_exec_is_not_kept() {
+        let proc = FakeProc::new();
+        let mut scanner = proc.scanner();
+        proc.set(5_000_001, 1, 9, "OURS=1\0");
+        assert!(scanner.scan(0).unwrap().marked("a").is_empty());
+        proc.set(5_000_001, 1, 9, &format!("{MARK}=a\0"));
+        assert_eq!(scanner.scan(0).unwrap().marked("a"), [id(5_000_001)]);
+    }
+
+    #[test]
+    fn empty_environment_is_undecided_for_a_limited_time() {
+        let proc = FakeProc::new();
+        let mut scanner = proc.scanner();
+        proc.set(5_000_001, 9, 9, "");
+        let table = scanner.scan(0).unwrap();
+        assert!(table.is_undecided(1000) && !table.is_undecided(1001));
+        let looks = (0..100).take_while(|_| scanner.scan(0).unwrap().is_undecided(0)).count();
+        assert_eq!(looks + 2, usize::from(LOOKS));
+    }
+
+    #[test]
+    fn process_started_without_environment_is_decided() {
+        let proc = FakeProc::new();
+        proc.set(5_000_001, 9, 9, "");
+        let line = String::from_utf8(stat_line(5_000_001, b"sh", 'S', 9, 9)).unwrap();
+        let (head, _) = line.split_once(" 1000 ").unwrap();
+        // Fields 23 to 49, then where the environment begins and ends.
+        let line = format!("{head} 1000 {}77 77 0\n", "0 ".repeat(27));
+        fs::write(proc.root().join("5000001/stat"), line).unwrap();
+        assert!(!proc.scanner().scan(0).unwrap().is_undecided(0));
+    }
+}
