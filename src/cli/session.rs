@@ -87,7 +87,11 @@ pub fn session(global: &Global, args: &SessionArgs) -> Result<Exit, Failure> {
         && show::resolve(global.ui) != Ui::None
     {
         use std::io::Write as _;
-        writeln!(output::stdout(), "{}", resume_line(session)).map_err(|error| show::stdout_failed(&error))?;
+        let written = writeln!(output::stdout(), "{}", resume_line(session));
+        // A terminal that hung up takes no resume line; the exit code names the signal.
+        if !matches!(outcome.exit, Exit::Signal(_)) {
+            written.map_err(|error| show::stdout_failed(&error))?;
+        }
     }
     Ok(outcome.exit)
 }

@@ -3,6 +3,9 @@
 //! Whatever the fault, entries that were on a tape stay there, nothing outside the project changes, the exit code is one of
 //! the documented ones with a sentence beside it, and once the fault is gone the next run finishes the work.
 
+#[cfg(target_os = "linux")]
+mod processes;
+
 use std::{
     collections::BTreeMap,
     fs,
@@ -147,7 +150,7 @@ impl Bench {
         self.agent_as_before();
         let mut ran = self.place.ran(self.command());
         if ran.code != Some(0) || !self.is_done() {
-            ran = self.place.run(&["run", "--resume-run", "--claude-bin", &self.claude]);
+            ran = self.place.run(&["run", "--resume-run", "latest", "--claude-bin", &self.claude]);
         }
         assert!(self.is_done(), "{fault}: the next run did not finish: {ran:?}");
         assert_eq!(git(&self.place.path(""), &["status", "--porcelain", "--", "wiki"]), "", "{fault}");

@@ -4,6 +4,7 @@ mod deck;
 mod ends;
 mod limits;
 mod screen;
+mod service;
 mod session;
 mod tools;
 mod whole;

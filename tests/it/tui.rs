@@ -21,7 +21,7 @@ mod patches;
 mod pty;
 mod screens;
 mod script;
-mod session;
+pub(crate) mod session;
 mod silence;
 mod tape;
 mod themes;
