@@ -31,6 +31,7 @@ use nix::{
 };
 use ratatui::{Terminal as Screen, TerminalOptions, Viewport, backend::Backend as _, buffer::Buffer, layout::Rect};
 use tokio::{
+    runtime::Handle,
     signal::unix::{Signal, SignalKind, signal as listen},
     sync::{mpsc, oneshot},
     task::JoinHandle,
@@ -385,40 +386,45 @@ impl Drop for Terminal {
     }
 }
 
-/// Keys of the terminal, read by a task of their own. A crossterm stream wakes only the task that polled it first, so
-/// it must not be polled by a loop that looks without waiting; a channel may be.
+/// Keys of the terminal, read by a thread of their own. A crossterm stream wakes only the task that polled it first, so
+/// it must not be polled by a loop that looks without waiting; a channel may be. A poll may never return once the terminal is gone,
+/// so it must not happen on a thread of the runtime, which runs the agents, too.
 struct Events {
     received: mpsc::Receiver<io::Result<Event>>,
+    /// Ends the reading when it is dropped.
+    stop: oneshot::Sender<()>,
     reading: JoinHandle<()>,
 }
 
 impl Events {
     fn new() -> Self {
         let (send, received) = mpsc::channel(EVENTS);
-        // Made here and not by the task: from now on a change of size is noticed, also one before the first frame.
+        let (stop, mut stopped) = oneshot::channel();
+        // Made here and not by the thread: from now on a change of size is noticed, also one before the first frame.
         let mut stream = EventStream::new();
-        let reading = tokio::spawn(async move {
-            while let Some(event) = stream.next().await {
+        let runtime = Handle::current();
+        let read = async move {
+            loop {
+                let event = tokio::select! {
+                    biased;
+                    _ = &mut stopped => return,
+                    event = stream.next() => event,
+                };
+                let Some(event) = event else { return };
                 if send.send(event).await.is_err() {
                     return;
                 }
             }
-        });
-        Self { received, reading }
+        };
+        let reading = tokio::task::spawn_blocking(move || runtime.block_on(read));
+        Self { received, stop, reading }
     }
-}
 
-impl Drop for Events {
-    fn drop(&mut self) {
-        self.reading.abort();
-    }
-}
-
-impl Events {
-    /// Reads no more, from the moment that this returns.
-    async fn stop(mut self) {
-        self.reading.abort();
-        let _ = (&mut self.reading).await;
+    /// Reads no more, from the moment that this returns; a terminal that is gone is not waited for.
+    async fn stop(self) {
+        let Self { received, stop, reading } = self;
+        drop((received, stop));
+        let _ = timeout(STOPPING, reading).await;
     }
 
     async fn next(events: &mut Option<Self>) -> Option<io::Result<Event>> {

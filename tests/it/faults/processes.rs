@@ -283,7 +283,7 @@ fn killed_program_with_a_held_call_is_resumed() {
     let shown = bench.place.run(&["runs", "show"]);
     assert!(shown.done().contains("1 interrupted"), "{shown:?}");
     let resumed = bench.place.run(&["run", "--resume-run", "latest", "--claude-bin", &bench.claude]);
-    assert!(resumed.done().contains("1 succeeded"), "{resumed:?}");
+    assert!(resumed.done().contains("docs-one#1               ✓ succeeded"), "{resumed:?}");
     bench.assert_recovers("killed with a held call");
 }
 
