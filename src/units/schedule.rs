@@ -388,10 +388,8 @@ impl Schedule {
     fn ended(&mut self, key: &UnitKey, attempt: u32, verdict: &Verdict, repeat: Repeat, orders: &mut Vec<Order>) {
         let Some((at, asked_to_stop)) = self.board.in_flight(key, attempt) else { return };
         self.board.judge(at, verdict.outcome, verdict.stop);
-        if verdict.cause != Cause::ProgramMissing {
-            self.program_started(at, orders);
-        }
         if verdict.outcome == Outcome::Succeeded {
+            self.program_started(at, orders);
             self.got_through = true;
             let change = self.governor.passed();
             self.limit_changed(change, governor::REQUESTS, orders);
@@ -431,6 +429,7 @@ impl Schedule {
             }
             Next::AwaitRoom => self.await_room(at, &verdict.cause, orders),
         }
+        self.end_trial(at);
     }
 
     fn abort_after(&mut self, key: &UnitKey, outcome: Outcome, orders: &mut Vec<Order>) {
@@ -446,7 +445,7 @@ impl Schedule {
         match self.board.take_timer(id) {
             Some(Timer::Retry(at)) => self.board.set(at, Phase::Queued),
             Some(Timer::Limit) => self.lift(orders),
-            Some(Timer::Program) => self.try_program(),
+            Some(Timer::Program) => self.try_program(id),
             None => {}
         }
     }

@@ -42,6 +42,10 @@ fn crowded() -> Verdict {
     verdict(Outcome::Failed, Cause::OpenFiles)
 }
 
+fn missing() -> Verdict {
+    verdict(Outcome::Failed, Cause::ProgramMissing)
+}
+
 fn limited() -> Verdict {
     verdict(Outcome::Failed, Cause::UsageLimit { resets_at: None })
 }

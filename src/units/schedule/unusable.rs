@@ -3,7 +3,7 @@
 //! If the agent's program is missing in the middle of a run, as while it is being updated, nothing starts for a while, and
 //! then one unit tries whether it is back. Failed starts cost no retry. Everything else ends the run.
 
-use super::{Halt, Order, Phase, Schedule, board::Timer, retry, say};
+use super::{Halt, Order, Phase, Schedule, TimerId, board::Timer, retry, say};
 use crate::tape::note::{Cause, Level, Outcome, Verdict};
 
 /// Waits before each try, in milliseconds; about 40 s together. An update takes some ten.
@@ -19,8 +19,8 @@ pub(super) struct Absence {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Until the timer fires, nothing starts.
-    Waiting,
+    /// Until this timer fires, nothing starts.
+    Waiting(TimerId),
     /// The next unit to start tries it.
     Due,
     /// This unit tries it.
@@ -53,15 +53,25 @@ impl Schedule {
         };
         self.board.set(at, Phase::Queued);
         self.retry_scheduled(at, wait_ms, cause, orders);
-        self.absence = Some(Absence { tries: tries + 1, state: State::Waiting });
         let id = self.board.new_timer(Timer::Program);
+        self.absence = Some(Absence { tries: tries + 1, state: State::Waiting(id) });
         orders.push(Order::SetTimer { id, after_ms: wait_ms });
         true
     }
 
-    /// The wait is over: the next unit tries.
-    pub(super) fn try_program(&mut self) {
-        if let Some(absence) = &mut self.absence {
+    /// The timer of a wait fired: the next unit tries. A timer of a wait that was given up changes nothing.
+    pub(super) fn try_program(&mut self, timer: TimerId) {
+        self.make_trial_due(State::Waiting(timer));
+    }
+
+    /// The attempt of this unit is over. If it was to try the program and its end does not show whether the program is
+    /// back, the next unit tries.
+    pub(super) fn end_trial(&mut self, at: usize) {
+        self.make_trial_due(State::Trying(at));
+    }
+
+    fn make_trial_due(&mut self, after: State) {
+        if let Some(absence) = self.absence.as_mut().filter(|absence| absence.state == after) {
             absence.state = State::Due;
         }
     }
@@ -80,7 +90,7 @@ impl Schedule {
         }
     }
 
-    /// The program of this unit could be started.
+    /// The process of this unit started.
     pub(super) fn program_started(&mut self, at: usize, orders: &mut Vec<Order>) {
         if self.absence.is_some_and(|absence| absence.state == State::Trying(at)) {
             self.absence = None;

@@ -189,10 +189,6 @@ fn open_files_lower_concurrency_and_cost_no_retry() {
     ");
 }
 
-fn missing() -> Verdict {
-    verdict(Outcome::Failed, Cause::ProgramMissing)
-}
-
 #[test]
 fn missing_program_stops_starts_until_it_is_back() {
     let retry = RetryPolicy { max_retries: 0, ..RetryPolicy::default() };
@@ -222,6 +218,85 @@ fn missing_program_stops_starts_until_it_is_back() {
     start u1/3
     note: said "the agent's program is back" | start u2/2
     start u3/1
+    "#);
+}
+
+#[test]
+fn stopped_trial_of_a_missing_program_is_made_by_the_next_unit() {
+    let mut schedule = Schedule::new(keys(2), settings(1));
+    let stop = Input::StopRequested { unit: key(0) };
+    let told = play(
+        &mut schedule,
+        [
+            Input::Begin,
+            ended(0, 1, missing()),
+            Input::TimerFired(TimerId(0)),
+            stop,
+            ended(0, 2, missing()),
+            ready(1, 1),
+            ended(1, 1, ok()),
+        ],
+    );
+    insta::assert_snapshot!(told, @r#"
+    start u0/1
+    note: said "the agent's program is missing; waiting up to 40 s for it, as an update may be in progress" | note u0/1: retry-scheduled 2 1000ms | timer 0 1000ms
+    start u0/2
+    note u0/2: stop-requested stop | stop u0/2
+    start u1/1
+    note: said "the agent's program is back"
+    END partial succeeded=1 failed=1 stopped=0 not_run=0
+    "#);
+}
+
+#[test]
+fn program_is_back_only_once_a_process_started() {
+    let mut schedule = Schedule::new(keys(3), settings(2));
+    let unprepared = || verdict(Outcome::Failed, Cause::Internal);
+    let told = play(
+        &mut schedule,
+        [
+            Input::Begin,
+            ended(0, 1, missing()),
+            ended(1, 1, missing()),
+            Input::TimerFired(TimerId(0)),
+            ended(0, 2, unprepared()),
+            ready(1, 2),
+        ],
+    );
+    insta::assert_snapshot!(told, @r#"
+    start u0/1 | start u1/1
+    note: said "the agent's program is missing; waiting up to 40 s for it, as an update may be in progress" | note u0/1: retry-scheduled 2 1000ms | timer 0 1000ms
+    note u1/1: retry-scheduled 2 1000ms
+    start u0/2
+    start u1/2
+    note: said "the agent's program is back" | start u2/1
+    "#);
+}
+
+#[test]
+fn timer_of_a_wait_that_was_given_up_does_not_shorten_the_next_one() {
+    let mut schedule = Schedule::new(keys(1), settings(1));
+    let retry = Input::RetryRequested { unit: key(0), amendment: None };
+    let told = play(
+        &mut schedule,
+        [
+            Input::Begin,
+            ended(0, 1, missing()),
+            Input::StopAll,
+            retry,
+            ended(0, 2, missing()),
+            Input::TimerFired(TimerId(0)),
+            Input::TimerFired(TimerId(1)),
+        ],
+    );
+    insta::assert_snapshot!(told, @r#"
+    start u0/1
+    note: said "the agent's program is missing; waiting up to 40 s for it, as an update may be in progress" | note u0/1: retry-scheduled 2 1000ms | timer 0 1000ms
+    note: stop-requested stop | END error succeeded=0 failed=1 stopped=0 not_run=0
+    note u0/1: retry-requested 2 | start u0/2
+    note: said "the agent's program is missing; waiting up to 40 s for it, as an update may be in progress" | note u0/2: retry-scheduled 3 1000ms | timer 1 1000ms
+
+    start u0/3
     "#);
 }
 

@@ -27,6 +27,15 @@ enum NaiveState {
     Over,
 }
 
+/// The agent's program as the oracle sees it, with the tries since it went missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NaiveProgram {
+    Present,
+    Waiting { tries: usize, timer: Option<TimerId> },
+    Due { tries: usize },
+    Trying { tries: usize, unit: usize },
+}
+
 /// Says what must start and whether the run must be over, from plain lists.
 #[derive(Debug)]
 struct Oracle {
@@ -37,6 +46,7 @@ struct Oracle {
     abort: bool,
     max_retries: u32,
     max_limited: u32,
+    program: NaiveProgram,
     cut: bool,
     paused: bool,
     halted: bool,
@@ -60,6 +70,7 @@ impl Oracle {
     fn halt(&mut self, cut: bool) {
         self.cut = if self.halted { self.cut } else { cut };
         self.halted = true;
+        self.program = NaiveProgram::Present;
         for unit in &mut self.units {
             if matches!(unit.state, NaiveState::Queued | NaiveState::Waiting) {
                 unit.state = NaiveState::Over;
@@ -79,16 +90,32 @@ impl Oracle {
         }
     }
 
+    fn leave_trial(&mut self, n: usize, program: NaiveProgram) {
+        if matches!(self.program, NaiveProgram::Trying { unit, .. } if unit == n) {
+            self.program = program;
+        }
+    }
+
+    /// The program once unit `n` did not find it either; `None` if it was waited for long enough.
+    fn tries_after(&self, n: usize) -> Option<NaiveProgram> {
+        let tries = match self.program {
+            NaiveProgram::Present => 0,
+            NaiveProgram::Trying { tries, unit } if unit == n => tries,
+            known => return Some(known),
+        };
+        (tries < 6).then_some(NaiveProgram::Waiting { tries: tries + 1, timer: None })
+    }
+
     /// Follows an input; timers and pauses were already read off the orders.
     fn follow(&mut self, input: &Input) {
         let index = |unit: &UnitKey| unit.as_str()[1..].parse::<usize>().ok();
         match input {
             Input::Ready { unit, attempt } => {
-                if let Some(unit) = index(unit).and_then(|n| self.units.get_mut(n))
-                    && unit.state == NaiveState::Starting
-                    && unit.attempts == *attempt
-                {
+                let Some(n) = index(unit).filter(|n| *n < self.units.len()) else { return };
+                let unit = &mut self.units[n];
+                if matches!(unit.state, NaiveState::Starting | NaiveState::Running) && unit.attempts == *attempt {
                     unit.state = NaiveState::Running;
+                    self.leave_trial(n, NaiveProgram::Present);
                 }
             }
             Input::Ended { unit, attempt, verdict, .. } => {
@@ -96,6 +123,7 @@ impl Oracle {
                 let halted = self.halted;
                 let (max, max_limited) = (self.max_retries, self.max_limited);
                 let others = self.flying().saturating_sub(1);
+                let awaited = self.tries_after(n).filter(|_| verdict.cause == Cause::ProgramMissing);
                 let unit = &mut self.units[n];
                 if !matches!(unit.state, NaiveState::Starting | NaiveState::Running) || unit.attempts != *attempt {
                     return;
@@ -115,17 +143,32 @@ impl Oracle {
                         self.room = self.room.min(others.max(1));
                         NaiveState::Queued
                     }
+                    Cause::ProgramMissing if free && awaited.is_some() => {
+                        self.program = awaited.unwrap_or(self.program);
+                        NaiveState::Queued
+                    }
                     _ => NaiveState::Over,
                 };
                 unit.stop = None;
                 let over = free && unit.state == NaiveState::Over;
                 match verdict.cause {
-                    Cause::UsageLimit { .. } | Cause::RateLimited | Cause::Auth if over => self.halt(true),
+                    Cause::UsageLimit { .. } | Cause::RateLimited | Cause::Auth | Cause::ProgramMissing if over => {
+                        self.halt(true);
+                    }
                     _ if over && self.abort => self.halt(false),
                     _ => {}
                 }
+                if let NaiveProgram::Trying { tries, .. } = self.program {
+                    let is_back = verdict.outcome == Outcome::Succeeded;
+                    self.leave_trial(n, if is_back { NaiveProgram::Present } else { NaiveProgram::Due { tries } });
+                }
             }
             Input::TimerFired(id) => {
+                if let NaiveProgram::Waiting { tries, timer: Some(timer) } = self.program
+                    && timer == *id
+                {
+                    self.program = NaiveProgram::Due { tries };
+                }
                 for unit in &mut self.units {
                     if unit.state == NaiveState::Waiting && unit.timer == Some(*id) {
                         unit.state = NaiveState::Queued;
@@ -197,6 +240,8 @@ impl Oracle {
                     };
                     if let Some(unit) = unit.and_then(|n| self.units.get_mut(n)).filter(waits) {
                         unit.timer = Some(*id);
+                    } else if let NaiveProgram::Waiting { timer: timer @ None, .. } = &mut self.program {
+                        *timer = Some(*id);
                     }
                 }
                 Order::Note { note: Note::LimitPaused { .. }, .. } => self.paused = true,
@@ -220,6 +265,7 @@ impl Oracle {
         while !self.over
             && !self.halted
             && !self.paused
+            && matches!(self.program, NaiveProgram::Present | NaiveProgram::Due { .. })
             && self.flying() < self.slots.min(self.room)
             && self.starting() < self.at_once
         {
@@ -227,6 +273,9 @@ impl Oracle {
             self.units[n].started_alone = self.flying() == 0;
             self.units[n].state = NaiveState::Starting;
             self.units[n].attempts += 1;
+            if let NaiveProgram::Due { tries } = self.program {
+                self.program = NaiveProgram::Trying { tries, unit: n };
+            }
             expected.push((key(n), self.units[n].attempts));
         }
         prop_assert_eq!(started, expected);
@@ -265,7 +314,7 @@ pub(super) enum Move {
 pub(super) fn moves() -> impl Strategy<Value = Vec<Move>> {
     let one = prop_oneof![
         6 => any::<usize>().prop_map(Move::Ready),
-        12 => (any::<usize>(), 0..10u8).prop_map(|(n, how)| Move::End(n, how)),
+        12 => (any::<usize>(), 0..13u8).prop_map(|(n, how)| Move::End(n, how)),
         4 => (0..40u64).prop_map(Move::Fire),
         3 => (0..8usize).prop_map(Move::Retry),
         1 => Just(Move::RetryFailed),
@@ -288,6 +337,7 @@ fn judged(how: u8) -> Verdict {
         8 => verdict(Outcome::Failed, Cause::RateLimited),
         9 => verdict(Outcome::Failed, Cause::Auth),
         10 => crowded(),
+        11 | 12 => missing(),
         _ => verdict(Outcome::Stopped, Cause::Cancelled),
     }
 }
@@ -348,6 +398,7 @@ proptest! {
             abort,
             max_retries,
             max_limited,
+            program: NaiveProgram::Present,
             cut: false,
             paused: false,
             halted: false,
@@ -378,6 +429,9 @@ proptest! {
                 if let Some(timer) = oracle.units[unit].timer {
                     give(&mut schedule, &mut oracle, Input::TimerFired(timer))?;
                 }
+            }
+            if let NaiveProgram::Waiting { timer: Some(timer), .. } = oracle.program {
+                give(&mut schedule, &mut oracle, Input::TimerFired(timer))?;
             }
             if let Some(input) = input_for(&schedule, &Move::End(0, 4)) {
                 give(&mut schedule, &mut oracle, input)?;
