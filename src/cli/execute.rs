@@ -215,7 +215,7 @@ impl Attempts {
         unit: &UnitKey,
         attempt: u32,
         amendment: &Amendment,
-        stop: mpsc::Receiver<StopHow>,
+        mut stop: mpsc::Receiver<StopHow>,
         ready: oneshot::Sender<()>,
     ) -> (Verdict, Facts, Work) {
         let running = Arc::clone(&self.running);
@@ -225,7 +225,12 @@ impl Attempts {
         }
         // Known before anything starts, so that it is ours from its first word on.
         let session = amendment.resume.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
-        let (_lock, opened, content) = match self.prepare(unit, attempt, amendment, &session).await {
+        let prepared = self.prepare(unit, attempt, amendment, &session).await;
+        if let Ok(how) = stop.try_recv() {
+            let facts = Facts { stopped: Some(how), ..Facts::default() };
+            return (verdict::decide(unit, &facts, self.terms.rule), facts, Work::default());
+        }
+        let (_lock, opened, content) = match prepared {
             Ok((lock, (opened, content))) => (lock, Arc::new(opened), content),
             Err(error) => return (error.verdict(), Facts::default(), Work::default()),
         };
