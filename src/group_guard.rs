@@ -1,6 +1,6 @@
 //! A process that outlives this one by a moment: it ends the processes of agents and of git when this process is gone.
 //!
-//! A parent-death signal reaches an agent, but not what the agent has started. Agents are ended as [`members`] describes. git
+//! A parent-death signal reaches an agent, but not what the agent has started. Agents are ended as `members` describes. git
 //! gets SIGTERM only, so that it removes its lock files: they would keep the next run from the repository. The guard holds the other
 //! end of a pipe; the kernel closes ours however we end, also by SIGKILL. It must not know what the processes do.
 

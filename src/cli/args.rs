@@ -214,10 +214,10 @@ pub struct TermArgs {
     /// Start nothing more once all attempts together have cost this much; the run can be resumed
     #[arg(long, value_name = "USD")]
     pub max_run_budget_usd: Option<f64>,
-    /// End an attempt that has written nothing for this long (90s, 5m); [retry] then applies [default: no limit]
+    /// End an attempt that has written nothing for this long (90s, 5m); `[retry]` then applies [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub silence_timeout: Option<Duration>,
-    /// End an attempt that takes this long (10m, 1h), without the time in which it waits for you; [retry] then applies [default: no limit]
+    /// End an attempt that takes this long (10m, 1h), without the time in which it waits for you; `[retry]` then applies [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub unit_timeout: Option<Duration>,
     /// Send a one-turn request first, to learn whether the login works
