@@ -38,6 +38,8 @@ pub struct Ended {
     pub signal: Option<i32>,
     /// Last line of stderr.
     pub stderr: Option<String>,
+    /// Why no process was started, if none was.
+    pub not_started: Option<String>,
 }
 
 impl Outcome {

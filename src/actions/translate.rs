@@ -157,7 +157,10 @@ impl Translator {
                 self.warn(failure.clone(), Detail::Empty, emit);
                 Outcome::failure(failure, &self.last_text())
             }
-            (None, None) => Outcome::without_result(self.identity.seen().is_some(), &self.file, &self.last_text()),
+            (None, None) => match &ended.not_started {
+                Some(why) => Outcome::failure(why.clone(), ""),
+                None => Outcome::without_result(self.identity.seen().is_some(), &self.file, &self.last_text()),
+            },
         };
         self.complete(outcome, emit);
     }

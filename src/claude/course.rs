@@ -10,7 +10,10 @@ use serde_json::{Value, json};
 
 use crate::{
     actions::{Identity, Sighting},
-    decode::{Body, Line, line::Init},
+    decode::{
+        Body, Line,
+        line::{Init, System},
+    },
     tape::{
         Note,
         note::{IsolationChecked, Level, StopHow},
@@ -183,6 +186,10 @@ impl Course {
                 effects.into_iter().flat_map(|effect| self.effect(effect)).collect()
             }
             Body::Init(init) => self.announced(init),
+            Body::System(System::Status { permission_mode }) => {
+                let sentence = isolation::mode_breach(permission_mode.as_deref());
+                sentence.map(|sentence| self.breach(sentence)).unwrap_or_default()
+            }
             // Its last turn is not proved yet. The question has its alarm, and its answer goes on from here.
             Body::Result(_) if self.awaits_settings() => {
                 self.phase = Phase::Over;

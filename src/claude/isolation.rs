@@ -81,9 +81,14 @@ impl Allowed {
         if !self.tools.contains(tool) {
             return Some(format!("{FAILED}: it has the tool `{tool}`, which it was not given"));
         }
-        let mode = permission_mode.filter(|mode| *mode != PERMISSION_MODE)?;
-        Some(format!("{FAILED}: permission_mode={mode}"))
+        mode_breach(permission_mode)
     }
+}
+
+/// The sentence of the breach, if a permission mode is reported that was not asked for.
+pub fn mode_breach(mode: Option<&str>) -> Option<String> {
+    let mode = mode.filter(|mode| *mode != PERMISSION_MODE)?;
+    Some(format!("{FAILED}: permission_mode={mode}"))
 }
 
 /// Follows calls of tools that were not offered. A model may ask for any name, and the agent then answers with an error:

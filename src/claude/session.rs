@@ -5,7 +5,10 @@
 
 use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
-use tokio::{io::AsyncWriteExt as _, sync::mpsc};
+use tokio::{
+    io::AsyncWriteExt as _,
+    sync::{mpsc, oneshot},
+};
 
 use super::{
     argv::shown,
@@ -24,7 +27,7 @@ use crate::{
     units::{
         retry::Repeat,
         tally::{FailureRule, Tally},
-        verdict::{Facts, Isolation, decide, session_remedy},
+        verdict::{Facts, Isolation, StartFault, decide, session_remedy},
     },
 };
 
@@ -116,9 +119,14 @@ impl SessionEnd {
 /// Runs a session to its end. The environment is derived from our own.
 ///
 /// Whatever arrives is on the tape before anything looks at it. A session that somebody else uses is waited for.
-/// Dropping the future kills the process group.
-pub async fn run_session(launch: SessionLaunch, commands: mpsc::Receiver<Command>) -> SessionEnd {
-    run_session_from(std::env::vars_os().collect(), Patience::default(), launch, commands).await
+/// `ready` fires when the process runs; it is dropped unused if there is none. Dropping the future kills the process
+/// group.
+pub async fn run_session(
+    launch: SessionLaunch,
+    commands: mpsc::Receiver<Command>,
+    ready: oneshot::Sender<()>,
+) -> SessionEnd {
+    run_session_from(std::env::vars_os().collect(), Patience::default(), launch, commands, ready).await
 }
 
 /// As [`run_session`], with the environment and the patience given.
@@ -127,6 +135,7 @@ pub async fn run_session_from(
     patience: Patience,
     mut launch: SessionLaunch,
     mut commands: mpsc::Receiver<Command>,
+    ready: oneshot::Sender<()>,
 ) -> SessionEnd {
     let (prompt, named) = resume::split(&launch.prompt);
     launch.args.resume = launch.args.resume.or_else(|| named.map(str::to_owned));
@@ -177,8 +186,13 @@ pub async fn run_session_from(
         return end;
     }
     match begun {
-        Err(why) => end.facts.spawn_error = Some(why),
+        Err(why) => {
+            end.facts.spawn_error = Some(why.sentence);
+            end.facts.start_fault = why.fault;
+        }
         Ok(child) => {
+            // Nobody may be interested.
+            let _ = ready.send(());
             let watch = Watch::new(goes_on, launch.mismatch, launch.args.permission_mode());
             let talk = Talk::new(tape, child, watch, end.facts, patience, launch.limits, (launch.locks, lock));
             let (watch, facts) = talk.listen(commands).await;
@@ -209,8 +223,9 @@ async fn begin(
     environment: Vec<(OsString, OsString)>,
     prompt: &str,
     started: &mut AttemptStarted,
-) -> Result<Child, String> {
-    let delivery = order::delivery(prompt).map_err(|error| error.to_string())?;
+) -> Result<Child, NotStarted> {
+    let unsent = |error: PromptError| NotStarted { fault: StartFault::Other, sentence: error.to_string() };
+    let delivery = order::delivery(prompt).map_err(unsent)?;
     let mut args = launch.program.prefix.clone();
     args.extend(order::argv(&launch.args, prompt, delivery));
     let exe = &launch.program.exe;
@@ -221,8 +236,8 @@ async fn begin(
     started.env_passed = environment.passed;
     let stdin = delivery == Delivery::Stdin;
     let order = Order { exe: exe.clone(), args, cwd: launch.cwd.clone(), env: environment.vars, stdin };
-    let not_started = |error| NotStarted::explain(exe, &launch.cwd, &error).sentence;
-    let mut child = process::spawn(order).await.map_err(not_started)?;
+    let spawned = process::spawn(order).await;
+    let mut child = spawned.map_err(|error| NotStarted::explain(exe, &launch.cwd, &error))?;
     started.pid = Some(child.pid());
     if let Some(mut stdin) = child.stdin.take() {
         let line = order::user_line(prompt);

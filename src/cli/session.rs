@@ -169,11 +169,10 @@ impl Executor for Sessions {
         stop: mpsc::Receiver<StopHow>,
         ready: oneshot::Sender<()>,
     ) -> AttemptEnd {
-        // One session at a time: nothing waits for its start-up.
-        let _ = ready.send(());
+        let launch = SessionLaunch { attempt, ..self.amended(amendment.as_deref()) };
         let (send, commands) = mpsc::channel(4);
         let forwarding = tokio::spawn(pass_on(stop, send));
-        let end = session::run_session(SessionLaunch { attempt, ..self.amended(amendment.as_deref()) }, commands).await;
+        let end = session::run_session(launch, commands, ready).await;
         forwarding.abort();
         *self.resumable.lock().unwrap_or_else(PoisonError::into_inner) = end.resumable().map(str::to_owned);
         let repeat = end.repeat();

@@ -167,6 +167,11 @@ pub enum System<'a> {
         /// Class of the error.
         error: Option<Cow<'a, str>>,
     },
+    /// What the agent does now, or that its permission mode changed.
+    Status {
+        /// `permissionMode`, after a change.
+        permission_mode: Option<Cow<'a, str>>,
+    },
     /// The context was compacted.
     Compacted {
         /// `auto` or `manual`.

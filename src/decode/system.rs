@@ -80,7 +80,6 @@ const QUIET: &[&str] = &[
     "session_state_changed",
     "session_title_changed",
     "shell_cwd",
-    "status",
     "stop_hook_summary",
     "task_list_statuses",
     "task_summary",
@@ -232,6 +231,7 @@ impl<'a> Fields<'a> {
                 status: self.error_status,
                 error: self.error,
             },
+            "status" => System::Status { permission_mode: self.init.permission_mode },
             "compact_boundary" => System::Compacted { trigger: self.trigger, pre_tokens: self.pre_tokens },
             "model_fallback" | "model_refusal_fallback" => {
                 System::ModelFallback { from: self.from, to: self.to, refused: subtype != "model_fallback" }

@@ -271,9 +271,9 @@ impl Fold {
         let Some(lane) = self.address(story, arrived, Some(line), emit) else { return };
         self.enter(story, lane, arrived);
         self.break_silence(story, lane, arrived, emit);
-        self.record_output(story, lane, arrived, Some(line));
         let by_session = arrived.lane == Address::BySession;
         self.lane(lane).line(story, arrived, line, bytes, by_session, emit);
+        self.record_output(story, lane, arrived, Some(line));
     }
 
     /// Files the entry under its lane.

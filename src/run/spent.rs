@@ -51,7 +51,7 @@ pub struct Bill {
     resumed: bool,
     /// What that session had cost before, as far as this run knows.
     paid: Option<f64>,
-    /// The totals of the agent's release begin with that.
+    /// The totals of the agent's release begin with that; `None` while the release is unknown.
     bills_again: Option<bool>,
     /// Turns that said what they cost.
     turns: Option<f64>,
@@ -69,7 +69,7 @@ impl Bill {
 
     /// The agent says which release it is.
     pub fn release(&mut self, version: Option<&str>) {
-        self.bills_again = Some(version.is_some_and(bills_again));
+        self.bills_again = version.and_then(bills_again).or(self.bills_again);
     }
 
     /// A result came.
@@ -107,12 +107,12 @@ pub fn paid(costs: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
     costs.into_iter().try_fold(None, |sum, cost| Some(Some(sum.unwrap_or_default() + cost?))).flatten()
 }
 
-/// True for releases whose total of a resumed session begins with what it had cost before.
-fn bills_again(version: &str) -> bool {
+/// Whether the total of a resumed session begins with what it had cost before; `None` for a version of another form.
+fn bills_again(version: &str) -> Option<bool> {
     const SINCE: [u32; 3] = [2, 1, 277];
     let number = version.split_whitespace().next().unwrap_or_default();
     let parts: Vec<u32> = number.split('.').map_while(|part| part.parse().ok()).collect();
-    parts.len() == SINCE.len() && parts[..] >= SINCE[..]
+    (parts.len() == SINCE.len()).then(|| parts[..] >= SINCE[..])
 }
 
 #[cfg(test)]
@@ -177,6 +177,22 @@ mod tests {
         assert_eq!(bill(None, "2.1.300", &[(1.0, None), (1.5, None)]), Some(1.5));
         // Two processes in one record.
         assert_eq!(bill(None, "2.1.223", &[(1.0, None), (0.5, None)]), Some(1.5));
+    }
+
+    #[test]
+    fn total_of_a_resumed_session_in_an_unknown_release_is_not_claimed() {
+        let total = ResultLine { total_cost_usd: Some(3.0), ..ResultLine::default() };
+        let cost = |paid, versions: &[Option<&str>]| {
+            let mut bill = Bill::default();
+            bill.resume(paid);
+            versions.iter().for_each(|version| bill.release(*version));
+            bill.result(&total);
+            bill.cost()
+        };
+        assert_eq!(cost(None, &[None]), None);
+        assert_eq!(cost(Some(2.0), &[None]), Some(1.0));
+        assert_eq!(cost(None, &[Some("next")]), None);
+        assert_eq!(cost(None, &[Some("2.1.223"), None]), Some(3.0), "a later turn of the same process");
     }
 
     #[test]

@@ -218,8 +218,8 @@ fn label(body: &Body<'_>, size: u64, row: &Row, edited: Option<&str>) -> (String
         Body::Note(json) => {
             let note = Note::parse(json);
             // The second row of a note that begins an attempt.
-            let wanted = (row.block > 0).then(|| words::wanted(&note)).flatten();
-            (wanted.unwrap_or_else(|| words::note_row(&note)), None)
+            let amendment = (row.block > 0).then(|| words::amendment(&note)).flatten();
+            (amendment.unwrap_or_else(|| words::note_row(&note)), None)
         }
         Body::Out(json) | Body::In(json) => {
             let line = decode::line(json);
@@ -277,8 +277,8 @@ fn entry_line(arrived: &Arrived<'_>, size: u64) -> EntryLine {
         Body::Note(_) if is_huge(size) => ("note", "note".to_owned(), Role::Focus, words::huge(&head(raw, 4096), size)),
         Body::Note(json) => {
             let note = Note::parse(json);
-            let wanted = words::wanted(&note).map(|wanted| format!(" · {wanted}")).unwrap_or_default();
-            ("note", words::note_kind(json), Role::Focus, words::note(&note) + &wanted)
+            let amendment = words::amendment(&note).map(|words| format!(" · {words}")).unwrap_or_default();
+            ("note", words::note_kind(json), Role::Focus, words::note(&note) + &amendment)
         }
         Body::Err(_) => ("err", "stderr".to_owned(), Role::Warning, text(String::new())),
         Body::Raw(_) => ("raw", "not JSON".to_owned(), Role::Warning, text(String::new())),

@@ -23,7 +23,7 @@ use ingestdeck::{
         note::{Cause, Outcome},
     },
 };
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::support::{
     api::{Api, Fault, Route, Turn, text, tool},
@@ -154,7 +154,8 @@ impl Desk {
     }
 
     async fn run_with(&self, commands: mpsc::Receiver<Command>) -> SessionEnd {
-        let running = run_session_from(self.env.clone(), self.patience, self.launch.clone(), commands);
+        let running =
+            run_session_from(self.env.clone(), self.patience, self.launch.clone(), commands, oneshot::channel().0);
         let end = tokio::time::timeout(LIMIT, running).await;
         end.unwrap_or_else(|_| panic!("no end: {:#?}", self.tape.entries.lock().unwrap()))
     }
@@ -187,6 +188,25 @@ async fn a_session_is_recorded_and_can_be_gone_on_with() {
     let mode = ["--permission-mode", "default"];
     let expected = [&["-p", "--output-format", "stream-json", "--verbose"][..], &mode, &["--", "--say hello"]].concat();
     assert_eq!(argv[5..], expected);
+}
+
+#[tokio::test]
+async fn session_without_a_program_says_that_it_is_missing() {
+    let program = Program { exe: "/no/such/claude".into(), prefix: Vec::new(), scripted: false };
+    let end = Desk::new(program, "go").run().await;
+    assert_eq!(outcome(&end), (Outcome::Failed, Cause::ProgramMissing), "{end:?}");
+    let verdict = end.verdict(&UnitKey::from("session"));
+    assert!(verdict.remedy.is_some_and(|remedy| remedy.starts_with("let an update of Claude Code end")));
+}
+
+#[tokio::test]
+async fn session_that_closes_its_output_and_stays_is_said_to_be_terminated() {
+    let script = "exec >&- 2>&-; while :; do sleep 0.05; done";
+    let program = Program { exe: "/bin/sh".into(), prefix: vec!["-c".into(), script.into()], scripted: false };
+    let end = Desk::new(program, "go").run().await;
+    assert!(end.facts.ended_by_us, "{end:?}");
+    let reason = end.verdict(&UnitKey::from("session")).reason;
+    assert!(reason.contains("it closed its output, did not exit and was terminated"), "{reason}");
 }
 
 #[tokio::test]

@@ -221,6 +221,15 @@ fn a_stream_without_a_result_is_a_failure() {
 }
 
 #[test]
+fn run_without_a_process_says_why_there_is_none() {
+    let why = "Claude Code could not be started: there is no program /no/claude";
+    let mut translator = one_prompt();
+    let events = end(&mut translator, &Ended { not_started: Some(why.into()), ..Ended::default() });
+    assert_eq!(events.len(), 1);
+    assert_eq!((last(&events)["ok"].as_bool(), last(&events)["error"].as_str()), (Some(false), Some(why)));
+}
+
+#[test]
 fn calls_that_are_open_at_the_end_are_closed() {
     let open = [call("b", "X", "{}"), call("a", "Bash", r#"{"command":"ls"}"#), call("c", "Y", "{}"), result("c", "")];
     let lines: Vec<_> = open.iter().map(String::as_str).chain([OK]).collect();

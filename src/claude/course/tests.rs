@@ -159,6 +159,17 @@ fn settings_that_were_read_end_the_attempt_before_it_works() {
 }
 
 #[test]
+fn permission_mode_that_changes_later_is_a_breach() {
+    let status =
+        |mode: &str| format!(r#"{{"type":"system","subtype":"status","status":null,"permissionMode":"{mode}"}}"#);
+    let mut course = proved();
+    assert_eq!(line(&mut course, r#"{"type":"system","subtype":"status","status":"requesting"}"#), []);
+    assert_eq!(line(&mut course, &status("dontAsk")), []);
+    assert!(asks(&line(&mut course, &status("acceptEdits")), "interrupt"));
+    assert!(course.into_facts().breach().is_some_and(|sentence| sentence.contains("permission_mode=acceptEdits")));
+}
+
+#[test]
 fn a_breach_interrupts_and_no_call_gets_through() {
     let mut course = working();
     let steps = line(&mut course, &INIT.replace("mcp__ktx__a", "mcp__ktx__a\",\"Bash"));

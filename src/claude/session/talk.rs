@@ -135,6 +135,7 @@ impl Talk {
                     running = false;
                     self.gather.facts.exit_code = ended.code;
                     self.gather.facts.signal = ended.signal;
+                    self.gather.facts.ended_by_us = self.ladder.is_some_and(|(rung, _)| rung >= Rung::Terminate);
                     // Somebody may have inherited its pipes; what is in them by now is read, the rest never comes.
                     self.closing = Some(Instant::now() + self.patience.drain);
                 }

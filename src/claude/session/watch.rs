@@ -90,12 +90,12 @@ impl Watch {
         if self.turns.push(line) == Part::Trailing {
             return Seen::Nothing;
         }
-        let of_mode = match &line.body {
-            Body::Init(init) => {
-                init.permission_mode.as_deref().map_or(Seen::Nothing, |mode| self.permission_mode(mode))
-            }
-            _ => Seen::Nothing,
+        let mode = match &line.body {
+            Body::Init(init) => init.permission_mode.as_deref(),
+            Body::System(System::Status { permission_mode }) => permission_mode.as_deref(),
+            _ => None,
         };
+        let of_mode = mode.map_or(Seen::Nothing, |mode| self.permission_mode(mode));
         let of_id = self.id(line);
         match (of_mode, of_id) {
             (breach @ Seen::Breach(_), _) => breach,
@@ -120,7 +120,7 @@ impl Watch {
             _ if expected == order::BYPASS_MODE => Seen::Nothing,
             _ => {
                 let text = format!(
-                    "Claude Code started in permission mode `{mode}` instead of `{expected}`, in which tools run that \
+                    "Claude Code runs in permission mode `{mode}` instead of `{expected}`, in which tools run that \
                      are not allowed"
                 );
                 self.breach = Some(text.clone());
@@ -202,8 +202,11 @@ mod tests {
             assert!(breach.contains(&format!("`{mode}` instead of `default`")), "{breach}");
             assert_eq!(seen, [Seen::Breach(breach.to_owned()), Seen::Nothing], "told once");
         }
-        let (changed, _) = watch(None, Mismatch::Error, &[&init("default"), &init("auto")]);
-        assert!(changed.breach().is_some());
+        let status = r#"{"type":"system","subtype":"status","status":null,"permissionMode":"auto","session_id":"a"}"#;
+        for changed in [&init("auto"), status] {
+            let (changed, seen) = watch(None, Mismatch::Error, &[&init("default"), changed]);
+            assert!(changed.breach().is_some() && matches!(&seen[..], [Seen::Nothing, Seen::Breach(_)]), "{seen:?}");
+        }
     }
 
     #[test]

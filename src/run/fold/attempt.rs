@@ -267,6 +267,11 @@ impl LaneFold {
         self.translator.is_complete()
     }
 
+    /// It has a result, and no other turn is underway or expected.
+    pub(super) fn has_last_result(&self) -> bool {
+        self.reported.turns().is_complete()
+    }
+
     /// No other turn follows the last one of a capture.
     pub(super) fn conclude(&mut self, story: &mut Story, emit: &mut dyn FnMut(Emitted<'_>)) {
         let Some((seq, at)) = self.rests.as_deref().copied() else { return };
@@ -412,7 +417,7 @@ impl LaneFold {
                 self.push_row(story, Row::new(seq, 0, RowKind::Warning, RowEnd::Ok, depth));
             }
             System::Unknown(_) => story.state.lost.unknown += 1,
-            System::Task { .. } | System::AuthStatus { error: None } | System::Other(_) => {}
+            System::Status { .. } | System::Task { .. } | System::AuthStatus { error: None } | System::Other(_) => {}
         }
     }
 

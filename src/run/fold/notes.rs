@@ -271,9 +271,15 @@ impl Fold {
         let Some(lane) = self.address(story, arrived, None, emit) else { return };
         self.enter(story, lane, arrived);
         self.end_silence(story, lane, arrived);
-        let stream =
-            Ended { exit_code: ended.exit_code, signal: ended.signal, stderr: ended.stderr_tail.last().cloned() };
         let fold = self.lane(lane);
+        let has_process = fold.attempt(story).pid.is_some() || ended.exit_code.is_some() || ended.signal.is_some();
+        let is_unstarted = !has_process && ended.verdict.outcome != Outcome::Succeeded;
+        let stream = Ended {
+            exit_code: ended.exit_code,
+            signal: ended.signal,
+            stderr: ended.stderr_tail.last().cloned(),
+            not_started: is_unstarted.then(|| ended.verdict.reason.clone()),
+        };
         fold.end(story, arrived.seq, &stream, emit);
         let status = status_of(&ended.verdict);
         if status == UnitStatus::Budget {

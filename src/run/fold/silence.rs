@@ -1,7 +1,8 @@
 //! Which attempts are silent: their agent has written nothing for a while although it does not wait for us.
 //!
 //! No entry tells it. It follows from the times of entries and the moment that is shown, so that a replay shows it when
-//! the live screen did. An agent waits for us while a request of its own is open: a decision, or a call of our tools.
+//! the live screen did. An agent waits for us while a request of its own is open: a decision, or a call of our tools. After its
+//! last result it has nothing more to write.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -187,7 +188,7 @@ impl Fold {
         if let Some(line) = line {
             fold.requests.asked(line);
         }
-        let is_turn = fold.requests.is_empty();
+        let is_turn = fold.requests.is_empty() && !fold.has_last_result();
         let attempt = fold.attempt(story);
         if attempt.start_note.is_some() {
             attempt.quiet_since = is_turn.then_some(arrived.at);
@@ -197,7 +198,7 @@ impl Fold {
     /// Something was written to the agent. Only an answer to its request gives it a reason to write.
     pub(super) fn record_input(&mut self, story: &mut Story, lane: LaneId, at: Millis, written: &[u8]) {
         let fold = self.lane(lane);
-        if fold.requests.answered(written) && fold.requests.is_empty() {
+        if fold.requests.answered(written) && fold.requests.is_empty() && !fold.has_last_result() {
             fold.attempt(story).quiet_since = Some(at);
         }
     }

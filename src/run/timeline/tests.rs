@@ -196,8 +196,8 @@ fn what_a_session_had_cost_before_is_not_counted_again() {
         let timeline = played(timeline(billed(1, release, Some("s"), 0.75), 1, false));
         cents(timeline.story().state.units[0].attempts[0].cost_usd)
     };
-    assert_eq!([alone("2.1.300"), alone("2.1.223")], [None, Some(75)]);
-    assert_eq!(costs("?", Some("s")), [25, 75, 100]);
+    assert_eq!([alone("2.1.300"), alone("2.1.223"), alone("?")], [None, Some(75), None]);
+    assert_eq!(costs("?", Some("s")), [25, 50, 25], "never more than it was");
 }
 
 #[test]

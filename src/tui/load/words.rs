@@ -164,7 +164,7 @@ fn system(system: &System<'_>) -> Option<String> {
         }
         System::Task { subtype, status, .. } => format!("{} {}", subtype.replace('_', " "), or(status, "")),
         System::Notice { text, .. } => one_row(text, 300),
-        System::Other(_) | System::Unknown(_) => return None,
+        System::Status { .. } | System::Other(_) | System::Unknown(_) => return None,
     })
 }
 
@@ -174,6 +174,7 @@ pub(super) fn kind(body: &Body<'_>) -> String {
         Body::System(system) => match system {
             System::PermissionDenied { .. } => "denied",
             System::ApiRetry { .. } => "api retry",
+            System::Status { .. } => "status",
             System::Compacted { .. } => "compacted",
             System::ModelFallback { .. } => "fallback",
             System::Task { .. } => "task",
@@ -230,10 +231,14 @@ pub(super) fn note_row(note: &Note) -> String {
     }
 }
 
-/// What a person wanted of the attempt that a note begins.
-pub(super) fn wanted(note: &Note) -> Option<String> {
+/// What the attempt that a note begins does otherwise than planned. An automatic retry continues a session unasked.
+pub(super) fn amendment(note: &Note) -> Option<String> {
     let Note::AttemptStarted(start) = note else { return None };
-    start.amendment.as_ref().map(|amendment| format!("asked for: {}", one_row(&amendment.to_string(), 600)))
+    let amendment = start.amendment.as_ref()?;
+    let asked = Amendment { resume: None, ..amendment.clone() };
+    let asked = (!asked.is_empty()).then(|| format!("asked for: {}", one_row(&asked.to_string(), 600)));
+    let continues = amendment.resume.as_ref().map(|_| "continues the session".to_owned());
+    Some([continues, asked].into_iter().flatten().collect::<Vec<_>>().join(" · "))
 }
 
 fn amended(amendment: Option<&Amendment>) -> String {
@@ -335,5 +340,23 @@ pub(super) fn note(note: &Note) -> String {
             end.outcome, end.succeeded, end.failed, end.stopped, end.not_run
         ),
         Note::Unknown { kind } => format!("note of unknown kind {kind}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tape::note::AttemptStarted;
+
+    #[test]
+    fn retry_that_continues_a_session_was_not_asked_for() {
+        let words = |asked: Amendment| {
+            let started = AttemptStarted { amendment: Some(asked), ..AttemptStarted::default() };
+            amendment(&Note::AttemptStarted(Box::new(started)))
+        };
+        let retry = Amendment { resume: Some("s".into()), ..Amendment::default() };
+        assert_eq!(words(retry.clone()).as_deref(), Some("continues the session"));
+        let amended = Amendment { model: Some("opus".into()), ..retry };
+        assert_eq!(words(amended).as_deref(), Some("continues the session · asked for: model opus"));
     }
 }

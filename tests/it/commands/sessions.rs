@@ -54,6 +54,29 @@ fn retry_without_a_tool_call_repeats_the_prompt() {
 }
 
 #[test]
+fn session_waits_for_a_program_that_is_being_updated() {
+    let place = Place::new();
+    let (away, calls) = (place.path("away"), place.path("calls"));
+    // Its first call takes the program away and meets a busy service.
+    let first = format!("mv \"$0\" '{}'\n{}", away.display(), printed(&[INIT, BUSY]));
+    let second = printed(&[INIT, DONE]);
+    let body = format!(
+        "echo \"$*\" >> '{0}'\nif [ $(wc -l < '{0}') = 1 ]; then\n{first}\nelse\n{second}\nfi",
+        calls.display()
+    );
+    let claude = place.claude(&body);
+    let words = ["session", "--ui", "lines", "--claude-bin", claude.to_str().unwrap(), "--", "hello"];
+    let mut command = place.command(&words);
+    command.env("INGESTDECK_RETRY_INITIAL_DELAY_MS", "1").env("INGESTDECK_RETRY_MAX_RETRIES", "1");
+    let mut running = place.start(command);
+    running.wait_for("stdout", "the agent's program is missing");
+    fs::rename(&away, &claude).unwrap();
+    let ran = running.end();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stdout.contains("the agent's program is back"), "{ran:?}");
+}
+
+#[test]
 fn session_honours_the_retry_settings() {
     let place = Place::new();
     let busy = printed(&[INIT, BUSY]);
@@ -118,7 +141,7 @@ fn session_in_a_wider_permission_mode_ends_before_a_tool_runs() {
     let claude = place.claude(&format!("echo '{init}'\nsleep 30 & wait\ntouch ran\n{}", printed(&[DONE])));
     let ran = place.run(&["session", "--claude-bin", claude.to_str().unwrap(), "--", "hello"]);
     assert_eq!(ran.code, Some(100), "{ran:?}");
-    let sentence = "Claude Code started in permission mode `auto` instead of `default`";
+    let sentence = "Claude Code runs in permission mode `auto` instead of `default`";
     assert!(ran.stdout.contains(sentence) && ran.stdout.contains("find out what sets its permission mode"), "{ran:?}");
     assert!(!place.path("ran").exists());
 }

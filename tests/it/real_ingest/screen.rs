@@ -169,7 +169,7 @@ fn a_failed_unit_goes_on_in_its_session_with_what_a_person_says() {
     terminal.sees(&["new attempt at docs-crates"]);
     terminal.press("The file is crates.md.\t\t\x01\x0b33\t \x13");
     terminal.sees_unit('✓', "docs-crates");
-    terminal.sees(&["asked for: same session, 33 turns, feedback"]);
+    terminal.sees(&["continues the session · asked for: 33 turns, feedback"]);
     terminal.press("q");
     assert_eq!(terminal.leaves().exit_code(), 0);
     assert_eq!(deck.names("wiki/global"), ["page-docs-crates.md"]);

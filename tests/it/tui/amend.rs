@@ -116,11 +116,11 @@ fn a_replay_tells_what_was_wanted_otherwise() {
     tape.note(Some((UNIT, 2)), &Note::AttemptStarted(Box::new(started))).wait(10);
     let screen = |keys: &str| play(tape.timeline(), None, options(), Script::new(keys, (140, 36))).0.text();
     let stream = screen("gg");
-    let wanted = "asked for: same session, model opus, 60 turns, feedback: Use";
+    let wanted = "continues the session · asked for: model opus, 60 turns, feedback: Use";
     assert!(stream.contains(wanted), "{stream}");
     assert!(stream.contains("the session ends here without a result line"), "{stream}");
     let transcript = screen("gg<enter>");
-    assert!(transcript.contains("0 tools · asked for: same session, model opus"), "{transcript}");
+    assert!(transcript.contains("0 tools · continues the session · asked for: model opus"), "{transcript}");
     let log = screen("L");
     assert!(log.contains("retry asked for: attempt 2, same session, model opus, 60 turns, feedback: Use the"), "{log}");
     assert!(!(stream + &log).contains('\u{202e}'));

@@ -198,7 +198,7 @@ fn the_failed_unit_of_the_demo_goes_on_in_its_session_with_feedback() {
     // Feedback, then past the model to the budget, then the session.
     session.press("One page, please.\t\t\u{1}\u{b}15\t \u{13}");
     session.shows("✓ docs-bean-contracts");
-    session.shows("asked for: same session, 15 turns");
+    session.shows("continues the session · asked for: 15 turns");
     session.press("q");
     assert_eq!(session.end(), 0);
 

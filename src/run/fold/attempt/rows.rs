@@ -57,7 +57,7 @@ impl LaneFold {
         self.push_row(story, Row::new(seq, 0, RowKind::Note, end, 0));
     }
 
-    /// A second row for the note that began the attempt: what a person wanted of it.
+    /// A second row for the note that began the attempt: what it does otherwise than planned.
     pub(in crate::run::fold) fn amendment_row(&mut self, story: &mut Story, seq: Seq) {
         self.push_row(story, Row::new(seq, 1, RowKind::Note, RowEnd::Ok, 0));
     }

@@ -8,6 +8,8 @@ use crate::{
 
 const TEXT: &str =
     r#"{"type":"assistant","message":{"id":"m","content":[{"type":"text","text":"x"}]},"session_id":"s"}"#;
+const INIT: &str = r#"{"type":"system","subtype":"init","session_id":"s"}"#;
+const RESULT: &str = r#"{"type":"result","subtype":"success","is_error":false,"result":"x","session_id":"s"}"#;
 const ASKS: &str = r#"{"type":"control_request","request_id":"r1","request":{"subtype":"mcp_message"}}"#;
 const ANSWERS: &str = r#"{"type":"control_response","response":{"subtype":"success","request_id":"r1","response":{}}}"#;
 const CANCELS: &str = r#"{"type":"control_cancel_request","request_id":"r1"}"#;
@@ -118,6 +120,28 @@ fn agent_that_waits_for_us_is_not_silent() {
     clock.out(700, ASKS);
     clock.out(710, CANCELS);
     assert_eq!(clock.status_at(770), UnitStatus::Silent, "it waits no longer");
+}
+
+#[test]
+fn agent_is_not_silent_after_its_last_result() {
+    let mut clock = Clock::new();
+    for line in [INIT, TEXT, RESULT] {
+        clock.out(10, line);
+    }
+    clock.entry(11, "u", Body::Err("bye".into()));
+    assert_eq!(clock.status_at(500), UnitStatus::Running);
+    assert_eq!(clock.story.state.units[0].attempts[0].quiet_since, None);
+    assert_eq!(clock.log(), Vec::<String>::new());
+}
+
+#[test]
+fn result_before_a_background_task_reports_back_is_not_the_last() {
+    let task = r#"{"type":"system","subtype":"task_started","session_id":"s","task_id":"t","is_backgrounded":true}"#;
+    let mut clock = Clock::new();
+    for line in [INIT, task, RESULT] {
+        clock.out(10, line);
+    }
+    assert_eq!(clock.status_at(70), UnitStatus::Silent);
 }
 
 #[test]
