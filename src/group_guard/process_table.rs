@@ -22,7 +22,8 @@ use super::members::MARK;
 /// Start time of a process, in the kernel's ticks. With the process id it names a process uniquely.
 pub(super) type StartTime = u64;
 
-/// How often an environment that cannot be read is read again. While a process executes a program, it has none.
+/// How often an environment that is empty or cannot be read whole is read again. A process that executes a program looks
+/// like one that was started with an empty environment.
 const LOOKS: u8 = 25;
 /// Flag of threads of the kernel, which have no environment.
 const KERNEL_THREAD: u64 = 0x0020_0000;
@@ -35,8 +36,9 @@ pub(super) struct Process {
     group: Pid,
     pub(super) started: StartTime,
     is_zombie: bool,
-    /// Threads of the kernel and processes that were started with an empty environment.
-    has_no_environment: bool,
+    is_kernel_thread: bool,
+    /// Bytes of its environment; 0 while it executes a program, and if this user may not know.
+    environment_size: usize,
 }
 
 /// All processes at one moment.
@@ -180,8 +182,11 @@ impl Scanner {
     fn environment(&self, process: &Process, known: Option<&Environment>) -> Option<Environment> {
         let nothing = Environment::Read(Vec::new());
         match fs::read(self.path(process.pid, "environ")) {
-            Ok(bytes) if !bytes.is_empty() => return Some(Environment::Read(marks(&bytes))),
-            Ok(_) if process.has_no_environment => return Some(nothing),
+            // A process that executes a program in the meantime can cut off what is read.
+            Ok(bytes) if !bytes.is_empty() && bytes.len() == process.environment_size => {
+                return Some(Environment::Read(marks(&bytes)));
+            }
+            Ok(_) if process.is_kernel_thread => return Some(nothing),
             Err(error) if is_gone(&error) => return None,
             _ => {}
         }
@@ -219,14 +224,14 @@ fn parse(stat: &str) -> Option<Process> {
     let fields: Vec<&str> = tail.split_whitespace().collect();
     let id = |text: &str| text.parse().ok().map(Pid::from_raw);
     let number = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok());
-    let (begin, end) = (number(47).unwrap_or(0), number(48).unwrap_or(0));
     Some(Process {
         pid: id(head.split_once(' ')?.0)?,
         parent: id(fields.get(1)?)?,
         group: id(fields.get(2)?)?,
         started: number(19)?,
         is_zombie: matches!(*fields.first()?, "Z" | "X" | "x"),
-        has_no_environment: number(6)? & KERNEL_THREAD != 0 || (end != 0 && begin == end),
+        is_kernel_thread: number(6)? & KERNEL_THREAD != 0,
+        environment_size: usize::try_from(number(48)?.saturating_sub(number(47)?)).ok()?,
     })
 }
 
@@ -257,7 +262,7 @@ pub(super) mod fake {
         pub(crate) fn set(&self, pid: i32, parent: i32, group: i32, environment: &str) {
             let dir = self.root().join(pid.to_string());
             fs::create_dir_all(&dir).unwrap();
-            fs::write(dir.join("stat"), stat_line(pid, b"sh", 'S', parent, group)).unwrap();
+            fs::write(dir.join("stat"), stat_line(pid, b"sh", 'S', parent, group, environment.len())).unwrap();
             fs::write(dir.join("environ"), environment).unwrap();
         }
 
@@ -266,9 +271,19 @@ pub(super) mod fake {
         }
     }
 
-    pub(super) fn stat_line(pid: i32, name: &[u8], state: char, parent: i32, group: i32) -> Vec<u8> {
-        let zeros = "0 ".repeat(31);
-        let tail = format!(") {state} {parent} {group} {group} 0 -1 0 0 0 0 0 1 2 3 4 20 0 1 0 1000 {zeros}\n");
+    pub(super) fn stat_line(
+        pid: i32,
+        name: &[u8],
+        state: char,
+        parent: i32,
+        group: i32,
+        environment: usize,
+    ) -> Vec<u8> {
+        // Fields 23 to 49, then where the environment begins and ends.
+        let zeros = "0 ".repeat(27);
+        let end = 77 + environment;
+        let tail =
+            format!(") {state} {parent} {group} {group} 0 -1 0 0 0 0 0 1 2 3 4 20 0 1 0 1000 {zeros}77 {end} 0\n");
         [format!("{pid} (").as_bytes(), name, tail.as_bytes()].concat()
     }
 }
@@ -292,13 +307,14 @@ mod tests {
             group: id(8),
             started: 1000,
             is_zombie: false,
-            has_no_environment: false,
+            is_kernel_thread: false,
+            environment_size: 0,
         };
         for name in [b"sh".as_slice(), b"a b) Z 1 (", b") R 1 1", b"", b"\xff\xfe"] {
-            let line = stat_line(10, name, 'S', 7, 8);
+            let line = stat_line(10, name, 'S', 7, 8, 0);
             assert_eq!(parse(&String::from_utf8_lossy(&line)).as_ref(), Some(&process), "{name:?}");
         }
-        let zombie = parse(&String::from_utf8_lossy(&stat_line(10, b"sh", 'Z', 7, 8)));
+        let zombie = parse(&String::from_utf8_lossy(&stat_line(10, b"sh", 'Z', 7, 8, 0)));
         assert_eq!(zombie, Some(Process { is_zombie: true, ..process }));
         for odd in ["", "10", "10 (sh", "10 (sh) S 7", "x (sh) S 7 8"] {
             assert_eq!(parse(odd), None, "{odd}");
@@ -308,8 +324,10 @@ mod tests {
     #[test]
     fn process_with_a_name_that_is_not_utf8_is_found() {
         let proc = FakeProc::new();
-        proc.set(5_000_001, 9, 9, &format!("{MARK}=a\0"));
-        fs::write(proc.root().join("5000001/stat"), stat_line(5_000_001, b"\xff", 'S', 9, 9)).unwrap();
+        let environment = format!("{MARK}=a\0");
+        proc.set(5_000_001, 9, 9, &environment);
+        let line = stat_line(5_000_001, b"\xff", 'S', 9, 9, environment.len());
+        fs::write(proc.root().join("5000001/stat"), line).unwrap();
         assert_eq!(proc.scanner().scan(0).unwrap().marked("a"), [id(5_000_001)]);
     }
 
@@ -337,7 +355,7 @@ mod tests {
         proc.set(5_000_002, 9, 9, &format!("{MARK}=a\0"));
         assert_eq!(scanner.scan(0).unwrap().marked("a"), [id(5_000_001)]);
         // The same id with another start time is another process.
-        let line = String::from_utf8(stat_line(5_000_002, b"sh", 'S', 9, 9)).unwrap();
+        let line = String::from_utf8(stat_line(5_000_002, b"sh", 'S', 9, 9, MARK.len() + 3)).unwrap();
         fs::write(proc.root().join("5000002/stat"), line.replace(" 1000 ", " 1001 ")).unwrap();
         assert!(scanner.scan(0).unwrap().marked("a").contains(&id(5_000_002)));
     }
@@ -364,13 +382,28 @@ mod tests {
     }
 
     #[test]
-    fn process_started_without_environment_is_decided() {
+    fn environment_that_is_cut_off_is_read_again() {
+        let proc = FakeProc::new();
+        let mut scanner = proc.scanner();
+        let whole = format!("PATH=/bin\0{MARK}=a\0");
+        proc.set(5_000_001, 9, 9, &whole);
+        for part in ["", "PATH=/bin\0", &whole[..whole.len() - 1]] {
+            fs::write(proc.root().join("5000001/environ"), part).unwrap();
+            let table = scanner.scan(0).unwrap();
+            assert!(table.is_undecided(0) && table.marked("a").is_empty(), "{part:?}");
+        }
+        proc.set(5_000_001, 9, 9, &whole);
+        let table = scanner.scan(0).unwrap();
+        assert!(!table.is_undecided(0));
+        assert_eq!(table.marked("a"), [id(5_000_001)]);
+    }
+
+    #[test]
+    fn threads_of_the_kernel_have_no_environment() {
         let proc = FakeProc::new();
         proc.set(5_000_001, 9, 9, "");
-        let line = String::from_utf8(stat_line(5_000_001, b"sh", 'S', 9, 9)).unwrap();
-        let (head, _) = line.split_once(" 1000 ").unwrap();
-        // Fields 23 to 49, then where the environment begins and ends.
-        let line = format!("{head} 1000 {}77 77 0\n", "0 ".repeat(27));
+        let line = String::from_utf8(stat_line(5_000_001, b"kworker", 'I', 9, 9, 0)).unwrap();
+        let line = line.replacen(" -1 0 ", &format!(" -1 {KERNEL_THREAD} "), 1);
         fs::write(proc.root().join("5000001/stat"), line).unwrap();
         assert!(!proc.scanner().scan(0).unwrap().is_undecided(0));
     }
