@@ -15,6 +15,7 @@ use ingestdeck::{
         process::{self, Child, Order, Patience, StreamLimits},
         reader::LineReader,
         unit::{AttemptTimeouts, Command, Decision, Gate, HeldCall, OpenGate, Program, UnitLaunch, run_unit_from},
+        version::{RECOMMENDED, Version},
     },
     run::source::{Item, RecordError, Recorder},
     tape::{
@@ -32,7 +33,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::support::{
     api::{Api, Route, Turn, text, tool},
-    cli::{Home, claude_bin},
+    cli::{BILLS_WHOLE_SESSION, Home, claude_bin, claude_version},
     hostile,
 };
 
@@ -286,7 +287,9 @@ async fn failing_denied_unknown_and_malformed_calls_count_once_each() {
     assert_eq!(failures[2].1, "key is required and must be a string");
     assert!(!scene.home.project().join("pwned").exists());
     let noted = scene.tape.notes().into_iter().filter(|note| matches!(note, Note::ToolFailed { .. })).count();
-    assert_eq!(noted, 2, "what our own tools refused");
+    // 2.1.160 hands arguments that are not JSON to the tool.
+    let refused = if claude_version() < Version(2, 1, 200) { 3 } else { 2 };
+    assert_eq!(noted, refused, "what our own tools refused");
     assert_eq!(stop_reason(facts.result.as_ref().unwrap()), StopReason::Natural);
 }
 
@@ -315,7 +318,8 @@ async fn an_error_of_the_service_is_told_apart() {
         let (facts, ready) = scene.run(scene.claude(), Some(&api)).await;
         assert!(ready);
         assert_eq!(facts.error_class.as_deref(), Some(class));
-        assert_eq!(facts.api_status, Some(status));
+        let names_status = claude_version() >= RECOMMENDED;
+        assert!(facts.api_status == Some(status) || !names_status && facts.api_status.is_none(), "{facts:?}");
         assert_eq!(stop_reason(facts.result.as_ref().unwrap()), StopReason::Error, "{class}");
     }
 }
@@ -472,7 +476,7 @@ async fn a_resumed_session_spends_from_a_budget_of_its_own() {
     // Less than the session has cost, more than its going on costs.
     let (facts, _) = scene.run(launch(first * 0.9), Some(&api)).await;
     assert_eq!(facts.result.unwrap().text.as_deref(), Some("second"));
-    assert!(bill(&scene.tape) > first, "its bill has both in it");
+    assert_eq!(bill(&scene.tape) > first, claude_version() >= BILLS_WHOLE_SESSION, "whether its bill has both in it");
     let (facts, _) = scene.run(launch(first / 100.0), Some(&api)).await;
     assert_eq!(stop_reason(&facts.result.unwrap()), StopReason::Budget);
 }

@@ -29,7 +29,7 @@
 //! | usage limit | `real_ingest::limits::a_used_up_window_pauses_the_run_and_costs_no_retry` |
 //! | CLI removed in mid-run, and installed again | `commands::agents::units_wait_for_a_program_that_is_being_updated` |
 //! | CLI removed in mid-run, SIGTERM while waiting for it | [`removed_program_does_not_delay_the_end`] |
-//! | CLI removed in mid-run for good | `units::schedule::tests::limits::program_that_stays_missing_ends_the_run_as_unusable` |
+//! | CLI removed in mid-run for good | [`program_removed_for_good_ends_the_run`] |
 //! | terminal gone, units | [`lost_terminal_ends_units_and_sessions`], `real_ingest::screen::a_window_that_is_closed_ends_the_run_in_order` |
 //! | terminal gone, session | [`lost_terminal_ends_units_and_sessions`] |
 //! | terminal gone, replay | `tui::pty::a_terminal_that_is_gone_ends_the_program_without_a_signal` |
@@ -358,8 +358,8 @@ fn service_faults_are_named_with_their_remedy() {
     bench.assert_recovers("service");
 }
 
-#[test]
-fn removed_program_does_not_delay_the_end() {
+/// Plays a run whose first agent removes its own program. SIGTERM ends the wait for it, or nothing does.
+fn ends_without_its_program(signal: Option<Signal>, code: i32) {
     let bench = Bench::new();
     let stub = fs::read(&bench.claude).unwrap();
     bench.agent_first(&format!("rm -f '{}'", bench.claude));
@@ -367,9 +367,11 @@ fn removed_program_does_not_delay_the_end() {
     let mut running = bench.place.start(bench.place.command(&words));
     running.wait_for("stdout", "the agent's program is missing");
     let before = bench.newest_tape();
-    running.signal(Signal::SIGTERM);
+    if let Some(signal) = signal {
+        running.signal(signal);
+    }
     let ran = running.end();
-    assert_eq!(ran.code, Some(143), "{ran:?}");
+    assert_eq!(ran.code, Some(code), "{ran:?}");
     assert_gone("program removed", &bench.place);
     bench.assert_grown("program removed", &before);
     bench.assert_kept("program removed", &ran);
@@ -379,6 +381,17 @@ fn removed_program_does_not_delay_the_end() {
     fs::write(&bench.claude, stub).unwrap();
     make_executable(&bench.claude);
     bench.assert_recovers("program removed");
+}
+
+#[test]
+fn removed_program_does_not_delay_the_end() {
+    ends_without_its_program(Some(Signal::SIGTERM), 143);
+}
+
+/// Takes as long as the program is waited for: 40 s.
+#[test]
+fn program_removed_for_good_ends_the_run() {
+    ends_without_its_program(None, 96);
 }
 
 fn make_executable(path: &str) {

@@ -23,7 +23,7 @@ fn a_busy_service_is_waited_for_within_the_attempt() {
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn a_used_up_window_pauses_the_run_and_costs_no_retry() {
     // The agent starts a moment after this line, so the reset lies before the end of the pause all the same.
-    let resets_at = Timestamp::now().as_second() + 6;
+    let resets_at = Timestamp::now().as_second() + 15;
     let turns = [Turn::usage_limit(resets_at)].into_iter().chain(good_turns("docs-crates", "crates.md"));
     let deck =
         Deck::new([asked_by("docs-crates", turns), asked_by("docs-juice", good_turns("docs-juice", "juice.md"))])

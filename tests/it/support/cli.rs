@@ -3,8 +3,10 @@
 use std::{
     env,
     path::{Path, PathBuf},
+    process::{Command, Stdio},
 };
 
+use ingestdeck::claude::version::Version;
 use tempfile::TempDir;
 
 use super::api::Api;
@@ -15,6 +17,16 @@ pub(crate) fn claude_bin() -> Option<PathBuf> {
     assert!(path.exists(), "INGESTDECK_TEST_CLAUDE names {}, which does not exist", path.display());
     Some(path)
 }
+
+/// The release of [`claude_bin`].
+pub(crate) fn claude_version() -> Version {
+    let claude = claude_bin().expect("INGESTDECK_TEST_CLAUDE names the CLI");
+    let said = Command::new(claude).arg("--version").stdin(Stdio::null()).output().expect("it starts");
+    Version::parse(&String::from_utf8_lossy(&said.stdout)).expect("it says its version")
+}
+
+/// First release whose bill for a resumed session has the session's earlier cost in it.
+pub(crate) const BILLS_WHOLE_SESSION: Version = Version(2, 1, 277);
 
 /// A home directory and a project directory that nobody else uses, gone at the end of the test.
 #[derive(Debug)]
