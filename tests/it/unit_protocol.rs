@@ -485,9 +485,9 @@ async fn a_resumed_session_spends_from_a_budget_of_its_own() {
 
 /// Short waits for programs that are expected to misbehave.
 const QUICK: Patience = Patience {
-    // Also what a loaded machine takes to carry out a SIGKILL.
+    // Also what a loaded machine takes to carry out a SIGKILL, or to end a process that has nothing left to do.
     rung: Duration::from_secs(1),
-    linger: Duration::from_millis(200),
+    linger: Duration::from_secs(1),
     drain: Duration::from_millis(500),
     answer: Duration::from_millis(200),
     opening: Duration::from_secs(10),
