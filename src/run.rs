@@ -4,6 +4,7 @@
 
 pub mod causes;
 pub mod chronicle;
+pub mod decisions;
 pub mod diff;
 pub mod earlier;
 pub mod fold;

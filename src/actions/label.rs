@@ -205,7 +205,11 @@ pub fn reason(text: &str) -> Cow<'_, str> {
             None => Cow::Owned(format!("denied{reason}")),
         };
     }
-    let inside =
-        text.strip_prefix("<tool_use_error>").map(|rest| rest.strip_suffix("</tool_use_error>").unwrap_or(rest));
-    Cow::Borrowed(inside.unwrap_or(text))
+    Cow::Borrowed(untagged(text))
+}
+
+/// A tool's error without the tags that the agent puts around it.
+pub fn untagged(text: &str) -> &str {
+    let inside = text.strip_prefix("<tool_use_error>");
+    inside.map_or(text, |rest| rest.strip_suffix("</tool_use_error>").unwrap_or(rest))
 }

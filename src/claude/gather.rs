@@ -2,12 +2,12 @@
 //!
 //! It must not judge: which failure counts and what a result means is decided in `units`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::Value;
 
 use crate::{
-    actions::{Part, Turns},
+    actions::{Part, Turns, label::untagged},
     decode::{Block, Body, Chat, Line, Prose, Raw, ResultLine, line::System},
     run::reported::Reported,
     units::verdict::Facts,
@@ -17,6 +17,8 @@ use crate::{
 const TAIL_LINES: usize = 20;
 /// Characters of each.
 const TAIL_CHARS: usize = 2_000;
+/// Longest arguments of a failed call that are kept as they are, in bytes. Of longer ones the beginning is kept, as text.
+const INPUT_CAP: usize = 64 * 1024;
 
 /// Collects the facts of one attempt.
 #[derive(Debug)]
@@ -28,6 +30,8 @@ pub struct Gather {
     last_text: Prose<'static>,
     /// Tool of each call, by its id.
     tools: HashMap<String, String>,
+    /// Arguments of the calls that have not succeeded, as JSON, by id.
+    inputs: BTreeMap<String, String>,
     /// We have ended it: what its open calls come to says nothing about them.
     cut: bool,
     /// Calls that this cut short.
@@ -42,6 +46,7 @@ impl Gather {
             reported: Reported::new(Turns::of_one_prompt()),
             last_text: Prose::default(),
             tools: HashMap::new(),
+            inputs: BTreeMap::new(),
             cut: false,
             cut_calls: HashSet::new(),
         }
@@ -58,8 +63,12 @@ impl Gather {
     }
 
     /// Everything that is known.
-    pub fn finish(self) -> Facts {
-        self.reported.complete(self.facts, &self.last_text.read())
+    pub fn finish(mut self) -> Facts {
+        let tally = &self.facts.tally;
+        let ids = tally.calls().iter().chain(tally.refusals()).filter_map(|call| call.tool_use_id.as_deref());
+        let inputs = ids.filter_map(|id| Some((id.to_owned(), input_of(self.inputs.remove(id)?)))).collect();
+        let facts = Facts { failed_inputs: inputs, ..self.facts };
+        self.reported.complete(facts, &self.last_text.read())
     }
 
     /// We end the attempt: a call that fails from now on was cut short.
@@ -107,6 +116,9 @@ impl Gather {
             match block {
                 Block::ToolUse(call) => {
                     self.tools.insert(call.id.to_string(), call.name.to_string());
+                    if let Some(input) = call.input {
+                        self.inputs.insert(call.id.to_string(), cut(input.0).to_owned());
+                    }
                 }
                 Block::Text(text) => self.last_text.keep(text),
                 Block::Thinking(_) | Block::ToolResult(_) | Block::Image(_) | Block::Unknown(_) => {}
@@ -122,8 +134,9 @@ impl Gather {
             if refused || result.is_error == Some(true) {
                 let message = result.content.map(text_of).unwrap_or_default();
                 let tool = tool.to_owned();
-                self.failed(&tool, Some(&result.tool_use_id), &message);
+                self.failed(&tool, Some(&result.tool_use_id), untagged(&message));
             } else {
+                self.inputs.remove(result.tool_use_id.as_ref());
                 self.facts.tally.succeeded(tool, Some(&result.tool_use_id));
             }
         }
@@ -142,6 +155,20 @@ impl Gather {
     }
 }
 
+/// The beginning of some JSON, whole where it is not too long.
+fn cut(json: &str) -> &str {
+    if json.len() <= INPUT_CAP {
+        return json;
+    }
+    let end = (0..=INPUT_CAP).rev().find(|at| json.is_char_boundary(*at)).unwrap_or(0);
+    json.get(..end).unwrap_or_default()
+}
+
+/// Arguments from their JSON, or their beginning as text.
+fn input_of(json: String) -> Value {
+    serde_json::from_str(&json).unwrap_or(Value::String(json))
+}
+
 /// The text of a tool result: the string, or the texts of its blocks, or the JSON as it is.
 fn text_of(content: Raw<'_>) -> String {
     match content.value() {
@@ -157,7 +184,10 @@ fn text_of(content: Raw<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decode::{ToolResult, ToolUse, line::Denial};
+    use crate::{
+        decode::{ToolResult, ToolUse, line::Denial},
+        units::tally::Recovery,
+    };
 
     fn call(id: &'static str, name: &'static str) -> Body<'static> {
         let block = Block::ToolUse(ToolUse { id: id.into(), name: name.into(), input: None });
@@ -181,7 +211,7 @@ mod tests {
             .tally
             .calls()
             .iter()
-            .map(|call| (call.tool.as_str(), call.message.as_str(), call.recovered))
+            .map(|call| (call.tool.as_str(), call.message.as_str(), call.recovery > Recovery::None))
             .collect()
     }
 
@@ -203,6 +233,36 @@ mod tests {
             failures(&gather),
             [("wiki_write", "no such page", true), ("Bash", "one\ntwo", false), ("?", "null", false)]
         );
+    }
+
+    #[test]
+    fn failed_calls_keep_their_arguments() {
+        let mut gather = Gather::new(Facts::default());
+        let long = format!(r#"{{"content":"{}"}}"#, "é".repeat(INPUT_CAP));
+        let announced = |id: &'static str, name: &'static str, input| {
+            let block = Block::ToolUse(ToolUse { id: id.into(), name: name.into(), input: Some(Raw(input)) });
+            Body::Assistant(Chat { blocks: vec![block], ..Chat::default() })
+        };
+        let broken = r#"{"__unparsedToolInput":{"raw":"{\"path\": ","len":9}}"#;
+        for line in [
+            announced("a", "Bash", r#"{"command":"ls"}"#),
+            result("a", r#""<tool_use_error>No such tool available: Bash</tool_use_error>""#, true, false),
+            announced("b", "mcp__ktx__read_raw_span", broken),
+            result("b", r#""not JSON""#, true, false),
+            announced("c", "mcp__ktx__wiki_read", r#"{"key":"a"}"#),
+            result("c", r#""text""#, false, false),
+        ] {
+            take(&mut gather, line);
+        }
+        take(&mut gather, announced("d", "mcp__ktx__wiki_write", Box::leak(long.into_boxed_str())));
+        gather.facts.tally.refused("wiki_write", Some("d"), "not this page");
+        let facts = gather.finish();
+        assert_eq!(facts.tally.calls()[0].message, "No such tool available: Bash");
+        let inputs: Vec<_> = facts.failed_inputs.into_iter().collect();
+        assert_eq!(inputs[0], ("a".into(), serde_json::json!({"command": "ls"})));
+        assert_eq!(inputs[1], ("b".into(), serde_json::from_str(broken).unwrap()));
+        assert!(matches!(&inputs[2], (id, Value::String(text)) if id == "d" && text.len() <= INPUT_CAP));
+        assert_eq!(inputs.len(), 3);
     }
 
     #[test]

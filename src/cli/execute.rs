@@ -2,6 +2,7 @@
 
 mod pass;
 mod patches;
+mod projection;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -47,7 +48,7 @@ use crate::{
     scoped_dir,
     tape::{
         Body, Note, UnitKey,
-        note::{Amendment, AttemptEnded, Content, Outcome, PatchWritten, StopHow, Verdict, Work},
+        note::{Amendment, AttemptEnded, Content, Outcome, PatchWritten, SlRefsRepaired, StopHow, Verdict, Work},
     },
     units::{
         schedule::Together,
@@ -143,6 +144,8 @@ pub struct Attempts {
     published: Mutex<HashSet<UnitKey>>,
     /// Attempts that run now.
     running: Arc<()>,
+    /// Held by the attempt whose work is checked and published: nothing may change in between.
+    publishing: Arc<Mutex<()>>,
     pass: Option<PassTerms>,
 }
 
@@ -190,7 +193,7 @@ impl Attempts {
     ) -> Self {
         let placed = |(index, unit): (usize, &WorkUnit)| (unit.planned.unit.clone(), (index, unit.clone()));
         let units = Arc::new(units.iter().enumerate().map(placed).collect());
-        let (round, published, running) = Default::default();
+        let (round, published, running, publishing) = Default::default();
         let pass = None;
         Self {
             project,
@@ -206,6 +209,7 @@ impl Attempts {
             locks,
             published,
             running,
+            publishing,
             pass,
         }
     }
@@ -228,7 +232,7 @@ impl Attempts {
         let prepared = self.prepare(unit, attempt, amendment, &session).await;
         if let Ok(how) = stop.try_recv() {
             let facts = Facts { stopped: Some(how), ..Facts::default() };
-            return (verdict::decide(unit, &facts, self.terms.rule), facts, Work::default());
+            return (verdict::decide(self.ktx_key(unit), &facts, self.terms.rule), facts, Work::default());
         }
         let (_lock, opened, content) = match prepared {
             Ok((lock, (opened, content))) => (lock, Arc::new(opened), content),
@@ -240,9 +244,11 @@ impl Attempts {
         let mut facts = unit::run_unit(launch, commands, ready).await;
         forwarding.abort();
         file_rejected(&opened, &facts);
-        let (key, rule) = (unit.clone(), self.terms.rule);
+        let (key, rule) = (self.ktx_key(unit).clone(), self.terms.rule);
         let closing = Arc::clone(&opened);
+        let publishing = matches!(self.ground, Ground::Overlay(_)).then(|| Arc::clone(&self.publishing));
         let closed = contained::blocking(move || {
+            let _turn = publishing.as_ref().map(|turn| turn.lock().unwrap_or_else(PoisonError::into_inner));
             let (verdict, delivered) = close(&closing, &key, &mut facts, rule);
             (verdict, delivered, facts)
         });
@@ -251,20 +257,28 @@ impl Attempts {
             Err(error) => (unprepared(format!("checking what {unit} wrote failed: {error}")), None, Facts::default()),
         };
         match delivered {
-            Some(Delivered::Published(paths)) if !paths.is_empty() => {
+            Some(Delivered::Published { paths, repairs }) if !paths.is_empty() => {
                 self.note(unit, attempt, &Note::Published { paths });
+                if !repairs.is_empty() {
+                    self.note(unit, attempt, &Note::SlRefsRepaired(SlRefsRepaired { repairs }));
+                }
             }
             Some(Delivered::Patch { base, path, paths }) => {
                 self.round().written(unit, attempt, path.as_ref().map(|path| self.project.root.join(path)));
                 self.note(unit, attempt, &Note::PatchWritten(PatchWritten { base, path, paths }));
             }
-            Some(Delivered::Published(_)) | None => {}
+            Some(Delivered::Published { .. }) | None => {}
         }
         let work = work_of(&opened, &verdict, &facts);
         if verdict.outcome == Outcome::Succeeded && unit.as_str() == RECONCILE {
             self.round().left.passed(verdict.stop, &work);
         }
         (verdict, facts, work)
+    }
+
+    /// KTX's key of `unit`, which is in the reasons of verdicts.
+    fn ktx_key<'a>(&'a self, unit: &'a UnitKey) -> &'a UnitKey {
+        self.units.get(unit).map_or(unit, |(_, planned)| planned.planned.ktx_key())
     }
 
     async fn prepare(
@@ -479,10 +493,11 @@ fn work_of(attempt: &Attempt, verdict: &Verdict, facts: &Facts) -> Work {
 /// Puts calls that failed before they reached the tools on the transcript, each once.
 fn file_rejected(attempt: &Attempt, facts: &Facts) {
     for call in facts.tally.calls().iter().chain(facts.tally.refusals()) {
+        let input = call.tool_use_id.as_ref().and_then(|id| facts.failed_inputs.get(id));
         attempt.transcript().record_failure(&RejectedCall {
             tool: &call.tool,
             tool_use_id: call.tool_use_id.as_deref(),
-            input: &serde_json::Value::Null,
+            input: input.unwrap_or(&serde_json::Value::Null),
             message: &call.message,
             duration_ms: 0,
         });

@@ -22,6 +22,10 @@ use crate::{
 pub const NO_HISTORY: &str =
     "no git repository: what a unit writes goes into the project as soon as the unit has succeeded";
 
+/// What is said of a repository where the program of a run died while it updated the branch.
+const UNSETTLED: &str = "git repository: an earlier run died while it put its commit on the branch; the next \
+    `ingestdeck run` settles that before it starts";
+
 /// Most programs that a sentence names.
 const NAMED: usize = 8;
 
@@ -53,7 +57,14 @@ fn may_add(project: &Project, planned: Option<&Planned>) -> Vec<String> {
 }
 
 fn kept(repository: &Repository, new: &[String]) -> Result<String, RepositoryError> {
-    let head = repository.ready(new)?;
+    let head = match repository.ready(new) {
+        Err(RepositoryError::Dirty { mut paths }) => {
+            let unsettled = branch_update::unsettled_paths(repository);
+            paths.retain(|path| !unsettled.contains(path));
+            return if paths.is_empty() { Ok(UNSETTLED.to_owned()) } else { Err(RepositoryError::Dirty { paths }) };
+        }
+        ready => ready?,
+    };
     let branch = head.branch.map_or_else(|| "the detached HEAD".to_owned(), |branch| format!("branch {branch}"));
     Ok(format!("git repository: what the units of a run write becomes one commit on {branch}"))
 }
@@ -237,4 +248,19 @@ fn told(recovered: &workspace::Recovered) -> Vec<String> {
         sentences.push(format!("changed since an earlier run died while it published, so left as they are: {paths}"));
     }
     sentences
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ingest::branch_update::tests::died_half_way;
+
+    #[test]
+    fn files_of_a_half_done_update_need_no_commit() {
+        let (_dir, repository) = died_half_way();
+        assert_eq!(kept(&repository, &[]).unwrap(), UNSETTLED);
+        std::fs::write(repository.root().join("wiki/global/mine.md"), "by hand").unwrap();
+        let error = kept(&repository, &[]).unwrap_err().to_string();
+        assert!(error.starts_with("wiki/global/mine.md is not committed"), "{error}");
+    }
 }

@@ -41,8 +41,8 @@ pub fn init(global: &Global, args: &InitArgs) -> Result<Exit, Failure> {
     let proposals = init::propose(&tree);
     if proposals.is_empty() {
         return Err(Failure::usage(format!(
-            "{} holds no dbt project, no LookML, no folder of Markdown files and no SQLite database; go to where they are, \
-             or write a ktx.yaml yourself: `connections: {{notes: {{driver: docs, source_dir: PATH}}}}`",
+            "{} holds no dbt project, no LookML, no semantic models of MetricFlow, no folder of Markdown files and no SQLite \
+             database; go to where they are, or write a ktx.yaml yourself: `connections: {{notes: {{driver: docs, source_dir: PATH}}}}`",
             root.display()
         )));
     }
@@ -68,8 +68,9 @@ fn say(root: &Path, file: &Path, proposals: &[Proposal]) -> io::Result<()> {
     let mut out = output::stdout();
     writeln!(out, "wrote {}", file.display())?;
     let widest = proposals.iter().map(|proposal| proposal.id.len()).max().unwrap_or(0);
+    let drivers = proposals.iter().map(|proposal| proposal.driver.len()).max().unwrap_or(0);
     for Proposal { id, driver, place } in proposals {
-        writeln!(out, "  {id:widest$}  {driver:6}  {}", text::safe(place, 100))?;
+        writeln!(out, "  {id:widest$}  {driver:drivers$}  {}", text::safe(place, 100))?;
     }
     let planned = Project::open(root).ok().and_then(|project| {
         project::warn(&project.warnings);

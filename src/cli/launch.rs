@@ -1,6 +1,7 @@
 //! A run, from its plan to its exit code: the tape, the schedule, the agents, and whatever shows them.
 
 use std::{
+    collections::HashSet,
     num::NonZero,
     path::{Path, PathBuf},
     sync::Arc,
@@ -187,16 +188,19 @@ pub fn launch(global: &Global, mut launch: Launch) -> Result<Outcome, Failure> {
     // The lock is held until the run is over.
     let Prepared { lock: _lock, branch } = launch.ground;
     let diff = launch.planned.diff().to_string();
-    let (units, agent, terms, continues) = (launch.planned.units, launch.agent, launch.terms, launch.continues);
+    let (agent, terms, continues) = (launch.agent, launch.terms, launch.continues);
     let reconcile = launch.reconcile;
+    let reused: HashSet<&UnitKey> = resume::reused(continues.as_ref()).collect();
+    let projections = launch.planned.due_projections(|unit| reused.contains(unit));
     let locks = runs::locks(&stage.runs, stage.scripted);
     stage.perform(now, schedule, &plan, |recorder, holds, directory| {
         let ground = match branch {
             Some((repository, head)) => Ground::Worktrees(Worktrees::new(repository, &job.id, &head.commit)),
             None => Ground::Overlay(directory.join(retention::WORK)),
         };
-        let attempts = Attempts::new(project, &units, diff, job, ground, agent, terms, recorder, holds, locks);
-        attempts.taking_over(resume::patches(continues.as_ref())).reconciling(reconcile)
+        let units = &launch.planned.units;
+        let attempts = Attempts::new(project, units, diff, job, ground, agent, terms, recorder, holds, locks);
+        attempts.taking_over(resume::patches(continues.as_ref())).reconciling(reconcile).projecting(&projections)
     })
 }
 

@@ -1,7 +1,10 @@
 //! What a plan leaves for the pass after the units, and what is said of that. It must not run anything.
 
 use super::{args::SelectArgs, execute::PassTerms, resume::Taken, summary::counted};
-use crate::{ingest::plan::SourcePlan, tape::note::Evicted};
+use crate::{
+    ingest::{plan::SourcePlan, reconcile::staged_path},
+    tape::note::Evicted,
+};
 
 /// Whether a run has a pass, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +31,17 @@ impl Pass {
     pub fn terms(self, taken: &Taken) -> Option<PassTerms> {
         (self == Self::Wanted).then(|| {
             let unreconciled = taken.continues.as_ref().map(|continues| continues.unreconciled.clone());
-            let evictions = taken.planned.sources.iter().filter_map(evicted).collect();
-            PassTerms { model: None, evictions, unreconciled: unreconciled.unwrap_or_default() }
+            let sources = &taken.planned.sources;
+            let resting = |source: &SourcePlan| {
+                let named = |path: &String| staged_path(&source.connection, path);
+                source.resting.iter().map(|(path, found)| (named(path), found.clone())).collect::<Vec<_>>()
+            };
+            PassTerms {
+                model: None,
+                evictions: sources.iter().filter_map(evicted).collect(),
+                resting: sources.iter().flat_map(resting).collect(),
+                unreconciled: unreconciled.unwrap_or_default(),
+            }
         })
     }
 

@@ -1,24 +1,26 @@
 //! What earlier runs of a project tell its next plan: what was processed, and what units of a kind took.
 //!
-//! The index knows it, the plan wants it, and neither knows the other.
+//! The index knows it, and KTX's database knows the same of KTX's runs. The plan wants it, and none knows the other.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use super::{exit::Failure, project as opened, resume::Left, runs};
+use super::{exit::Failure, resume::Left, runs};
 use crate::{
     ingest::{
-        self,
-        diff::{self, Baseline, Standing},
-        plan::{Prior, WorkUnit},
+        self, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory,
+        diff::{self, Baseline, RecordOrigin, Standing},
+        plan::{Planned, Prior, SourcePlan},
         project::Project,
+        reconcile::{RestingArtifact, staged_path},
         source::Fingerprint,
     },
     run::state::UnitStatus,
     store::{
-        Runs,
-        db::{PastArtifact, PastEffort, PastFile, PastUnit},
+        Db, Runs,
+        db::{FileKey, PastArtifact, PastEffort, PastFile, PastUnit},
+        rows::ArtifactRow,
     },
-    tape::RunId,
+    tape::{RunId, note::work::Change},
     units::reuse::SpentBudget,
 };
 
@@ -31,72 +33,260 @@ pub struct Past {
     pub efforts: Vec<PastEffort>,
     /// The newest run with units that are done and not saved.
     pub left: Option<Left>,
-    artifacts: HashMap<(String, String), Vec<PastArtifact>>,
+    /// By connection and raw file.
+    artifacts: HashMap<(String, String), Vec<WrittenArtifact>>,
+}
+
+/// The last thing that an earlier run did to an artifact because of a raw file.
+#[derive(Clone, Debug)]
+struct WrittenArtifact {
+    /// When the run began, or KTX's completed, in milliseconds since 1970.
+    began_ms: u64,
+    /// Short id of the run, or KTX's job.
+    run: String,
+    row: ArtifactRow,
+}
+
+/// Target, its connection and key.
+type ArtifactId<'a> = (&'a str, &'a str, &'a str);
+
+/// What became of an artifact, over all raw files.
+#[derive(Clone, Debug, Default)]
+struct ArtifactState {
+    began_ms: u64,
+    is_removed: bool,
+    /// Raw files that it rests on and that are there, as `connection/path`.
+    support: BTreeSet<String>,
 }
 
 impl Past {
-    /// Tells each unit what was written from its raw files before.
-    pub fn tell(&self, units: &mut [WorkUnit]) {
-        for unit in units {
+    /// Tells each unit of `planned` what was written from its raw files before, and each source what rests on its files
+    /// that are gone.
+    pub fn tell(&self, planned: &mut Planned) {
+        for unit in &mut planned.units {
             let connection = &unit.planned.connection;
             let found = unit
                 .planned
                 .raw_files
                 .iter()
                 .filter_map(|path| self.artifacts.get(&(connection.clone(), path.clone())));
-            unit.prior = found.flatten().map(written).collect();
+            unit.prior = found.flatten().map(WrittenArtifact::prior).collect();
+        }
+        let mut gone = HashSet::new();
+        for source in &planned.sources {
+            gone.extend(source.diff.deleted.iter().map(|path| (source.connection.clone(), path.clone())));
+        }
+        if gone.is_empty() {
+            return;
+        }
+        let states = self.artifact_states(&gone);
+        for source in &mut planned.sources {
+            source.resting = self.resting(source, &states);
         }
     }
+
+    /// Adds what another record tells of an artifact, unless something newer is known.
+    fn add_artifact(&mut self, artifact: WrittenArtifact) {
+        let known = self.artifacts.entry((artifact.row.connection.clone(), artifact.row.path.clone())).or_default();
+        match known.iter_mut().find(|known| known.id() == artifact.id()) {
+            Some(known) if known.began_ms >= artifact.began_ms => {}
+            Some(known) => *known = artifact,
+            None => known.push(artifact),
+        }
+    }
+
+    /// Every artifact that an earlier run wrote, without support from files that are `gone`.
+    fn artifact_states(&self, gone: &HashSet<(String, String)>) -> HashMap<ArtifactId<'_>, ArtifactState> {
+        let mut states: HashMap<ArtifactId<'_>, ArtifactState> = HashMap::new();
+        for (file @ (connection, path), found) in &self.artifacts {
+            let is_there = !gone.contains(file) && self.baseline.has_processed(connection, path);
+            for written in found {
+                let state = states.entry(written.id()).or_default();
+                if written.began_ms > state.began_ms {
+                    (state.began_ms, state.is_removed) = (written.began_ms, written.is_removal());
+                } else if written.began_ms == state.began_ms {
+                    // The reconcile step may remove what a unit of the same run wrote.
+                    state.is_removed |= written.is_removal();
+                }
+                if is_there && !written.is_removal() {
+                    state.support.insert(staged_path(connection, path));
+                }
+            }
+        }
+        states
+    }
+
+    fn resting(
+        &self,
+        source: &SourcePlan,
+        states: &HashMap<ArtifactId<'_>, ArtifactState>,
+    ) -> BTreeMap<String, Vec<RestingArtifact>> {
+        let resting = |written: &WrittenArtifact| {
+            let state = states.get(&written.id()).filter(|state| !state.is_removed && !written.is_removal())?;
+            Some(RestingArtifact { prior: written.prior(), support: state.support.iter().cloned().collect() })
+        };
+        let of_file = |path: &String| {
+            let found = self.artifacts.get(&(source.connection.clone(), path.clone()))?;
+            let resting: Vec<RestingArtifact> = found.iter().filter_map(resting).collect();
+            (!resting.is_empty()).then(|| (path.clone(), resting))
+        };
+        source.diff.deleted.iter().filter_map(of_file).collect()
+    }
 }
 
-fn written(past: &PastArtifact) -> Prior {
-    let row = &past.row;
-    let key = match row.target_connection.as_str() {
-        "" => row.key.clone(),
-        connection => format!("{connection}/{}", row.key),
-    };
-    let run = RunId::parse(&past.run).map_or_else(|| past.run.clone(), |run| run.short().to_string());
-    Prior { path: row.path.clone(), run, kind: row.target.clone(), key, action: row.change.clone() }
+impl WrittenArtifact {
+    fn of_ktx(artifact: &KtxArtifact) -> Self {
+        let artifact = artifact.clone();
+        Self {
+            began_ms: artifact.completed_ms,
+            run: artifact.job,
+            row: ArtifactRow {
+                connection: artifact.connection,
+                path: artifact.path,
+                target: artifact.kind,
+                target_connection: artifact.target_connection,
+                key: artifact.key,
+                change: artifact.action,
+            },
+        }
+    }
+
+    fn of(past: PastArtifact) -> Self {
+        let run = RunId::parse(&past.run);
+        Self {
+            began_ms: run.map_or(0, |run| run.began_ms()),
+            run: run.map_or(past.run, |run| run.short()),
+            row: past.row,
+        }
+    }
+
+    fn id(&self) -> ArtifactId<'_> {
+        (&self.row.target, &self.row.target_connection, &self.row.key)
+    }
+
+    fn is_removal(&self) -> bool {
+        self.row.change == Change::Removed.word()
+    }
+
+    fn prior(&self) -> Prior {
+        let row = &self.row;
+        let key = match row.target_connection.as_str() {
+            "" => row.key.clone(),
+            connection => format!("{connection}/{}", row.key),
+        };
+        let (path, run) = (row.path.clone(), self.run.clone());
+        Prior { path, run, kind: row.target.clone(), key, action: row.change.clone() }
+    }
 }
 
-/// Reads the past of `project`, as far as what was processed goes only what was `before` that run. A project that never
-/// ran has none, and gets no index.
-///
-/// # Errors
-/// When the index cannot be used: a plan without it would take everything for new.
-pub fn read(project: &Project, before: Option<RunId>) -> Result<Past, Failure> {
-    let runs = Runs::of_project(&project.root);
-    let recorded = runs.list().map_err(Failure::internal)?;
-    if recorded.is_empty() {
-        return Ok(Past::default());
+/// The records of a project that its next plan rests on.
+#[derive(Debug)]
+pub struct History {
+    /// What cannot be read of them, one sentence each.
+    pub warnings: Vec<String>,
+    own: Option<OwnHistory>,
+    ktx: KtxHistory,
+}
+
+#[derive(Debug)]
+struct OwnHistory {
+    runs: Runs,
+    db: Db,
+    /// Runs that this installation recorded.
+    marked: HashSet<RunId>,
+}
+
+impl History {
+    /// Opens the records of `project`. A project that never ran has none, and gets no index.
+    ///
+    /// # Errors
+    /// When the index cannot be used: a plan without it would take everything for new.
+    pub fn open(project: &Project) -> Result<Self, Failure> {
+        let mut warnings = Vec::new();
+        let ktx = ingest::ktx_history(project).unwrap_or_else(|error| {
+            warnings.push(format!(
+                "cannot read what KTX recorded in {KTX_DATABASE}, so files that only KTX ingested count as new: {error}"
+            ));
+            None
+        });
+        let ktx = ktx.unwrap_or_default();
+        let runs = Runs::of_project(&project.root);
+        let recorded = runs.list().map_err(Failure::internal)?;
+        if recorded.is_empty() {
+            return Ok(Self { warnings, own: None, ktx });
+        }
+        // A shipped index may name runs that have no tape, so only runs with a mark count as written here.
+        let marked = recorded.iter().map(|found| found.id).filter(|run| ingest::is_run_marked(&project.root, *run));
+        let marked: HashSet<RunId> = marked.collect();
+        let (db, unreadable) = runs::indexed(&runs).map_err(Failure::internal)?;
+        warnings.extend(unreadable);
+        Ok(Self { warnings, own: Some(OwnHistory { runs, db, marked }), ktx })
     }
-    // A shipped index may name runs that have no tape, so only runs with a mark count as written here.
-    let marked = recorded.iter().map(|found| found.id).filter(|run| ingest::is_run_marked(&project.root, *run));
-    let marked: HashSet<RunId> = marked.collect();
-    let (db, unreadable) = runs::indexed(&runs).map_err(Failure::internal)?;
-    opened::warn(&unreadable);
-    let mut baseline = Baseline::default();
-    for ((connection, adapter, path), file) in db.past_files(before).map_err(Failure::internal)? {
-        baseline.add_file(&connection, &adapter, path, prior(&file, &marked));
+
+    /// The past, as far as what was processed goes only what was `before` that run.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn past(&self, before: Option<RunId>) -> Result<Past, Failure> {
+        let (mut past, files) = self.own.as_ref().map(|own| own.past(before)).transpose()?.unwrap_or_default();
+        let is_before = |completed_ms: u64| before.is_none_or(|run| completed_ms < run.began_ms());
+        for file in self.ktx.files.iter().filter(|file| is_before(file.completed_ms)) {
+            let own = files.get(&(file.connection.clone(), file.adapter.clone(), file.path.clone()));
+            if let Some(prior) = ktx_prior(file, own) {
+                past.baseline.add_file(&file.connection, &file.adapter, file.path.clone(), prior);
+            }
+        }
+        for artifact in self.ktx.artifacts.iter().filter(|artifact| is_before(artifact.completed_ms)) {
+            past.add_artifact(WrittenArtifact::of_ktx(artifact));
+        }
+        Ok(past)
     }
-    let units = db.past_units(before).map_err(Failure::internal)?;
-    let left = Left::of(&runs, &db, &db.past_successes().map_err(Failure::internal)?, &marked)?;
-    for unit in units {
-        let standing = standing(&unit);
-        baseline.add_unit(unit.connection, unit.unit, standing);
+}
+
+impl OwnHistory {
+    /// What the index tells, and the files that it tells of.
+    fn past(&self, before: Option<RunId>) -> Result<(Past, BTreeMap<FileKey, PastFile>), Failure> {
+        let Self { runs, db, marked } = self;
+        let mut baseline = Baseline::default();
+        let files = db.past_files(before).map_err(Failure::internal)?;
+        for ((connection, adapter, path), file) in &files {
+            baseline.add_file(connection, adapter, path.clone(), prior(file, marked));
+        }
+        let left = Left::of(runs, db, &db.past_successes().map_err(Failure::internal)?, marked)?;
+        for unit in db.past_units(before).map_err(Failure::internal)? {
+            let standing = standing(&unit);
+            baseline.add_unit(unit.connection, unit.unit_key, standing);
+        }
+        let artifacts = db.past_artifacts(before).map_err(Failure::internal)?;
+        let artifacts = artifacts
+            .into_iter()
+            .map(|(file, found)| (file, found.into_iter().map(WrittenArtifact::of).collect()))
+            .collect();
+        let efforts = db.past_efforts().map_err(Failure::internal)?;
+        Ok((Past { baseline, efforts, left, artifacts }, files))
     }
-    let artifacts = db.past_artifacts(before).map_err(Failure::internal)?;
-    Ok(Past { baseline, efforts: db.past_efforts().map_err(Failure::internal)?, left, artifacts })
 }
 
 fn prior(file: &PastFile, marked: &HashSet<RunId>) -> diff::Prior {
+    let is_own = file.run.is_some_and(|run| marked.contains(&run));
     diff::Prior {
         processed: file.processed.as_deref().and_then(Fingerprint::parse),
-        failed: file.failed,
-        foreign: file.run.is_none_or(|run| !marked.contains(&run)),
+        failed: file.failed.is_some(),
+        origin: if is_own { RecordOrigin::Own } else { RecordOrigin::Foreign },
     }
 }
 
+/// What KTX knows of a file, unless a run of ours knows as much or is newer.
+fn ktx_prior(file: &KtxFile, own: Option<&PastFile>) -> Option<diff::Prior> {
+    let processed = Fingerprint::parse(&file.sha256)?;
+    let is_newer = |run: Option<RunId>| run.is_some_and(|run| run.began_ms() > file.completed_ms);
+    let knows_as_much = |own: &PastFile| own.failed.is_none() && own.processed.as_deref() == Some(&file.sha256);
+    if own.is_some_and(|own| is_newer(own.run) || knows_as_much(own)) {
+        return None;
+    }
+    let failed = own.is_some_and(|own| is_newer(own.failed));
+    Some(diff::Prior { processed: Some(processed), failed, origin: RecordOrigin::Ktx })
+}
 fn standing(past: &PastUnit) -> Standing {
     let is = |statuses: &[UnitStatus]| statuses.iter().any(|known| known.word() == past.status);
     let run = past.run.short();
@@ -113,5 +303,113 @@ fn standing(past: &PastUnit) -> Standing {
         Standing::Failed
     } else {
         Standing::Unfinished
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ingest::diff::DiffSet;
+
+    const HASH: &str = "99b249fbeab03e4b814d96c32f14560cee4f011d38306c5c9497536f6b7be9e2";
+
+    fn written(began_ms: u64, path: &str, (target, connection, key): ArtifactId<'_>, change: &str) -> WrittenArtifact {
+        let row = ArtifactRow {
+            connection: "kb".into(),
+            path: path.into(),
+            target: target.into(),
+            target_connection: connection.into(),
+            key: key.into(),
+            change: change.into(),
+        };
+        WrittenArtifact { began_ms, run: format!("r{began_ms}"), row }
+    }
+
+    fn past(paths: &[&str], artifacts: impl IntoIterator<Item = WrittenArtifact>) -> Past {
+        let mut past = Past::default();
+        for path in paths {
+            let prior = diff::Prior { processed: Fingerprint::parse(HASH), ..diff::Prior::default() };
+            past.baseline.add_file("kb", "docs", (*path).to_owned(), prior);
+        }
+        artifacts.into_iter().for_each(|artifact| past.add_artifact(artifact));
+        past
+    }
+
+    fn gone(past: &Past, paths: &[&str]) -> Vec<String> {
+        let diff = DiffSet { deleted: paths.iter().map(|path| (*path).to_owned()).collect(), ..DiffSet::default() };
+        let source = SourcePlan { connection: "kb".into(), adapter: "docs".into(), diff, ..SourcePlan::default() };
+        let mut planned = Planned { sources: vec![source], ..Planned::default() };
+        past.tell(&mut planned);
+        let resting = planned.sources[0].resting.iter();
+        resting.flat_map(|(path, found)| found.iter().map(move |artifact| format!("{path}: {artifact}"))).collect()
+    }
+
+    #[test]
+    fn gone_files_are_told_what_rests_on_them() {
+        let page = |key: &'static str| ("wiki", "", key);
+        let past = past(
+            &["a.md", "b.md", "c.md"],
+            [
+                written(1, "b.md", page("b"), "created"),
+                written(1, "b.md", page("shared"), "created"),
+                written(2, "a.md", page("shared"), "updated"),
+                written(2, "c.md", page("shared"), "updated"),
+                written(2, "long-gone.md", page("shared"), "updated"),
+                written(1, "b.md", ("sl", "wh", "orders"), "updated"),
+                written(1, "b.md", page("dropped"), "created"),
+                written(3, "a.md", page("dropped"), "removed"),
+                written(1, "b.md", page("back"), "removed"),
+            ],
+        );
+        assert_eq!(
+            gone(&past, &["b.md", "c.md"]),
+            [
+                "b.md: wiki b (created in run r1)",
+                "b.md: wiki shared (created in run r1), also rests on kb/a.md",
+                "b.md: sl wh/orders (updated in run r1)",
+                "c.md: wiki shared (updated in run r2), also rests on kb/a.md",
+            ]
+        );
+        assert_eq!(gone(&past, &[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_newer_record_of_an_artifact_counts() {
+        let id = ("wiki", "", "p");
+        let by_ktx = |ms| written(ms, "a.md", id, "wiki_written");
+        let past_of = |ms| past(&["a.md"], [written(5, "a.md", id, "updated"), by_ktx(ms)]);
+        assert_eq!(gone(&past_of(4), &["a.md"]), ["a.md: wiki p (updated in run r5)"]);
+        assert_eq!(gone(&past_of(6), &["a.md"]), ["a.md: wiki p (wiki_written in run r6)"]);
+    }
+
+    #[test]
+    fn ktx_counts_unless_a_run_of_ours_is_newer() {
+        let run = |ms: u64| {
+            let [_, _, time @ ..] = ms.to_be_bytes();
+            let mut bytes = [0; 16];
+            bytes[..6].copy_from_slice(&time);
+            RunId(uuid::Uuid::from_bytes(bytes))
+        };
+        let by_ktx = KtxFile {
+            connection: "kb".into(),
+            adapter: "docs".into(),
+            path: "a.md".into(),
+            sha256: HASH.into(),
+            completed_ms: 10,
+        };
+        let own = |processed: &str, failed: Option<u64>, at: u64| PastFile {
+            processed: (!processed.is_empty()).then(|| processed.to_owned()),
+            failed: failed.map(run),
+            run: Some(run(at)),
+        };
+        let failed = |own: Option<&PastFile>| ktx_prior(&by_ktx, own).map(|prior| prior.failed);
+        assert_eq!(failed(None), Some(false));
+        assert_eq!(failed(Some(&own("", None, 20))), None, "gone since");
+        assert_eq!(failed(Some(&own("other", None, 5))), Some(false));
+        assert_eq!(failed(Some(&own("other", None, 15))), None);
+        assert_eq!(failed(Some(&own(HASH, None, 5))), None, "our own record is as good");
+        assert_eq!(failed(Some(&own("other", Some(8), 5))), Some(false), "KTX made good");
+        assert_eq!(failed(Some(&PastFile { failed: Some(run(12)), ..PastFile::default() })), Some(true));
+        assert_eq!(ktx_prior(&KtxFile { sha256: String::new(), ..by_ktx.clone() }, None), None, "it was gone for KTX");
     }
 }

@@ -22,8 +22,10 @@ use super::{
 use crate::{
     actions::label,
     ingest::{
+        cut_indexes,
         plan::{Planned, SourcePlan, WorkUnit},
         project::Role,
+        projection::DueProjection,
     },
     store::db::PastEffort,
     tape::{Millis, UnitKey, note::Skipped},
@@ -33,7 +35,7 @@ use crate::{
 
 /// Paths of one connection that a table names.
 const NAMED: usize = 10;
-/// Widest key of a table, in columns.
+/// Widest key of a table on a terminal, in columns. Elsewhere keys are whole: they are copied from there.
 const KEY: usize = 60;
 
 /// Prints the plan.
@@ -46,6 +48,12 @@ pub fn plan(global: &Global, select: &SelectArgs) -> Result<Exit, Failure> {
     let taken = resume::planned(global, &project, select, choice.model.as_deref())?;
     let is_json = global.ui == Ui::Json;
     project::warn(&if is_json { taken.planned.warnings.clone() } else { taken.planned.folded_warnings() });
+    let turns = project.settings.work_units.step_budget;
+    if taken.units_to_run().next().is_some() {
+        project::warn(&wide_units(&taken, turns));
+        project::warn(&cut_indexes(&project));
+    }
+    project::warn(project::stale_pages(&project).as_slice());
     project::warn(&taken.left.iter().map(|left| left.sentence(global)).collect::<Vec<_>>());
     let ground = ground::sentence(&project, Some(&taken.planned)).map_err(|error| error.to_string());
     project::warn(ground.as_ref().err().map(std::slice::from_ref).unwrap_or_default());
@@ -64,7 +72,7 @@ pub fn plan(global: &Global, select: &SelectArgs) -> Result<Exit, Failure> {
     let fine = skipped(&taken.planned, |skipped| !skipped.fault && !all_told);
     let after = After { sentences: pass.sentences(&taken), is_all, nothing, skipped: fine };
     let printed = match global.ui {
-        Ui::Json => objects(&taken, &choice, &outlook),
+        Ui::Json => objects(&taken, &choice, &outlook, turns),
         Ui::None => Ok(()),
         Ui::Auto | Ui::Tui | Ui::Lines => table(&taken, &choice, &outlook, &after, ground.ok().as_deref()),
     };
@@ -191,12 +199,38 @@ impl Outlook {
     }
 }
 
-fn objects(taken: &Taken, choice: &Choice, outlook: &Outlook) -> io::Result<()> {
+/// Why `unit` may not be done in its `turns`, if so. An agent may read several files in a turn, so it is no certainty.
+fn wide_unit(unit: &WorkUnit, turns: u32) -> Option<String> {
+    let (planned, calls) = (&unit.planned, unit.reading_calls());
+    (calls > u64::from(turns)).then(|| {
+        let (files, bytes) = (counted(planned.raw_files.len(), "file"), planned.bytes.map_or_else(|| "?".into(), size));
+        format!(
+            "unit {} may not be done in {}: reading its {files} ({bytes}) takes {calls} calls; raise \
+             ingest.workUnits.stepBudget in ktx.yaml",
+            planned.unit,
+            counted(turns as usize, "turn")
+        )
+    })
+}
+
+/// A warning for each of the first units that may not be done in their turns, and how many more there are.
+fn wide_units(taken: &Taken, turns: u32) -> Vec<String> {
+    let mut warnings: Vec<String> = taken.units_to_run().filter_map(|unit| wide_unit(unit, turns)).collect();
+    let more = warnings.len().saturating_sub(NAMED);
+    warnings.truncate(NAMED);
+    if more > 0 {
+        warnings.push(format!("the same holds for {}", counted(more, "more unit")));
+    }
+    warnings
+}
+
+fn objects(taken: &Taken, choice: &Choice, outlook: &Outlook, turns: u32) -> io::Result<()> {
     let mut out = output::stdout_for(Ui::Json);
     let planned = &taken.planned;
     let reused: HashSet<&UnitKey> = taken.reused().collect();
     let forecasts = outlook.by_adapter(&planned.units);
-    for unit in planned.units.iter().map(|unit| &unit.planned) {
+    for work_unit in &planned.units {
+        let unit = &work_unit.planned;
         let is_reused = reused.contains(&unit.unit);
         let forecast = forecasts.iter().find(|(adapter, _)| *adapter == unit.adapter).map(|(_, forecast)| *forecast);
         let forecast = if is_reused { Some(Outlook::of_reused()) } else { forecast };
@@ -209,12 +243,26 @@ fn objects(taken: &Taken, choice: &Choice, outlook: &Outlook) -> io::Result<()> 
         if let Some(outside) = source.and_then(|source| source.outside.as_ref()) {
             object["outsideProject"] = json!(outside.to_string_lossy());
         }
+        if let Some(key) = &unit.ktx_key {
+            object["unitKey"] = json!(key);
+        }
         if is_reused {
             object["reused"] = true.into();
         }
         if let Some(reason) = &unit.sl_disallowed {
             object["slDisallowedReason"] = json!(reason);
         }
+        if let Some(warning) = wide_unit(work_unit, turns).filter(|_| !is_reused) {
+            object["warnings"] = json!([warning]);
+        }
+        writeln!(out, "{object}")?;
+    }
+    for due in planned.due_projections(|unit| reused.contains(unit)) {
+        let names: Vec<&str> = due.sources.iter().map(|source| source.name.as_str()).collect();
+        let object = json!({
+            "connection": due.connection, "adapter": due.adapter, "projected": names,
+            "why": "written from semantic models before the units run",
+        });
         writeln!(out, "{object}")?;
     }
     for source in planned.sources.iter().filter(|source| !source.diff.deleted.is_empty()) {
@@ -251,9 +299,10 @@ fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, after: &After, groun
     let planned = &taken.planned;
     let reused: HashSet<&UnitKey> = taken.reused().collect();
     let forecasts = outlook.by_adapter(&planned.units);
-    let widest = planned.units.iter().map(|unit| text::width(&unit.planned.unit)).max().unwrap_or(0).min(KEY);
+    let longest = if output::is_terminal() { KEY } else { usize::MAX };
+    let widest = planned.units.iter().map(|unit| text::width(&unit.planned.unit)).max().unwrap_or(0).min(longest);
     for unit in planned.units.iter().map(|unit| &unit.planned) {
-        let key = text::safe(&unit.unit, KEY);
+        let key = text::safe(&unit.unit, longest);
         let pad = widest.saturating_sub(text::width(&unit.unit));
         let files = unit.raw_files.len();
         let plural = if files == 1 { " " } else { "s" };
@@ -276,6 +325,9 @@ fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, after: &After, groun
     for source in &planned.sources {
         about(&mut out, source)?;
     }
+    for due in planned.due_projections(|unit| reused.contains(unit)) {
+        projects(&mut out, &due)?;
+    }
     for sentence in &after.sentences {
         writeln!(out, "{sentence}")?;
     }
@@ -283,9 +335,8 @@ fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, after: &After, groun
         for line in choice.lines() {
             writeln!(out, "{}", text::safe(&line, 200))?;
         }
-        let to_run = || planned.units.iter().filter(|unit| !reused.contains(&unit.planned.unit));
-        if to_run().next().is_some() {
-            let forecast = outlook.of_all(to_run());
+        if taken.units_to_run().next().is_some() {
+            let forecast = outlook.of_all(taken.units_to_run());
             let unknown = forecast.cost.is_none() && forecast.time.is_none();
             let why = if unknown { ", until three units of each kind have finished" } else { "" };
             writeln!(out, "forecast: {}{why}", in_words(&forecast))?;
@@ -335,6 +386,22 @@ fn about(out: &mut impl io::Write, source: &SourcePlan) -> io::Result<()> {
         writeln!(out, "  and {} more that are gone", gone.len() - NAMED)?;
     }
     Ok(())
+}
+
+/// The sources that are written before the units run.
+fn projects(out: &mut impl io::Write, due: &DueProjection) -> io::Result<()> {
+    let named: Vec<&str> = due.sources.iter().take(NAMED).map(|source| source.name.as_str()).collect();
+    let more = due.sources.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let (count, named) = (counted(due.sources.len(), "source"), text::safe(&named.join(", "), 400).into_owned());
+    writeln!(out, "{}: {count} written from semantic models before the units run: {named}{more}", due.connection)?;
+    for why in due.left_out.iter().take(NAMED) {
+        writeln!(out, "  left to the units: {}", text::safe(why, 200))?;
+    }
+    match due.left_out.len().saturating_sub(NAMED) {
+        0 => Ok(()),
+        more => writeln!(out, "  and {more} more"),
+    }
 }
 
 /// `$0.10–$0.30, 40s–2m 05s`: in half of all cases no more than the first, in nine of ten no more than the second. `+?`

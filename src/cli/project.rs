@@ -8,7 +8,7 @@ use super::{
     settings, show,
 };
 use crate::ingest::{
-    SqlWorkers,
+    SqlWorkers, check,
     diff::Baseline,
     plan::{self, PlanError, Planned, Selection},
     project::{self, Project, ProjectError, Role, Where},
@@ -120,6 +120,24 @@ pub fn lines(project: &Project) -> Vec<String> {
     });
     let brought = project.instructions.overrides.iter().map(|brought| format!("# {brought}"));
     models.chain(values).chain(brought).collect()
+}
+
+/// The sentence about pages of the project that refer to what is not there: KTX refuses to ingest beside them.
+pub fn stale_pages(project: &Project) -> Option<String> {
+    const NAMED: usize = 5;
+    // A wiki that cannot be listed is told by whoever needs it.
+    let stale = check::standing(&project.root, &project.targets(None)).unwrap_or_default();
+    let named = stale.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join("; ");
+    let more = match stale.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    (!stale.is_empty()).then(|| {
+        format!(
+            "wiki pages refer to what is not there ({named}{more}): runs here leave them as they are, but KTX refuses its \
+             next ingest that changes a source or removes a page; correct these references, or write what they name"
+        )
+    })
 }
 
 /// Says each warning on stderr.

@@ -26,6 +26,8 @@ mod markdown;
 mod snapshot;
 mod words;
 
+pub(super) use snapshot::provenance;
+
 /// Bytes folded at a time.
 const SLICE: usize = 1 << 20;
 

@@ -13,7 +13,8 @@ use std::collections::{HashMap, HashSet};
 use super::{
     args::{Global, PastArgs, SelectArgs},
     exit::{Exit, Failure},
-    past, project, runs,
+    past::History,
+    project, runs,
     summary::counted,
 };
 use crate::{
@@ -31,7 +32,7 @@ use crate::{
     store::{Found, Runs, Standing, db::PastEffort},
     tape::{
         RunId, UnitKey,
-        note::{Continues, Work},
+        note::{Continues, PlannedUnit, Work},
     },
     units::reuse::{Choice, Past, Standing as Stood, choose},
 };
@@ -63,6 +64,12 @@ impl Taken {
         reused(self.continues.as_ref())
     }
 
+    /// Units that the run has to do itself.
+    pub fn units_to_run(&self) -> impl Iterator<Item = &WorkUnit> {
+        let reused: HashSet<&UnitKey> = self.reused().collect();
+        self.planned.units.iter().filter(move |unit| !reused.contains(&unit.planned.unit))
+    }
+
     /// True when no unit is left to be run, and nothing to be put on the branch. There may be something for the pass.
     pub fn is_done(&self) -> bool {
         self.reused().count() == self.planned.units.len() && patches(self.continues.as_ref()).next().is_none()
@@ -90,15 +97,16 @@ pub fn planned(global: &Global, project: &Project, select: &SelectArgs, model: O
     let asked = project::selection(select);
     let PastArgs { resume_run, failed: of_failed } = &select.past;
     let Some(what) = resume_run.as_ref().or(of_failed.as_ref()) else {
-        let past = past::read(project, None)?;
+        let past = history(project)?.past(None)?;
         let mut planned = project::planned(project, &asked, &past.baseline)?;
-        past.tell(&mut planned.units);
+        past.tell(&mut planned);
         let left = still_there(project, past.left)?;
         return Ok(Taken { planned, continues: None, efforts: past.efforts, left, nothing: None });
     };
     let chain = Chain::of(&runs, recorded(global, &runs, what)?)?;
     // Units must be chosen and cut as they were then, or nothing of them could be compared.
-    let past = past::read(project, Some(chain.first()))?;
+    let history = history(project)?;
+    let past = history.past(Some(chain.first()))?;
     let then = chain.state().planned.as_ref().and_then(|plan| plan.selection.clone());
     let then = then.unwrap_or_else(|| asked.clone());
     let selection = Selection { full: then.full || asked.full, ..then };
@@ -106,7 +114,8 @@ pub fn planned(global: &Global, project: &Project, select: &SelectArgs, model: O
         PlanError::NoSuchUnit { .. } => none_left(chain.id()),
         error => project::unplanned(&error),
     })?;
-    unreconciled::forget_evicted(project, &mut planned)?;
+    planned.call_as(chain.units());
+    unreconciled::forget_evicted(&history, &mut planned)?;
     let others = planned.narrow(project, &asked).map_err(|error| match error {
         // `--failed RUN` reads like `--resume-run RUN`, but its value needs an equals sign.
         PlanError::NoSuchConnection(name, _) if of_failed.is_some() && runs.resolve(&name).is_ok() => {
@@ -114,7 +123,7 @@ pub fn planned(global: &Global, project: &Project, select: &SelectArgs, model: O
         }
         error => project::unplanned(&error),
     })?;
-    past.tell(&mut planned.units);
+    past.tell(&mut planned);
     let ground = Footing { project, chain: &chain, model };
     let mut taken = match of_failed {
         None => ground.resume(planned, others)?,
@@ -124,6 +133,13 @@ pub fn planned(global: &Global, project: &Project, select: &SelectArgs, model: O
     forget_saved(&runs, chain.id(), &mut taken)?;
     let left = still_there(project, past.left.filter(|_| of_failed.is_some()))?;
     Ok(Taken { efforts: past.efforts, left, ..taken })
+}
+
+/// The records of earlier runs, with a warning about what cannot be read of them.
+fn history(project: &Project) -> Result<History, Failure> {
+    let history = History::open(project)?;
+    project::warn(&history.warnings);
+    Ok(history)
 }
 
 /// What of it the project still has: neither a plan of a part nor one of what changed tells.
@@ -217,6 +233,12 @@ impl Chain {
 
     fn first(&self) -> RunId {
         self.before.last().unwrap_or(&self.last).0
+    }
+
+    /// The units of all of them, those of the newest run first.
+    fn units(&self) -> impl Iterator<Item = &PlannedUnit> {
+        let all = std::iter::once(&self.last).chain(&self.before);
+        all.flat_map(|(_, state)| of_the_plan(state)).filter_map(|unit| unit.planned.as_deref())
     }
 
     /// The runs from `run` on, newest first; none if it is not among them.

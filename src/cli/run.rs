@@ -14,7 +14,10 @@ use super::{
     settings, show,
 };
 use crate::{
-    claude::unit::AttemptTimeouts, config::schema::ToolFailures, ingest::project::Role, tape::UnitKey,
+    claude::unit::AttemptTimeouts,
+    config::schema::ToolFailures,
+    ingest::project::Role,
+    tape::{UnitKey, note::PlannedUnit},
     units::tally::FailureRule,
 };
 
@@ -32,7 +35,7 @@ pub fn run(global: &Global, args: &RunArgs) -> Result<Exit, Failure> {
 pub struct Want {
     /// Units at once, instead of the project's.
     pub concurrency: Option<u32>,
-    /// Units that are held from the beginning.
+    /// Units that are held from the beginning, by their keys in the run or in KTX.
     pub held: Vec<UnitKey>,
     /// Put together what the units wrote, unless a setting says otherwise.
     pub reconcile: bool,
@@ -103,6 +106,8 @@ pub fn start(
         return Ok(Exit::Ok);
     }
     let Taken { planned, continues, .. } = taken;
+    let is_held = |unit: &&PlannedUnit| held.iter().any(|name| *name == unit.unit || name == unit.ktx_key());
+    let held = planned.units.iter().map(|unit| &unit.planned).filter(is_held).map(|unit| unit.unit.clone()).collect();
     for source in &planned.sources {
         if let Some(place) = plan::outside(source) {
             show::tell(&format!("ingestdeck: connection {}: {place}", source.connection));

@@ -18,13 +18,15 @@ use crate::{
     claude::lock::Locks,
     config::paths::UserDirs,
     replay::{FileSource, file::Finish},
-    run::{Progress, Source, Timeline},
+    run::{Progress, Source, Timeline, decisions},
     store::{Db, Found, Refreshed, Runs, Standing, refresh::RefreshError, runs::RunsError},
     tui::{text, view::dollars},
 };
 
 /// Widest unit key of a table, in columns.
 const KEY: usize = 60;
+/// Longest decision, in columns.
+const DECISION: usize = 300;
 
 /// Carries out a `runs` command.
 ///
@@ -233,6 +235,10 @@ fn show_one(global: &Global, runs: &Runs, what: &str) -> Result<Exit, Failure> {
                 let is_unsaved = standing != Standing::Running && state.is_unsaved(unit);
                 let saved = if is_unsaved { ", not saved" } else { "" };
                 writeln!(out, "  {:<11} {key}{:pad$}  {attempts}{saved}", unit.status.word(), "")?;
+                for decision in state.work(unit).map(decisions::decisions).unwrap_or_default() {
+                    let line = format!("{}: {decision}", decision.kind.word());
+                    writeln!(out, "    {}", text::safe(&line, DECISION))?;
+                }
             }
             let is_scripted = timeline.source().origin().header.as_ref().is_some_and(|header| header.scripted);
             let next = Next::Project {

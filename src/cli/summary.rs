@@ -9,6 +9,7 @@ use crate::{
     ingest::reconcile::RECONCILE,
     run::{
         Origin, RunOutcome, RunState,
+        decisions::{self, Decision},
         shared::{self, SharedFile},
         state::{Unit, UnitStatus},
     },
@@ -90,6 +91,8 @@ pub struct Summary {
     not_saved: Option<String>,
     /// Files that several units wrote and git merged.
     shared: Vec<SharedFile>,
+    /// Conflicts that the reconcile step flagged for a person.
+    flagged: Vec<Decision>,
     /// What kept every unit from running.
     in_the_way: Option<Cause>,
 }
@@ -131,6 +134,7 @@ impl Summary {
                 .and_then(|saved| Some((saved.short()?.to_owned(), saved.branch.clone(), saved.paths.len()))),
             not_saved: state.unsaved.as_deref().map(str::to_owned),
             shared: shared::files(state).into_iter().filter(|file| file.merged).collect(),
+            flagged: decisions::flagged_conflicts(state),
             in_the_way: in_the_way(state),
         }
     }
@@ -182,6 +186,7 @@ impl Summary {
             "calls": self.calls, "cost_usd": self.cost_usd,
             "commit": self.saved.as_ref().map(|(commit, ..)| commit), "not_saved": self.not_saved,
             "merged": self.shared.iter().map(|file| json!({"path": file.path, "units": file.units})).collect::<Vec<_>>(),
+            "flagged": self.flagged.iter().map(|it| json!({"artifact": it.about, "text": it.text})).collect::<Vec<_>>(),
             "failed": self.failed.iter().map(Told::to_json).collect::<Vec<_>>(),
             "budget": self.budget.iter().map(Told::to_json).collect::<Vec<_>>(),
             "lost": {"malformed": malformed, "unknown": unknown, "unknown_notes": unknown_notes, "torn": torn},
@@ -238,6 +243,9 @@ impl Summary {
         }
         if self.shared.len() > SHARED {
             let _ = writeln!(text, "  ▲ and {} more that several units wrote", self.shared.len() - SHARED);
+        }
+        if let Some(sentence) = decisions::sentence(&self.flagged) {
+            let _ = writeln!(text, "  ▲ {}", text::safe(&sentence, SENTENCE));
         }
         if self.lost.iter().any(|lost| *lost > 0) {
             let [malformed, unknown, notes, torn] = self.lost;

@@ -45,7 +45,7 @@ pub enum Mismatch {
 /// Which failed tool calls fail a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ToolFailures {
-    /// Any.
+    /// All but refusals that a later call settled.
     #[default]
     Strict,
     /// Those that no later call made good.

@@ -12,21 +12,21 @@ use super::{
     content,
     git::GitError,
     instructions::Instructions,
-    layer::Layer,
     plan::WorkUnit,
     project::Project,
-    prompt::{self, Amended, Prompt, Surroundings},
+    prompt::{self, Amended, Prompt},
     reach::Reach,
+    repair,
     repository::PATCHES,
-    source,
-    tool::{Bench, Decision, Fallback, Kept, Tools},
+    skill::Skill,
+    source, surroundings,
+    tool::{Bench, Decision, Kept, Tools},
     transcript::Transcript,
-    wiki::{Page, Wiki},
     workspace::{Difference, PublishError, Workspace},
     worktree::{Worktrees, safe_name},
 };
 use crate::{
-    tape::note::{Content, Work},
+    tape::note::{Content, SlRefRepair, Work},
     units::Toolset,
 };
 
@@ -65,8 +65,13 @@ pub enum Place {
 /// What became of the files of a successful attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delivered {
-    /// They are in the project: project-relative paths, sorted.
-    Published(Vec<String>),
+    /// They are in the project.
+    Published {
+        /// Project-relative paths, sorted.
+        paths: Vec<String>,
+        /// What other pages lost that spoke of sources that are gone.
+        repairs: Vec<SlRefRepair>,
+    },
     /// They are in a patch.
     Patch {
         /// The commit that it applies to.
@@ -102,6 +107,8 @@ pub enum DeliverError {
 pub struct Attempt {
     prompt: Prompt,
     instructions: Arc<Instructions>,
+    /// Those that the prompt lists.
+    skills: Vec<Arc<Skill>>,
     bench: Arc<Bench>,
     tools: Arc<Tools>,
     transcript: Arc<Transcript>,
@@ -138,19 +145,22 @@ impl Attempt {
         let transcript = Arc::new(transcript.map_err(failed("the transcript"))?);
         let extra = source::adapter(&unit.planned.adapter).map_or(&[][..], |adapter| adapter.skills());
         let skills = project.instructions.offered(extra);
-        let around = surroundings(project, &workspace).map_err(failed("the prompt"))?;
-        let prompt = prompt::write(unit, job, &project.instructions, &skills, &around, amended);
         // What is put together is of no connection in particular.
         let own = unit.stage.is_none().then_some(unit.planned.connection.as_str());
         let reach = Reach::of(project, own);
-        let bench = Arc::new(Bench { unit: unit.clone(), workspace, reach, skills, kept: Default::default() });
+        // The index is the attempt's first look at every page and source: what changes after it, it has not seen.
+        let around = surroundings::read(&reach, &workspace, unit.stage.as_deref()).map_err(failed("the prompt"))?;
+        let prompt = prompt::write(unit, job, &project.instructions, &skills, &around, amended);
+        let loadable = project.instructions.loadable();
+        let bench = Bench { unit: unit.clone(), workspace, reach, skills: loadable, kept: Default::default() };
+        let bench = Arc::new(bench);
         let tools = Arc::new(Tools::new(Arc::clone(&bench), Some(Arc::clone(&transcript))));
         let instructions = Arc::clone(&project.instructions);
         let patch = match place {
             Place::Overlay(_) => None,
             Place::Worktree { index, .. } => Some(patch_path(&job.id, *index, &unit.planned.unit, attempt)),
         };
-        Ok(Self { prompt, instructions, bench, tools, transcript, root: project.root.clone(), patch })
+        Ok(Self { prompt, instructions, skills, bench, tools, transcript, root: project.root.clone(), patch })
     }
 
     /// What the agent is told.
@@ -168,7 +178,7 @@ impl Attempt {
     /// # Errors
     /// When one of its files cannot be read.
     pub fn content(&self, model: Option<&str>) -> io::Result<Content> {
-        content::made_of(&self.bench.unit, &self.instructions, &self.bench.skills, &self.tools.specs(), model)
+        content::made_of(&self.bench.unit, &self.instructions, &self.skills, &self.tools.specs(), model)
     }
 
     /// The transcript, for calls that failed before they reached the tools.
@@ -178,7 +188,7 @@ impl Attempt {
 
     /// What must hold of what was written so far.
     pub fn check(&self) -> Checked {
-        check::check(&self.bench.workspace)
+        check::check(&self.bench.workspace, &self.bench.reach.target_ids())
     }
 
     /// Project-relative paths changed so far, sorted.
@@ -194,8 +204,8 @@ impl Attempt {
     /// What the agent changed and could not map so far.
     pub fn work(&self) -> Work {
         let kept = self.bench.kept();
-        let unmapped = kept.fallbacks.iter().map(Fallback::on_record).collect();
-        let mut work = Work { actions: kept.actions.clone(), unmapped, ..Work::default() };
+        let (actions, unmapped) = (kept.actions.clone(), kept.fallbacks.clone());
+        let mut work = Work { actions, unmapped, ..Work::default() };
         for decision in &kept.decisions {
             let list = match decision {
                 Decision::Conflict(_) => &mut work.conflicts,
@@ -212,7 +222,8 @@ impl Attempt {
     pub fn deliver(&self) -> Result<Delivered, DeliverError> {
         let workspace = &self.bench.workspace;
         let (Some(path), Some(Difference { base, patch, paths })) = (&self.patch, workspace.patch()?) else {
-            return Ok(Delivered::Published(workspace.publish()?));
+            let repairs = self.repair();
+            return Ok(Delivered::Published { paths: workspace.publish()?, repairs });
         };
         workspace.discard();
         if patch.is_empty() {
@@ -222,6 +233,26 @@ impl Attempt {
         root.and_then(|root| root.write(path, &patch, PRIVATE, 0o600))
             .map_err(|cause| DeliverError::Patch { path: path.clone(), cause })?;
         Ok(Delivered::Patch { base, path: Some(path.clone()), paths })
+    }
+
+    /// Mends the `sl_refs` of pages where nobody does it for all attempts together.
+    fn repair(&self) -> Vec<SlRefRepair> {
+        let Bench { workspace, reach, .. } = &*self.bench;
+        let repaired = repair::sl_refs(workspace, &reach.target_ids()).unwrap_or_default().into_iter();
+        let written = repaired.filter_map(|page| {
+            let written = workspace
+                .read(&page.path)
+                .map_err(|error| error.to_string())
+                .and_then(|_| workspace.write(&page.path, page.text.as_bytes()).map_err(|error| error.to_string()));
+            match written {
+                Ok(()) => Some(page.repair),
+                Err(error) => {
+                    tracing::warn!(path = page.path, error, "cannot repair the sl_refs of a page");
+                    None
+                }
+            }
+        });
+        written.collect()
     }
 
     /// Throws away what was written.
@@ -253,26 +284,6 @@ fn workspace(project: &Project, unit: &WorkUnit, place: &Place) -> io::Result<Wo
 fn patch_path(job: &str, index: usize, unit: &str, attempt: u32) -> String {
     let again = if attempt > 1 { format!(".try{attempt}") } else { String::new() };
     format!("{PATCHES}/{}/{index:04}-{}{again}.patch", safe_name(job), safe_name(unit))
-}
-
-fn surroundings(project: &Project, workspace: &Workspace) -> io::Result<Surroundings> {
-    // The index is the attempt's first look at every page and source: what changes after it, it has not seen.
-    let mut wiki = Vec::new();
-    for key in Wiki(workspace).keys()? {
-        let page = Wiki(workspace).text(&key).ok().flatten().and_then(|bytes| Page::parse(&bytes).ok());
-        wiki.push((key, page.map_or_else(|| "(cannot be read)".into(), |page| page.front.summary)));
-    }
-    let mut semantic_layer = Vec::new();
-    for connection in &project.settings.connections {
-        let sources = Layer(workspace).sources(&connection.id)?;
-        for file in &sources.files {
-            let _ = workspace.read(&file.path);
-        }
-        if !sources.all.is_empty() {
-            semantic_layer.push((connection.id.clone(), sources.all.into_keys().collect()));
-        }
-    }
-    Ok(Surroundings { wiki, semantic_layer })
 }
 
 fn base36(mut number: u64) -> String {

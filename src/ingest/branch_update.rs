@@ -182,19 +182,32 @@ fn patiently(call: impl Fn() -> Result<Answer, GitError>) -> Result<Answer, GitE
 /// # Errors
 /// When there is a journal that this version did not write here, among others. Nothing is changed then.
 pub fn recover(repository: &Repository) -> Result<Settled, BranchUpdateError> {
+    let Some(changes) = half_done(repository)? else { return Ok(Settled::default()) };
+    let settled = Settled { kept: settle(repository, changes, &Undo::Unknown)?, to: Some(repository.head()?) };
+    forget(repository)?;
+    Ok(settled)
+}
+
+/// Paths, relative to the project, that a crash may have left between two commits and that [`recover`] settles; none where
+/// it would refuse to. Changes nothing.
+pub fn unsettled_paths(repository: &Repository) -> Vec<String> {
+    let changes = half_done(repository).ok().flatten().unwrap_or_default();
+    changes.into_iter().map(|change| change.path).collect()
+}
+
+/// What the journal of an update that was cut off is about; `None` without one.
+fn half_done(repository: &Repository) -> Result<Option<Vec<Change>>, BranchUpdateError> {
     let project = open(repository)?;
     let refused = |why| RefusedJournal { path: JOURNAL, why, remedy: REMEDY };
     let bytes = project.read_if_there(JOURNAL, LARGEST_JOURNAL).map_err(io_error(JOURNAL))?;
-    let Some(bytes) = bytes else { return Ok(Settled::default()) };
+    let Some(bytes) = bytes else { return Ok(None) };
     let journal: Journal = machine_record::decode(&project, &bytes).map_err(refused)?;
     let changes = changes(repository, &journal).map_err(|error| match error {
         BranchUpdateError::Forbidden { path } => refused(ForeignRecord::Forbidden(path)).into(),
         BranchUpdateError::Git(GitError::Failed { stderr, .. }) => refused(ForeignRecord::Commits(stderr)).into(),
         error => error,
     })?;
-    let settled = Settled { kept: settle(repository, changes, &Undo::Unknown)?, to: Some(repository.head()?) };
-    forget(repository)?;
-    Ok(settled)
+    Ok(Some(changes))
 }
 
 fn open(repository: &Repository) -> Result<ScopedDir, BranchUpdateError> {
@@ -351,4 +364,4 @@ fn read_changes(raw: &str) -> Vec<Change> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -46,7 +46,7 @@ pub fn of(project: &Project, unit: &WorkUnit, model: Option<&str>) -> io::Result
         unit: unit.clone(),
         workspace: Workspace::read_only(&project.root),
         reach: Reach::of(project, Some(&unit.planned.connection)),
-        skills: skills.clone(),
+        skills: project.instructions.loadable(),
         kept: Default::default(),
     };
     let tools = Tools::new(Arc::new(bench), None);
@@ -70,6 +70,7 @@ pub(crate) fn made_of(
         tools: offered(tools),
         model: model.map(str::to_owned),
         program: PROGRAM,
+        skills: skills.iter().map(|skill| skill.name.clone()).collect(),
     };
     let mut key = Parts::default();
     key.add(PROGRAM.to_string()).add(planned.unit.as_str()).add(&planned.connection).add(&planned.adapter);

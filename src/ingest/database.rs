@@ -4,15 +4,20 @@
 //! concurrently, [`process`] starts a child process for each and kills it at its time limit, and [`worker`] is what the
 //! child does after it has limited itself. It must not know about tools.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 
-use super::project::Connection;
+use super::project::{Connection, Project};
+use crate::scoped_dir::ScopedDir;
 
 mod catalog;
 mod cell;
 mod guard;
+mod ktx_history;
 mod pool;
 mod process;
 mod worker;
@@ -20,12 +25,16 @@ mod worker;
 pub(crate) use catalog::{Column, LookupTarget, Table, TableLookup};
 pub(crate) use cell::Cell;
 pub(crate) use guard::{RowLimits, Rows};
+pub(crate) use ktx_history::{KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory};
 pub(crate) use pool::STATEMENT_TIMEOUT;
 pub use pool::SqlWorkers;
 pub use worker::{SUBCOMMAND as SQL_WORKER, run as run_sql_worker};
 
 /// The driver of connections that are a SQLite file.
 pub(crate) const DRIVER: &str = "sqlite";
+
+/// Time limit for reading what KTX recorded.
+const HISTORY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a database was not read. Reads as the end of a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -78,6 +87,16 @@ pub(crate) fn path(project: &Path, connection: &Connection) -> Option<PathBuf> {
     let path = ["sqlite://", "sqlite:", "file://", "file:"].iter().find_map(|prefix| named.strip_prefix(prefix));
     let path = path.unwrap_or(named);
     (!path.is_empty()).then(|| project.join(path))
+}
+
+/// What KTX's own ingests of `project` processed and wrote; `None` if there were none.
+pub(crate) fn ktx_history(project: &Project) -> Result<Option<KtxHistory>, QueryError> {
+    let unreadable = |cause: std::io::Error| QueryError::Unreadable(cause.to_string());
+    let found = ScopedDir::open(&project.root).and_then(|root| root.kind(KTX_DATABASE)).map_err(unreadable)?;
+    match found {
+        None => Ok(None),
+        Some(_) => project.sql_workers.ktx_history(&project.root.join(KTX_DATABASE), HISTORY_TIMEOUT),
+    }
 }
 
 #[cfg(test)]

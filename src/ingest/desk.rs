@@ -8,7 +8,6 @@ use super::{
     plan::WorkUnit,
     project::Project,
     reach::Reach,
-    source,
     tool::{Bench, Tools},
     workspace::Workspace,
 };
@@ -33,8 +32,7 @@ pub fn open(project: &Project, units: &[WorkUnit], workspace: Option<&Path>) -> 
     let unit = merged(units);
     let own = (!units.is_empty()).then_some(unit.planned.connection.as_str());
     let reach = Reach::of(project, own);
-    let extra = source::adapter(&unit.planned.adapter).map_or(&[][..], |adapter| adapter.skills());
-    let bench = Bench { reach, workspace, skills: project.instructions.offered(extra), unit, kept: Default::default() };
+    let bench = Bench { reach, workspace, skills: project.instructions.loadable(), unit, kept: Default::default() };
     Ok(Arc::new(Tools::new(Arc::new(bench), None)))
 }
 

@@ -21,8 +21,20 @@ pub struct Prior {
     pub processed: Option<Fingerprint>,
     /// A unit that is made of it failed after that.
     pub failed: bool,
-    /// The record that says so was not written by this installation.
-    pub foreign: bool,
+    /// Who wrote the record that says so.
+    pub origin: RecordOrigin,
+}
+
+/// Who wrote a record of an earlier run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RecordOrigin {
+    /// This installation.
+    #[default]
+    Own,
+    /// Another installation of this program.
+    Foreign,
+    /// KTX, in its database.
+    Ktx,
 }
 
 /// How a unit stood when a run last tried it.
@@ -46,7 +58,7 @@ impl Baseline {
         self.sources.entry((connection.into(), adapter.into())).or_default().insert(path, prior);
     }
 
-    /// Adds how a unit stood.
+    /// Adds how a unit stood, by KTX's key.
     pub fn add_unit(&mut self, connection: String, unit: String, standing: Standing) {
         self.units.insert((connection, unit), standing);
     }
@@ -56,16 +68,22 @@ impl Baseline {
         self.sources.get(&(connection.to_owned(), adapter.to_owned()))
     }
 
-    /// True if only a record that this installation did not write says that a unit succeeded with the file.
-    pub(super) fn is_foreign(&self, connection: &str, adapter: &str, path: &str) -> bool {
-        let known = self.source(connection, adapter).and_then(|source| source.get(path));
-        known.is_some_and(|prior| prior.foreign && prior.processed.is_some())
+    /// Who recorded that a unit succeeded with the file; `None` if nobody did.
+    pub(super) fn origin(&self, connection: &str, adapter: &str, path: &str) -> Option<RecordOrigin> {
+        let known = self.source(connection, adapter)?.get(path)?;
+        known.processed.map(|_| known.origin)
     }
 
     /// True for a file that a unit succeeded with, unless it was gone since and that was dealt with.
     pub fn is_processed(&self, connection: &str, adapter: &str, path: &str) -> bool {
         let known = self.source(connection, adapter).and_then(|source| source.get(path));
         known.is_some_and(|prior| prior.processed.is_some())
+    }
+
+    /// As [`is_processed`](Self::is_processed), whatever adapter read the file.
+    pub fn has_processed(&self, connection: &str, path: &str) -> bool {
+        let mut sources = self.sources.iter().filter(|((of, _), _)| of == connection);
+        sources.any(|(_, files)| files.get(path).is_some_and(|prior| prior.processed.is_some()))
     }
 
     /// How a unit stood.
@@ -266,7 +284,7 @@ mod tests {
                 .into_iter()
                 .map(|(path, (text, failed))| {
                     let processed = text.map(|text| Fingerprint::of(text.as_bytes()));
-                    (path, Prior { processed, failed, foreign: false })
+                    (path, Prior { processed, failed, ..Prior::default() })
                 })
                 .collect();
             let diff = DiffSet::of(&tree, Some(&known));

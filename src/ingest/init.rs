@@ -4,21 +4,14 @@
 
 use std::{collections::BTreeSet, fmt::Write as _, io::Read as _};
 
-use super::source::{self, RawFile, Tree, slug::slug};
+use super::source::{self, RawFile, Tree, docs::INSTALLED, metricflow, slug::slug};
 use crate::scoped_dir::ScopedDir;
 
-/// Folders whose files nobody wrote for people, and those that runs write themselves.
-const PASSED_OVER: [&str; 9] = [
-    "dbt_packages",
-    "node_modules",
-    "raw-sources",
-    "semantic-layer",
-    "site-packages",
-    "target",
-    "vendor",
-    "venv",
-    "wiki",
-];
+/// Folders that are not looked at, beside those of [`INSTALLED`]: packages, and what runs write themselves.
+const PASSED_OVER: [&str; 5] = ["dbt_packages", "raw-sources", "semantic-layer", "site-packages", "wiki"];
+
+/// Folders that a LookML project keeps its files in.
+const LOOKML_FOLDERS: [&str; 4] = ["dashboards", "explores", "models", "views"];
 
 /// A connection that the files suggest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +37,9 @@ pub fn propose(tree: &Tree) -> Vec<Proposal> {
     }
     let looks: Vec<&str> = files.iter().map(|file| file.path.as_str()).filter(|path| is_lookml(path)).collect();
     let looks: Vec<&str> = looks.into_iter().filter(|path| free(&found, path)).collect();
-    found.extend(tops(&looks).into_iter().map(|place| ("lookml", place)));
+    let semantic_models = semantic_models(tree, &files, &found);
+    found.extend(lookml_projects(&looks).into_iter().map(|place| ("lookml", place)));
+    found.extend(semantic_models.into_iter().map(|place| ("metricflow", place)));
     if found.is_empty() && has_pages_of_its_own(tree) {
         found.push(("docs", ""));
     }
@@ -73,7 +68,7 @@ pub fn render(proposals: &[Proposal]) -> String {
 }
 
 fn is_looked_at(path: &str) -> bool {
-    !path.split('/').any(|part| PASSED_OVER.contains(&part))
+    !path.split('/').any(|part| PASSED_OVER.contains(&part) || INSTALLED.contains(&part))
 }
 
 /// Folder (empty for the root) and name.
@@ -94,17 +89,46 @@ fn has_extension(path: &str, extensions: &[&str]) -> bool {
     extension.is_some_and(|extension| extensions.contains(&extension.as_str()))
 }
 
-/// The deepest folder that holds all of `paths`; the folders at the top, if only the root does.
-fn tops<'a>(paths: &[&'a str]) -> BTreeSet<&'a str> {
-    let Some((first, rest)) = paths.split_first() else { return BTreeSet::new() };
-    let mut common = split(first).0;
-    while !rest.iter().all(|path| is_below(path, common)) {
+/// The deepest folder that holds all of `paths`, empty for the root; `None` without any.
+fn common_folder<'a>(paths: &[&'a str]) -> Option<&'a str> {
+    let mut common = split(paths.first()?).0;
+    while !paths.iter().all(|path| is_below(path, common)) {
         common = split(common).0;
     }
-    if !common.is_empty() {
-        return BTreeSet::from([common]);
+    Some(common)
+}
+
+/// The LookML projects that `paths` belong to. Includes lead from any folder of a project to any other, so files are one
+/// project unless each folder at the top has a manifest, which Looker wants at the top of a project.
+fn lookml_projects<'a>(paths: &[&'a str]) -> BTreeSet<&'a str> {
+    let Some(mut common) = common_folder(paths) else { return BTreeSet::new() };
+    let tops: BTreeSet<&str> = paths.iter().map(|path| path.split_once('/').map_or("", |(top, _)| top)).collect();
+    let has_manifest = |top: &&str| paths.iter().any(|path| split(path) == (*top, "manifest.lkml"));
+    if common.is_empty() && !tops.contains("") && tops.iter().all(has_manifest) {
+        return tops;
     }
-    paths.iter().map(|path| path.split_once('/').map_or("", |(top, _)| top)).collect()
+    while LOOKML_FOLDERS.contains(&split(common).1) {
+        common = split(common).0;
+    }
+    BTreeSet::from([common])
+}
+
+/// The directories with semantic models of MetricFlow: those of the dbt projects in `found` that have some, and the one
+/// that holds all others.
+fn semantic_models<'a>(tree: &Tree, files: &[&'a RawFile], found: &[(&'static str, &'a str)]) -> BTreeSet<&'a str> {
+    let holds_some = |file: &&&RawFile| {
+        has_extension(&file.path, &["yml", "yaml"])
+            && tree.text(&file.path).is_ok_and(|text| metricflow::has_semantic_models(&text))
+    };
+    let (mut places, mut others) = (BTreeSet::new(), Vec::new());
+    for file in files.iter().filter(holds_some) {
+        match found.iter().find(|(_, place)| is_below(&file.path, place)) {
+            Some((_, place)) => drop(places.insert(*place)),
+            None => others.push(file.path.as_str()),
+        }
+    }
+    places.extend(common_folder(&others));
+    places
 }
 
 /// Folders with pages, without those below another one. The root is none of them, nor is a folder for its README alone: code has
@@ -173,13 +197,18 @@ fn named(found: &[(&'static str, &str)]) -> Vec<Proposal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ingest::source::tree_of;
+
+    fn render_ids(proposals: &[Proposal]) -> Vec<String> {
+        proposals.iter().map(|found| format!("{} {} {}", found.id, found.driver, found.place)).collect()
+    }
 
     fn proposed(paths: &[&str]) -> Vec<String> {
         let mut files: Vec<RawFile> =
             paths.iter().map(|path| RawFile { path: (*path).into(), bytes: 1, ..RawFile::default() }).collect();
         files.sort_by(|a, b| a.path.cmp(&b.path));
         let tree = Tree { files, ..Tree::default() };
-        propose(&tree).into_iter().map(|found| format!("{} {} {}", found.id, found.driver, found.place)).collect()
+        render_ids(&propose(&tree))
     }
 
     #[test]
@@ -208,10 +237,43 @@ mod tests {
     }
 
     #[test]
-    fn views_and_dashboards_are_one_source() {
-        assert_eq!(tops(&["bi/views/a.lkml", "bi/dashboards/b.lookml"]), BTreeSet::from(["bi"]));
-        assert_eq!(tops(&["views/a.lkml", "models/b.lkml"]), BTreeSet::from(["models", "views"]));
-        assert_eq!(tops(&["a.lkml"]), BTreeSet::from([""]));
-        assert_eq!(tops(&["bi/a.lkml", "bin/a.lkml"]), BTreeSet::from(["bi", "bin"]));
+    fn lookml_is_one_connection_at_its_top() {
+        let block = [
+            "LICENSE.md",
+            "block_sap.model.lkml",
+            "manifest.lkml",
+            "dashboards/orders.dashboard.lookml",
+            "explores/orders.explore.lkml",
+            "views/core/orders.view.lkml",
+            "views/customers.view.lkml",
+        ];
+        assert_eq!(proposed(&block), ["lookml lookml ."]);
+        let standard = ["models/shop.model.lkml", "views/orders.view.lkml", "views/users.view.lkml"];
+        assert_eq!(proposed(&standard), ["lookml lookml ."]);
+        assert_eq!(proposed(&["views/orders.view.lkml", "views/users.view.lkml"]), ["lookml lookml ."]);
+        assert_eq!(proposed(&["a/finance.model.lkml", "b/orders.view.lkml"]), ["lookml lookml ."]);
+        let within = ["code/x.py", "bi/models/shop.model.lkml", "bi/views/orders.view.lkml", "notes/a.md"];
+        assert_eq!(proposed(&within), ["bi lookml bi", "notes docs notes"]);
+        let several = ["bi/manifest.lkml", "bi/views/a.view.lkml", "web/manifest.lkml", "web/a.model.lkml"];
+        assert_eq!(proposed(&several), ["bi lookml bi", "web lookml web"]);
+        let beside = ["dbt/dbt_project.yml", "models/shop.model.lkml", "views/orders.view.lkml"];
+        assert_eq!(proposed(&beside), ["dbt dbt dbt", "lookml lookml ."]);
+    }
+
+    #[test]
+    fn metricflow_is_offered_for_semantic_models() {
+        let model = "version: 2\nsemantic_models:\n  - name: orders\n";
+        let offered = |files: &[(&str, &str)]| {
+            let (_dir, tree) = tree_of(files);
+            render_ids(&propose(&tree))
+        };
+        let dbt = ("dbt_project.yml", "name: x\n");
+        assert_eq!(offered(&[dbt, ("models/orders.yml", model)]), ["dbt dbt .", "metricflow metricflow ."]);
+        assert_eq!(offered(&[dbt, ("models/orders.yml", "# semantic_models: none yet\n")]), ["dbt dbt ."]);
+        assert_eq!(offered(&[dbt, ("dbt_packages/x/orders.yml", model)]), ["dbt dbt ."]);
+        let nested = [("shop/dbt_project.yml", "name: x\n"), ("shop/models/orders.yml", model)];
+        assert_eq!(offered(&nested), ["shop dbt shop", "shop-metricflow metricflow shop"]);
+        let alone = [("flow/orders.yaml", model), ("flow/more/users.yml", model), ("README.md", "# About\n")];
+        assert_eq!(offered(&alone), ["flow metricflow flow"]);
     }
 }

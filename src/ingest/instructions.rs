@@ -150,6 +150,11 @@ impl Instructions {
         self.skills.iter().filter(wanted).map(Arc::clone).collect()
     }
 
+    /// Every skill that units may load, whatever their adapter.
+    pub(crate) fn loadable(&self) -> Vec<Arc<Skill>> {
+        self.skills.iter().filter(|skill| skill.for_units).map(Arc::clone).collect()
+    }
+
     fn read_prompts(&mut self, folder: &ScopedDir, idle: &mut Vec<String>) -> Result<(), BadInstruction> {
         let known = PromptText::ALL.map(PromptText::name);
         for file in list(folder, PROMPTS)?.into_iter().filter(|file| file.ends_with(".md")) {

@@ -3,7 +3,7 @@
 //! A patch that does not fit costs its unit only. What all of them make together becomes one commit on the project's
 //! branch. It must not know how the patches came about.
 
-use crate::scoped_dir::{self, ScopedDir};
+use crate::scoped_dir::{self, PRIVATE, ScopedDir};
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
@@ -15,11 +15,15 @@ use super::{
     branch_update::{self, BranchUpdateError},
     check,
     git::{CommitId, GitError},
+    repair,
     repository::{self, Filtered, PATCHES},
     workspace::{LARGEST, Originals, Workspace},
     worktree::{Worktree, WorktreeError, Worktrees},
 };
-use crate::tape::{UnitKey, note::Shared};
+use crate::tape::{
+    UnitKey,
+    note::{Shared, SlRefRepair},
+};
 
 mod raw;
 
@@ -45,6 +49,8 @@ pub struct Patch {
     pub file: Option<PathBuf>,
     /// Whether it may change the semantic layer.
     pub semantic_layer: bool,
+    /// Ids of the connections whose sources its pages may speak of, sorted.
+    pub targets: Vec<String>,
 }
 
 /// What became of a patch.
@@ -147,6 +153,8 @@ pub struct Saved {
     pub paths: Vec<String>,
     /// Places of raw files that git does not take: they are not in the commit.
     pub refused: Vec<String>,
+    /// What pages lost that spoke of sources that are gone.
+    pub repairs: Vec<SlRefRepair>,
 }
 
 /// The patches of a run, as far as they are put together.
@@ -157,14 +165,19 @@ pub struct Integration {
     onto: CommitId,
     /// Who changed what.
     writers: BTreeMap<String, Vec<UnitKey>>,
+    /// What the changed files held before.
+    originals: Originals,
+    /// Ids of the connections that the run writes sources for, sorted.
+    connections: Vec<String>,
 }
 
 impl Integration {
-    /// Begins on top of the project's branch as it is now.
-    pub fn begin(trees: &Arc<Worktrees>) -> Result<Self, IntegrateError> {
+    /// Begins on top of the project's branch as it is now. `connections` are those that the run
+    /// writes sources for, sorted.
+    pub fn begin(trees: &Arc<Worktrees>, connections: Vec<String>) -> Result<Self, IntegrateError> {
         let onto = trees.repository.head()?;
         let worktree = trees.open(None, &onto)?;
-        Ok(Self { worktree, onto, writers: BTreeMap::new() })
+        Ok(Self { worktree, onto, writers: BTreeMap::new(), originals: Originals::new(), connections })
     }
 
     /// The commit that it builds on.
@@ -202,9 +215,12 @@ impl Integration {
             Ok(paths) => paths,
             Err(why) => return Ok(Integrated::Policy { why }),
         };
-        match self.apply(&bytes, patch.semantic_layer, &paths)? {
-            Applied::Clean(changed) => {
+        match self.apply(&bytes, patch.semantic_layer, &patch.targets, &paths)? {
+            Applied::Clean(changed, originals) => {
                 let shared = self.shared(&paths, &changed);
+                for (path, bytes) in originals {
+                    self.originals.entry(path).or_insert(bytes);
+                }
                 for path in paths {
                     self.writers.entry(path).or_default().push(patch.unit.clone());
                 }
@@ -225,7 +241,7 @@ impl Integration {
                     }
                     Applied::Broken(findings) => Integrated::SemanticConflict { findings, others: self.others(&paths) },
                     Applied::Forbidden(why) => Integrated::Policy { why },
-                    Applied::Clean(_) => Integrated::Noop { shared: Vec::new() },
+                    Applied::Clean(..) => Integrated::Noop { shared: Vec::new() },
                 })
             }
         }
@@ -265,8 +281,7 @@ impl Integration {
 
     /// What these files hold, or which of them nobody can look at.
     fn originals(&self, paths: &[String]) -> Result<Result<Originals, Vec<String>>, IntegrateError> {
-        let dir = self.worktree.dir();
-        let folder = self.worktree.open().map_err(|cause| IntegrateError::Io { path: dir.to_path_buf(), cause })?;
+        let folder = self.worktree.open().map_err(|cause| self.unreadable(cause))?;
         let (mut originals, mut unfit) = (Originals::new(), Vec::new());
         for path in paths {
             match folder.read_if_there(path, LARGEST) {
@@ -277,8 +292,14 @@ impl Integration {
         Ok(if unfit.is_empty() { Ok(originals) } else { Err(unfit) })
     }
 
-    /// Applies `patch`, which touches `paths`.
-    fn apply(&self, patch: &[u8], semantic_layer: bool, paths: &[String]) -> Result<Applied, IntegrateError> {
+    /// Applies `patch`, which touches `paths`, and whose pages speak of the sources of `targets`.
+    fn apply(
+        &self,
+        patch: &[u8],
+        semantic_layer: bool,
+        targets: &[String],
+        paths: &[String],
+    ) -> Result<Applied, IntegrateError> {
         let originals = match self.originals(paths)? {
             Ok(originals) => originals,
             Err(unfit) => return Ok(Applied::Broken(unfit)),
@@ -305,8 +326,8 @@ impl Integration {
         }
         let is_new = |path: &&String| originals.get(*path).is_some_and(Option::is_none);
         let mut findings = self.case_clashes(changed.iter().filter(is_new))?;
-        findings.extend(self.findings(originals)?);
-        Ok(if findings.is_empty() { Applied::Clean(changed) } else { Applied::Broken(findings) })
+        findings.extend(self.findings(originals.clone(), targets)?);
+        Ok(if findings.is_empty() { Applied::Clean(changed, originals) } else { Applied::Broken(findings) })
     }
 
     /// Which of the new files `created` differ from another file in the case of letters only. Some file systems keep one
@@ -328,13 +349,33 @@ impl Integration {
     }
 
     /// What does not hold once the files of `originals` are what they are now.
-    fn findings(&self, originals: Originals) -> Result<Vec<String>, IntegrateError> {
-        let dir = self.worktree.dir();
-        let result = Workspace::changed(dir, originals);
-        let checked = check::check(&result.map_err(|cause| IntegrateError::Io { path: dir.to_path_buf(), cause })?);
+    fn findings(&self, originals: Originals, targets: &[String]) -> Result<Vec<String>, IntegrateError> {
+        let result = Workspace::changed(self.worktree.dir(), originals).map_err(|cause| self.unreadable(cause))?;
+        let checked = check::check(&result, targets);
         let dangling =
             checked.dangling.into_iter().map(|link| format!("wiki references target missing page(s): {link}"));
         Ok(dangling.chain(checked.invalid).collect())
+    }
+
+    /// Stages the pages whose `sl_refs` name what the accepted patches took away, without what they name.
+    fn repair(&self) -> Result<Vec<SlRefRepair>, IntegrateError> {
+        const MOST: usize = 500;
+        let failed = |cause| self.unreadable(cause);
+        let result = Workspace::changed(self.worktree.dir(), self.originals.clone()).map_err(failed)?;
+        let repaired = repair::sl_refs(&result, &self.connections).map_err(failed)?;
+        let folder = self.worktree.open().map_err(failed)?;
+        for page in &repaired {
+            folder.write(&page.path, page.text.as_bytes(), PRIVATE, 0o600).map_err(failed)?;
+        }
+        for some in repaired.chunks(MOST) {
+            let paths: Vec<&str> = some.iter().map(|page| page.path.as_str()).collect();
+            self.worktree.git.run(&[&["--literal-pathspecs", "add", "--force", "--"], &paths[..]].concat())?;
+        }
+        Ok(repaired.into_iter().map(|page| page.repair).collect())
+    }
+
+    fn unreadable(&self, cause: io::Error) -> IntegrateError {
+        IntegrateError::Io { path: self.worktree.dir().to_path_buf(), cause }
     }
 
     /// Those of `paths` that others wrote before, now that `changed` have changed.
@@ -374,11 +415,15 @@ impl Integration {
             if changed.is_empty() {
                 trees.rebase(&self.onto);
                 let branch = repository.branch()?;
-                return Ok(Saved { commit: None, branch, paths: Vec::new(), refused: Vec::new() });
+                let (paths, refused, repairs) = Default::default();
+                return Ok(Saved { commit: None, branch, paths, refused, repairs });
             }
-            let refused = self.stage(raw)?;
             let staged = ["diff-index", "--cached", "--name-only", "--no-renames", "-z", "--end-of-options"];
-            let staged = git.run(&[&staged[..], &[self.onto.as_str()]].concat())?;
+            let staged = || git.run(&[&staged[..], &[self.onto.as_str()]].concat());
+            let repairs = self.repair()?;
+            let changed = if repairs.is_empty() { changed } else { staged()? };
+            let refused = self.stage(raw)?;
+            let staged = staged()?;
             if let Some(filtered) = repository::first_filtered(&repository.git, &staged)? {
                 return Err(IntegrateError::Filtered(filtered));
             }
@@ -391,7 +436,8 @@ impl Integration {
                 Ok(()) => {
                     trees.rebase(&commit);
                     let branch = repository.branch()?;
-                    return Ok(Saved { commit: Some(commit.to_string()), branch, paths: split(&changed), refused });
+                    let (commit, paths) = (Some(commit.to_string()), split(&changed));
+                    return Ok(Saved { commit, branch, paths, refused, repairs });
                 }
                 Err(BranchUpdateError::Moved) => {}
                 Err(error) => return Err(error.into()),
@@ -405,6 +451,7 @@ impl Integration {
         let patch = self.worktree.patch(&self.onto)?;
         self.worktree.restart_from(head)?;
         head.clone_into(&mut self.onto);
+        self.originals.clear();
         if patch.is_empty() {
             return Ok(());
         }
@@ -412,8 +459,11 @@ impl Integration {
             Ok(paths) => paths,
             Err(why) => return Err(IntegrateError::Moved { why }),
         };
-        match self.apply(&patch, true, &paths)? {
-            Applied::Clean(_) => Ok(self.worktree.commit_staged("ingest: accepted WorkUnits")?),
+        match self.apply(&patch, true, &self.connections, &paths)? {
+            Applied::Clean(_, originals) => {
+                self.originals = originals;
+                Ok(self.worktree.commit_staged("ingest: accepted WorkUnits")?)
+            }
             Applied::Conflict(paths) => Err(IntegrateError::Moved { why: paths.join(", ") }),
             Applied::Broken(why) => Err(IntegrateError::Moved { why: why.join("; ") }),
             Applied::Forbidden(why) => Err(IntegrateError::Moved { why }),
@@ -423,8 +473,8 @@ impl Integration {
 
 /// What became of the worktree.
 enum Applied {
-    /// These paths changed, and everything holds.
-    Clean(Vec<String>),
+    /// These paths changed, and everything holds; what the files of the patch held before.
+    Clean(Vec<String>, Originals),
     /// These paths could not be merged.
     Conflict(Vec<String>),
     /// The result does not hold.

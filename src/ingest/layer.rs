@@ -8,16 +8,23 @@ use std::{collections::BTreeMap, io};
 
 use serde_json::{Map, Value};
 
-use super::{schema::shown, source::slug, workspace::Workspace, yaml};
+use super::{
+    schema::shown,
+    source::slug,
+    workspace::Workspace,
+    yaml::{self, Quoting},
+};
 
+mod complete;
 mod compose;
 mod faults;
 #[expect(dead_code, reason = "the schema is made of every field, the rules read some of them")]
 mod shape;
 
+pub(crate) use complete::{completed, with_lists};
 pub(crate) use compose::{description, maps, texts};
 pub(crate) use faults::{Findings, dangling, judge};
-pub(crate) use shape::Definition;
+pub(crate) use shape::{Definition, ordered};
 
 /// Folder of the semantic layer.
 const FOLDER: &str = "semantic-layer";
@@ -208,25 +215,16 @@ pub(crate) fn parse(text: &str) -> Result<Doc, String> {
     match yaml::from_str::<Value>(text) {
         Ok(Value::Object(doc)) => Ok(doc),
         Ok(_) => Err("it holds no map of keys".into()),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(yaml::explain(text, &error)),
     }
 }
 
-/// Writes a source as text, so that a reader of YAML 1.1 (where `on` is true) and one of 1.2 see the same.
+/// Writes a source as text, in the style of KTX: a reader of YAML 1.1 (where `on` is true) and one of 1.2 see the same.
 pub(crate) fn render(doc: &Doc) -> Result<String, String> {
-    let doc = &shape::ordered(doc.clone());
-    let render = |options| serde_saphyr::to_string_with_options(doc, options).map_err(|error| error.to_string());
-    let plain = serde_saphyr::ser_options! { compact_list_indent: false, folded_wrap_chars: 1_000_000 };
-    let text = render(plain)?;
-    // Block text reads best but cannot hold every text. Quotes can.
-    if parse(&text).as_ref() == Ok(doc) {
-        return Ok(text);
-    }
-    let quoted = serde_saphyr::ser_options! {
-        compact_list_indent: false, prefer_block_scalars: false, quote_all: true
-    };
-    let text = render(quoted)?;
-    if parse(&text).as_ref() == Ok(doc) { Ok(text) } else { Err("it cannot be written as YAML".into()) }
+    let value = Value::Object(doc.clone());
+    let mut texts = [Quoting::Yaml11, Quoting::All].into_iter().map(|quoting| yaml::render(&value, quoting));
+    let text = texts.find(|text| parse(text).as_ref() == Ok(doc));
+    text.ok_or_else(|| "it cannot be written as YAML".into())
 }
 
 /// Name of the source that `text`, the content of `path`, defines: the one that it declares, else that of the file.

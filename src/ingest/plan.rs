@@ -3,27 +3,37 @@
 //! Reads the sources and decides nothing about running. It writes nothing but what helps it to read less the next time.
 
 mod cut;
+mod name;
 mod part;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 
-use self::cut::{Cut, cut};
+use self::{
+    cut::{Cut, cut},
+    name::RunKeys,
+};
 use super::{
-    diff::{Baseline, DiffSet, Forced, why},
+    database::KTX_DATABASE,
+    diff::{Baseline, DiffSet, Forced, RecordOrigin, why},
     project::{FILE, Project},
-    reconcile::Stage,
-    source::{Chunk, Fingerprint, Tree, slug, tree},
+    reconcile::{RestingArtifact, Stage},
+    source::{Chunk, Fingerprint, Projection, Tree, tree},
+    tool,
 };
 pub use crate::tape::note::Selection;
-use crate::tape::{
-    UnitKey,
-    note::{DiffCounts, FileRead, PlannedUnit, Skipped, SourceRead},
+use crate::{
+    scoped_dir::ScopedDir,
+    tape::{
+        UnitKey,
+        note::{DiffCounts, FileRead, PlannedUnit, Skipped, SourceRead},
+    },
 };
 
 /// Units in plan order, and everything that is worth saying about what is not among them.
@@ -63,6 +73,12 @@ pub struct WorkUnit {
 }
 
 impl WorkUnit {
+    /// Calls that it takes to read its raw files once: one each, and one for every further answer that a long one fills.
+    pub fn reading_calls(&self) -> u64 {
+        let further = self.planned.bytes.unwrap_or_default() / tool::LONGEST as u64;
+        self.planned.raw_files.len() as u64 + further
+    }
+
     /// Its raw files, and where the commit of the sync `sync` has copies of them, in KTX's place; none of what is outside
     /// the project: a push would publish it.
     pub fn raw_copies(&self, sync: &str) -> impl Iterator<Item = (&str, String)> {
@@ -97,14 +113,18 @@ pub struct SourcePlan {
     pub adapter: String,
     /// The directory of its files, where that is outside the project.
     pub outside: Option<PathBuf>,
+    /// Why its files may not be those of the branch that `ktx.yaml` names, as a sentence about it.
+    pub other_branch: Option<String>,
     /// Its files against what earlier runs processed.
     pub diff: DiffSet,
     /// Files that are new or changed, or that a planned unit is made of: what they hold, and their size in bytes.
     pub files: BTreeMap<String, (Fingerprint, u64)>,
     /// Units that were asked for and are not planned, as nothing of them changed.
     pub unchanged_units: usize,
-    /// Those of them that are unchanged only according to a record that this installation did not write.
+    /// Those of them that are unchanged only according to a record that another installation wrote.
     pub foreign_units: usize,
+    /// Those of them that are unchanged only according to KTX's record.
+    pub ktx_units: usize,
     /// Every unit that the changes call for is planned, or was done before.
     pub complete: bool,
     /// Some unit that the changes call for is not planned.
@@ -113,6 +133,12 @@ pub struct SourcePlan {
     pub open: BTreeSet<String>,
     /// Where the copies are that the units read, relative to the project.
     pub staged: Option<String>,
+    /// How long copying took, in milliseconds.
+    pub stage_ms: Option<u64>,
+    /// The sources that its files give without any unit.
+    pub projection: Projection,
+    /// What rests on files that are gone, by their paths.
+    pub resting: BTreeMap<String, Vec<RestingArtifact>>,
 }
 
 /// Most links that a sentence names.
@@ -151,13 +177,14 @@ fn of_connection(id: &str, warning: &str) -> String {
 
 impl SourcePlan {
     /// Takes the copies of its files for the truth.
-    pub(super) fn settle(&mut self, prints: &BTreeMap<String, (Fingerprint, u64)>, staged: String) {
+    pub(super) fn settle(&mut self, prints: &BTreeMap<String, (Fingerprint, u64)>, staged: String, took: Duration) {
         for (path, held) in &mut self.files {
             if let Some(copied) = prints.get(path) {
                 *held = *copied;
             }
         }
         self.staged = Some(staged);
+        self.stage_ms = u64::try_from(took.as_millis()).ok();
     }
 
     /// What changed, in numbers.
@@ -174,6 +201,7 @@ impl SourcePlan {
             connection: self.connection.clone(),
             adapter: self.adapter.clone(),
             staged: self.staged.clone(),
+            stage_ms: self.stage_ms,
             diff: self.counts(),
             files: self
                 .files
@@ -237,32 +265,49 @@ pub fn plan_against(project: &Project, selection: &Selection, baseline: &Baselin
     let wanted = Wanted::of(selection)?;
     let is_wanted = |id: &str| selection.connections.is_empty() || selection.connections.iter().any(|name| name == id);
 
-    // Every connection is cut, also those that were not asked for: a key must not depend on what runs beside it.
     let mut planned = Planned { selection: selection.clone(), ..Planned::default() };
     let mut cuts = Vec::new();
-    for connection in connections {
+    for connection in connections.iter().filter(|connection| is_wanted(&connection.id)) {
         match cut(project, connection) {
             Ok(cut) => cuts.push(cut),
-            Err(_) if !is_wanted(&connection.id) => {}
             Err(skipped) if !selection.connections.is_empty() => return Err(PlanError::Unusable(skipped.why)),
             Err(skipped) => planned.skipped.push(skipped),
         }
     }
-    tell_apart(&mut cuts);
-    cuts.retain(|cut| is_wanted(&cut.connection.id));
-    let keys = || cuts.iter().flat_map(|cut| &cut.chunks).map(|chunk| chunk.key.as_str());
-    if !keys().any(|key| wanted.takes(key)) && !selection.only.is_empty() {
-        return Err(PlanError::NoSuchUnit { patterns: selection.only.join(", "), units: listed(keys()) });
+    let all: Vec<RunKeys> = RunKeys::of(&cuts);
+    if !selection.only.is_empty() {
+        let of_each = || cuts.iter().zip(&all);
+        let units =
+            || of_each().flat_map(|(cut, keys)| cut.chunks.iter().map(|chunk| (&*chunk.key, keys.of_unit(&chunk.key))));
+        if !units().any(|unit| wanted.takes(unit)) {
+            let units = listed(units().map(|(_, in_run)| in_run));
+            return Err(PlanError::NoSuchUnit { patterns: selection.only.join(", "), units });
+        }
     }
-    for cut in cuts {
+    for (cut, keys) in cuts.into_iter().zip(&all) {
         let id = &cut.connection.id;
         planned.warnings.extend(cut.warnings.iter().map(|warning| of_connection(id, warning)));
         planned.links.extend(cut.tree.links.iter().map(|path| (id.clone(), path.clone())));
-        choose(cut, &wanted, baseline, &project.root, &mut planned);
+        choose(cut, keys, &wanted, baseline, &project.root, &mut planned);
     }
     let foreign = planned.sources.iter().map(|source| source.foreign_units).sum();
     planned.warnings.extend(skipped_by_foreign_records(foreign));
+    let ktx = planned.sources.iter().map(|source| source.ktx_units).sum();
+    planned.warnings.extend(skipped_by_ktx_records(ktx));
     Ok(planned)
+}
+
+/// KTX's database is a file of the project like any other, so the plan says when it relies on it.
+fn skipped_by_ktx_records(units: usize) -> Option<String> {
+    let (units, are) = match units {
+        0 => return None,
+        1 => ("1 unit".to_owned(), "is"),
+        count => (format!("{count} units"), "are"),
+    };
+    Some(format!(
+        "{units} {are} unchanged since KTX ingested the files, according to {KTX_DATABASE}; `ingestdeck run --full` runs \
+         all units and ends this warning"
+    ))
 }
 
 /// Records of other installations count, because a project may be copied, restored or mounted elsewhere (CI restores
@@ -290,25 +335,45 @@ fn exist(project: &Project, connections: &[String]) -> Result<(), PlanError> {
 }
 
 /// Adds the units of one connection that run to `planned`.
-fn choose(cut: Cut<'_>, wanted: &Wanted<'_>, baseline: &Baseline, project: &Path, planned: &mut Planned) {
-    let Cut { connection, adapter, tree, chunks, .. } = cut;
+fn choose(
+    cut: Cut<'_>,
+    keys: &RunKeys,
+    wanted: &Wanted<'_>,
+    baseline: &Baseline,
+    project: &Path,
+    planned: &mut Planned,
+) {
+    let Cut { connection, adapter, tree, chunks, other_branch, .. } = cut;
     let (id, name) = (connection.id.as_str(), adapter.name());
     let prior = baseline.source(id, name);
-    let diff = DiffSet::of(&tree, prior);
-    let asked_for = chunks.iter().filter(|chunk| wanted.takes(&chunk.key)).count();
-    let standing = |key: &str| baseline.unit(id, key);
-    let reason = |chunk: &Chunk| why(chunk, &diff, standing(&chunk.key), wanted.forces(&chunk.key));
+    let mut diff = DiffSet::of(&tree, prior);
+    let origin = |path: &str| baseline.origin(id, name, path);
+    keep_gone(&mut diff, &tree, |path| adapter.takes(path), |path| origin(path) == Some(RecordOrigin::Ktx));
+    let diff = diff;
+    let takes = |chunk: &Chunk| wanted.takes((&*chunk.key, keys.of_unit(&chunk.key)));
+    let names = |chunk: &Chunk| wanted.names((&*chunk.key, keys.of_unit(&chunk.key)));
+    let asked_for = chunks.iter().filter(|chunk| takes(chunk)).count();
+    // Tapes of older programs know a unit that shares its key by its name in the run alone.
+    let standing = |key: &str| baseline.unit(id, key).or_else(|| baseline.unit(id, keys.of_unit(key)));
+    let forced = |chunk: &Chunk| match names(chunk) {
+        true => Some(Forced::ByName),
+        false => wanted.full.then_some(Forced::Full),
+    };
+    let reason = |chunk: &Chunk| why(chunk, &diff, standing(&chunk.key), forced(chunk));
     let reasons: HashMap<String, (usize, String)> =
         chunks.iter().enumerate().map(|(place, chunk)| (chunk.key.clone(), (place, reason(chunk)))).collect();
-    let is_foreign = |path: &String| baseline.is_foreign(id, name, path);
-    let mut foreign: BTreeSet<String> = chunks
-        .iter()
-        .filter(|chunk| wanted.takes(&chunk.key))
-        .filter(|chunk| chunk.raw_files.iter().chain(&chunk.dependency_paths).any(is_foreign))
-        .map(|chunk| chunk.key.clone())
-        .collect();
+    let relying_on = |record: RecordOrigin| -> BTreeSet<String> {
+        let relies = |path: &String| origin(path) == Some(record);
+        chunks
+            .iter()
+            .filter(|chunk| takes(chunk))
+            .filter(|chunk| chunk.raw_files.iter().chain(&chunk.dependency_paths).any(relies))
+            .map(|chunk| chunk.key.clone())
+            .collect()
+    };
+    let (mut foreign, mut ktx) = (relying_on(RecordOrigin::Foreign), relying_on(RecordOrigin::Ktx));
     // Where nothing was processed before, everything is as new as it can be.
-    let named: Vec<Chunk> = chunks.iter().filter(|chunk| wanted.names(&chunk.key)).cloned().collect();
+    let by_name: Vec<Chunk> = chunks.iter().filter(|chunk| names(chunk)).cloned().collect();
     let everything = wanted.full.then(|| chunks.clone());
     let changed = match prior {
         Some(_) => adapter.resync(chunks, &diff.touched()),
@@ -318,40 +383,60 @@ fn choose(cut: Cut<'_>, wanted: &Wanted<'_>, baseline: &Baseline, project: &Path
         connection: id.to_owned(),
         adapter: name.to_owned(),
         outside: (!tree.root.starts_with(project)).then(|| tree.root.clone()),
+        other_branch,
         complete: true,
         ..SourcePlan::default()
     };
-    for chunk in changed.iter().filter(|chunk| !wanted.takes(&chunk.key)) {
+    for chunk in changed.iter().filter(|chunk| !takes(chunk)) {
         source.leave_out(&diff, &chunk.raw_files, &chunk.dependency_paths, &chunk.peer_file_index);
     }
     let chosen = everything.unwrap_or(changed).into_iter();
-    let mut units: Vec<Chunk> = chosen.filter(|chunk| wanted.takes(&chunk.key)).collect();
+    let mut units: Vec<Chunk> = chosen.filter(takes).collect();
     let mut unchanged_units = asked_for.saturating_sub(units.len());
-    for chunk in named {
+    for chunk in by_name {
         if !units.iter().any(|unit| unit.key == chunk.key) {
             units.push(chunk);
             unchanged_units = unchanged_units.saturating_sub(1);
         }
     }
-    foreign.retain(|key| !units.iter().any(|unit| unit.key == *key));
+    for relying in [&mut foreign, &mut ktx] {
+        relying.retain(|key| !units.iter().any(|unit| unit.key == *key));
+    }
     units.sort_by_key(|chunk| reasons.get(&chunk.key).map_or(usize::MAX, |(place, _)| *place));
     let mut files: BTreeSet<&str> = diff.touched();
     files.extend(units.iter().flat_map(|unit| &unit.raw_files).map(String::as_str));
     let held = |path: &str| tree.get(path).and_then(|file| Some((file.print?, file.bytes)));
     let files = files.into_iter().filter_map(|path| Some((path.to_owned(), held(path)?))).collect();
     let is_outside = source.outside.is_some();
-    planned.sources.push(SourcePlan { files, unchanged_units, foreign_units: foreign.len(), diff, ..source });
+    let projection = if units.is_empty() { Projection::default() } else { adapter.project(&tree) };
+    let (foreign_units, ktx_units) = (foreign.len(), ktx.len());
+    planned.sources.push(SourcePlan { files, unchanged_units, foreign_units, ktx_units, diff, projection, ..source });
     planned.units.extend(units.into_iter().map(|chunk| {
         let why = reasons.get(&chunk.key).map_or_else(|| "its files changed".into(), |(_, why)| why.clone());
-        WorkUnit { outside: is_outside, ..work_unit(chunk, id, name, &tree, why) }
+        let in_run = keys.of_unit(&chunk.key).into();
+        WorkUnit { outside: is_outside, ..work_unit(chunk, in_run, id, name, &tree, why) }
     }));
 }
 
-fn work_unit(chunk: Chunk, connection: &str, adapter: &str, tree: &Tree, why: String) -> WorkUnit {
+/// Takes files off that only KTX knows and that are not gone: those that the adapter does not read, and those that are
+/// still there. Where none of KTX's files is there, its paths are relative to another directory, and nothing is gone.
+fn keep_gone(diff: &mut DiffSet, tree: &Tree, takes: impl Fn(&str) -> bool, is_of_ktx: impl Fn(&str) -> bool) {
+    if !diff.deleted.iter().any(|path| is_of_ktx(path)) {
+        return;
+    }
+    let any_there = diff.modified.iter().chain(&diff.unchanged).any(|path| is_of_ktx(path));
+    let root = ScopedDir::open(&tree.root);
+    let is_missing = |path: &str| root.as_ref().is_ok_and(|root| root.kind(path).is_ok_and(|kind| kind.is_none()));
+    diff.deleted.retain(|path| !is_of_ktx(path) || (any_there && takes(path) && is_missing(path)));
+}
+
+fn work_unit(chunk: Chunk, in_run: UnitKey, connection: &str, adapter: &str, tree: &Tree, why: String) -> WorkUnit {
+    let key = UnitKey::new(chunk.key);
     let sizes = chunk.raw_files.iter().map(|path| tree.get(path).map(|file| file.bytes));
     WorkUnit {
         planned: PlannedUnit {
-            unit: UnitKey::new(chunk.key),
+            ktx_key: (key != in_run).then_some(key),
+            unit: in_run,
             connection: connection.to_owned(),
             adapter: adapter.to_owned(),
             label: chunk.label,
@@ -360,6 +445,7 @@ fn work_unit(chunk: Chunk, connection: &str, adapter: &str, tree: &Tree, why: St
             dependency_paths: chunk.dependency_paths,
             why,
             sl_disallowed: chunk.sl_disallowed,
+            peer_files: Some(chunk.peer_file_index.len() as u64),
         },
         peer_file_index: chunk.peer_file_index,
         notes: chunk.notes,
@@ -382,40 +468,15 @@ impl<'a> Wanted<'a> {
         Ok(Self { only: globs(&selection.only)?, patterns: &selection.only, full: selection.full })
     }
 
-    fn takes(&self, key: &str) -> bool {
-        self.only.as_ref().is_none_or(|only| only.is_match(key))
+    /// Whether a unit is asked for, by KTX's key or by that of the run.
+    fn takes(&self, (key, in_run): (&str, &str)) -> bool {
+        self.only.as_ref().is_none_or(|only| only.is_match(key) || only.is_match(in_run))
     }
 
-    /// True if `key` was given in full: whoever does that wants that unit, changed or not.
-    fn names(&self, key: &str) -> bool {
-        self.patterns.iter().any(|pattern| pattern == key || *pattern == globset::escape(key))
-    }
-
-    fn forces(&self, key: &str) -> Option<Forced> {
-        if self.names(key) { Some(Forced::ByName) } else { self.full.then_some(Forced::Full) }
-    }
-}
-
-/// Gives units that share a key across connections the name of their connection, so that keys are unique in the run.
-fn tell_apart(cuts: &mut [Cut<'_>]) {
-    let mut bearers: BTreeMap<String, usize> = BTreeMap::new();
-    for chunk in cuts.iter().flat_map(|cut| &cut.chunks) {
-        *bearers.entry(chunk.key.clone()).or_default() += 1;
-    }
-    let mut taken: BTreeSet<String> =
-        bearers.iter().filter(|(_, count)| **count == 1).map(|(key, _)| key.clone()).collect();
-    for cut in cuts {
-        for chunk in cut.chunks.iter_mut().filter(|chunk| bearers.get(&chunk.key).is_some_and(|count| *count > 1)) {
-            let plain = format!("{}-{}", chunk.key, slug::slug(&cut.connection.id));
-            let mut key = plain.clone();
-            let mut length = 6;
-            while taken.contains(&key) {
-                key = format!("{plain}-{}", slug::hash(&cut.connection.id, length));
-                length += 2;
-            }
-            taken.insert(key.clone());
-            chunk.key = key;
-        }
+    /// True if a key was given in full: whoever does that wants that unit, changed or not.
+    fn names(&self, (key, in_run): (&str, &str)) -> bool {
+        let is = |pattern: &String, key: &str| pattern == key || *pattern == globset::escape(key);
+        self.patterns.iter().any(|pattern| is(pattern, key) || is(pattern, in_run))
     }
 }
 

@@ -4,7 +4,11 @@
 //! [`instructions`](super::instructions). Whatever grows with the project has a share of the limit, so that a large project
 //! cannot make a small unit too large. It must not read files.
 
-use std::{collections::HashSet, fmt::Write as _, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt::Write as _,
+    sync::Arc,
+};
 
 use super::{
     attempt::Job,
@@ -34,6 +38,8 @@ const NOTES_SHARE: usize = PROMPT_LIMIT / 12;
 const PEERS_SHARE: usize = PROMPT_LIMIT / 24;
 /// Room for the line that counts what is left out, in characters.
 const OMITTED_LINE: usize = 80;
+/// What a connection without sources lists.
+const NO_SOURCES: &str = "(no sources yet)";
 
 /// What an attempt is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,8 +79,39 @@ pub enum Amended<'a> {
 pub(crate) struct Surroundings {
     /// Key and summary of every wiki page.
     pub(crate) wiki: Vec<(String, String)>,
-    /// Connection and names of its semantic layer sources.
-    pub(crate) semantic_layer: Vec<(String, Vec<String>)>,
+    /// Each connection that sources may be written for, and the others that have sources.
+    pub(crate) semantic_layer: Vec<ConnectionSources>,
+    /// Summaries and descriptions of what the units of the run changed, by project-relative path.
+    pub(crate) details: BTreeMap<String, String>,
+}
+
+/// The sources of a connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ConnectionSources {
+    /// Its id.
+    pub(crate) connection: String,
+    /// Sources may be written for it.
+    pub(crate) is_target: bool,
+    /// Names of its sources, sorted.
+    pub(crate) names: Vec<String>,
+}
+
+impl ConnectionSources {
+    fn heading(&self) -> String {
+        format!("## {}{}", self.connection, if self.is_target { "" } else { " (read only)" })
+    }
+}
+
+impl Surroundings {
+    /// Whether a prompt lists only a part of the pages.
+    pub(crate) fn is_wiki_cut(&self) -> bool {
+        joined_chars(&wiki_lines(&self.wiki)) > WIKI_SHARE
+    }
+
+    /// Whether a prompt lists only a part of the sources.
+    pub(crate) fn is_layer_cut(&self) -> bool {
+        whole_layer(&self.semantic_layer).is_none()
+    }
 }
 
 /// What a session that goes on has to know about its files: its own writes are in its memory, not in the workspace.
@@ -90,7 +127,7 @@ pub(crate) fn write(
     amended: Amended<'_>,
 ) -> Prompt {
     let task = || match &unit.stage {
-        Some(stage) => stage.prompt(),
+        Some(stage) => format!("{}\n\n{}", stage.prompt(&around.details), layer_section(&[], around)),
         None => user(unit, around),
     };
     let user = match amended {
@@ -141,7 +178,7 @@ fn user(unit: &WorkUnit, around: &Surroundings) -> String {
     let planned = &unit.planned;
     let parts = [
         format!("# Wiki Index\n{}", or_empty(&wiki_index(&unit.prior, &around.wiki))),
-        format!("# Semantic Layer Sources\n{}", or_empty(&layer_index(&unit.prior, &around.semantic_layer))),
+        layer_section(&unit.prior, around),
         "---".to_owned(),
         format!("## WorkUnit: {}", planned.unit),
         format!("### rawFiles\n{}", bullets(&planned.raw_files)),
@@ -154,10 +191,13 @@ fn user(unit: &WorkUnit, around: &Surroundings) -> String {
     parts.collect::<Vec<_>>().join("\n\n")
 }
 
+fn wiki_lines(pages: &[(String, String)]) -> Vec<String> {
+    pages.iter().map(|(key, summary)| format!("- {key}: {}", short(&one_line(summary)))).collect()
+}
+
 /// Every page, or those that fit: first the pages that earlier runs made of the unit's files.
 fn wiki_index(prior: &[Prior], pages: &[(String, String)]) -> String {
-    let line = |(key, summary): &(String, String)| format!("- {key}: {}", short(&one_line(summary)));
-    let lines: Vec<String> = pages.iter().map(line).collect();
+    let lines = wiki_lines(pages);
     if joined_chars(&lines) <= WIKI_SHARE {
         return lines.join("\n");
     }
@@ -169,42 +209,59 @@ fn wiki_index(prior: &[Prior], pages: &[(String, String)]) -> String {
     fit(lines.collect(), WIKI_SHARE, |more| format!("{more} more pages; find them with wiki_search")).join("\n")
 }
 
-/// Every source below its connection, or those that fit: first those that earlier runs made of the unit's files.
-fn layer_index(prior: &[Prior], layer: &[(String, Vec<String>)]) -> String {
-    let mut text = String::new();
-    for (connection, sources) in layer {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "## {connection}\n{}\n", bullets(sources));
-    }
-    if text.trim_end().chars().count() <= LAYER_SHARE {
-        text.truncate(text.trim_end().len());
+fn layer_section(prior: &[Prior], around: &Surroundings) -> String {
+    format!("# Semantic Layer Sources\n{}", or_empty(&layer_index(prior, &around.semantic_layer)))
+}
+
+/// Every connection with its sources, if that fits.
+fn whole_layer(layer: &[ConnectionSources]) -> Option<String> {
+    let part = |of: &ConnectionSources| format!("{}\n{}", of.heading(), bullets_or(&of.names, NO_SOURCES));
+    let text = layer.iter().map(part).collect::<Vec<_>>().join("\n");
+    (text.chars().count() <= LAYER_SHARE).then_some(text)
+}
+
+/// Every connection with its sources, or those that fit: first those that earlier runs made of the unit's files.
+fn layer_index(prior: &[Prior], layer: &[ConnectionSources]) -> String {
+    if let Some(text) = whole_layer(layer) {
         return text;
     }
     let touched: HashSet<&str> =
         prior.iter().filter(|prior| prior.kind == "sl").map(|prior| prior.key.as_str()).collect();
-    let all = || layer.iter().flat_map(|(connection, sources)| sources.iter().map(move |name| (connection, name)));
+    let all = || layer.iter().flat_map(|of| of.names.iter().map(|name| (of.connection.as_str(), name.as_str())));
     let is_touched = |connection: &str, name: &str| touched.contains(format!("{connection}/{name}").as_str());
     let (first, then): (Vec<_>, Vec<_>) = all().partition(|(connection, name)| is_touched(connection, name));
     let (mut shown, mut headed) = (HashSet::new(), HashSet::new());
     let mut room = LAYER_SHARE - OMITTED_LINE;
-    for (connection, name) in first.into_iter().chain(then) {
-        let heading = if headed.contains(connection) { 0 } else { connection.chars().count() + "## \n".len() };
-        let needed = heading + one_line(name).chars().count() + "- \n".len();
-        if let Some(rest) = room.checked_sub(needed) {
-            room = rest;
-            headed.insert(connection);
+    let mut fits = |needed: usize| {
+        let rest = room.checked_sub(needed);
+        room = rest.unwrap_or(room);
+        rest.is_some()
+    };
+    // Sources are found by a search; a connection that is not named is one that the unit cannot write to.
+    for of in layer {
+        if fits(of.heading().chars().count() + "\n\n".len() + NO_SOURCES.len()) {
+            headed.insert(of.connection.as_str());
+        }
+    }
+    for (connection, name) in first.into_iter().chain(then).filter(|(connection, _)| headed.contains(connection)) {
+        if fits(one_line(name).chars().count() + "- \n".len()) {
             shown.insert((connection, name));
         }
     }
-    text.clear();
-    for (connection, sources) in layer {
-        let names: Vec<&String> = sources.iter().filter(|name| shown.contains(&(connection, *name))).collect();
-        if !names.is_empty() {
-            let _ = write!(text, "## {connection}\n{}\n", bullets(&names));
-        }
+    let mut text = String::new();
+    for of in layer.iter().filter(|of| headed.contains(of.connection.as_str())) {
+        let is_shown = |name: &&String| shown.contains(&(of.connection.as_str(), name.as_str()));
+        let names: Vec<&String> = of.names.iter().filter(is_shown).collect();
+        let none = if of.names.is_empty() { NO_SOURCES } else { "(not listed)" };
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{}\n{}\n", of.heading(), bullets_or(&names, none));
     }
+    let connections = match layer.len() - headed.len() {
+        0 => String::new(),
+        more => format!("{more} more connections and "),
+    };
     let more = all().count() - shown.len();
-    let _ = write!(text, "{more} more sources; find them with sl_discover");
+    let _ = write!(text, "{connections}{more} more sources; find them with sl_discover");
     text
 }
 
@@ -237,7 +294,7 @@ pub(super) fn fit(lines: Vec<String>, share: usize, omitted: impl Fn(usize) -> S
     kept
 }
 
-fn joined_chars(lines: &[String]) -> usize {
+pub(super) fn joined_chars(lines: &[String]) -> usize {
     lines.iter().map(|line| line.chars().count() + 1).sum::<usize>().saturating_sub(1)
 }
 
@@ -288,12 +345,13 @@ fn listed(names: Vec<String>, count: usize, share: usize, what: &str) -> String 
 }
 
 fn bullets<T: AsRef<str>>(names: &[T]) -> String {
-    let lines: Vec<_> = names.iter().map(|name| format!("- {}", one_line(name.as_ref()))).collect();
-    or_none(&lines.join("\n"))
+    bullets_or(names, "(none)")
 }
 
-fn or_none(text: &str) -> String {
-    if text.is_empty() { "(none)".into() } else { text.into() }
+/// The names as a list, or `none` if there are none.
+fn bullets_or<T: AsRef<str>>(names: &[T], none: &str) -> String {
+    let lines: Vec<_> = names.iter().map(|name| format!("- {}", one_line(name.as_ref()))).collect();
+    if lines.is_empty() { none.to_owned() } else { lines.join("\n") }
 }
 
 fn or_empty(text: &str) -> String {
@@ -309,7 +367,7 @@ pub(super) fn one_line(text: &str) -> String {
 }
 
 /// The first [`SUMMARY`] characters.
-fn short(text: &str) -> String {
+pub(super) fn short(text: &str) -> String {
     match text.char_indices().nth(SUMMARY) {
         Some((cut, _)) => format!("{}…", text.get(..cut).unwrap_or_default()),
         None => text.to_owned(),

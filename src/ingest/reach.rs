@@ -36,24 +36,47 @@ impl Reach {
     /// What an attempt at a unit of connection `own` reaches. Sources belong to a database or to the connection that
     /// the unit comes from; without one, to any.
     pub(crate) fn of(project: &Project, own: Option<&str>) -> Self {
-        let reached = |connection: &Connection| {
-            let is_own = own.is_none_or(|own| own == connection.id);
-            let driver = connection.driver.as_deref();
-            Reached {
-                id: connection.id.clone(),
-                driver: connection.driver.clone(),
-                is_target: is_own || driver.is_some_and(|driver| !source::is_context(driver)),
-                database: database_of(project, connection).and_then(Result::ok),
-            }
+        let reached = |connection: &Connection| Reached {
+            id: connection.id.clone(),
+            driver: connection.driver.clone(),
+            is_target: is_target(connection, own),
+            database: database_of(project, connection).and_then(Result::ok),
         };
         let connections = project.settings.connections.iter().map(reached).collect();
         Self { connections, sql_workers: project.sql_workers.clone() }
+    }
+
+    /// Those that sources may be written for, in the order of `ktx.yaml`.
+    pub(crate) fn targets(&self) -> impl Iterator<Item = &Reached> {
+        self.connections.iter().filter(|connection| connection.is_target)
+    }
+
+    /// Ids of the connections whose sources its pages may speak of, sorted.
+    pub(crate) fn target_ids(&self) -> Vec<String> {
+        let mut ids: Vec<String> = self.targets().map(|connection| connection.id.clone()).collect();
+        ids.sort_unstable();
+        ids
     }
 
     /// The connection `id`.
     pub(crate) fn get(&self, id: &str) -> Option<&Reached> {
         self.connections.iter().find(|connection| connection.id == id)
     }
+}
+
+impl Project {
+    /// Ids of the connections that a unit of connection `own` may write sources for, sorted; of all without one.
+    pub fn targets(&self, own: Option<&str>) -> Vec<String> {
+        let targets = self.settings.connections.iter().filter(|connection| is_target(connection, own));
+        let mut ids: Vec<String> = targets.map(|connection| connection.id.clone()).collect();
+        ids.sort_unstable();
+        ids
+    }
+}
+
+fn is_target(connection: &Connection, own: Option<&str>) -> bool {
+    let is_own = own.is_none_or(|own| own == connection.id);
+    is_own || connection.driver.as_deref().is_some_and(|driver| !source::is_context(driver))
 }
 
 /// The SQLite file of `connection`, absolute and without links, or why it may not be queried. `None` if there is none.
@@ -70,6 +93,19 @@ mod tests {
     use std::{fs, os::unix::fs::symlink};
 
     use super::*;
+
+    #[test]
+    fn targets_are_databases_and_the_own_connection() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = "connections:\n  wh: {driver: postgres}\n  pages: {driver: confluence}\n  bi: {driver: looker}\n  \
+                        orbit: {driver: dbt, source_dir: .}\n  flow: {driver: metricflow, source_dir: .}\n  other: {}\n";
+        fs::write(dir.path().join("ktx.yaml"), settings).unwrap();
+        let project = Project::open(dir.path()).unwrap();
+        let targets = |own| Reach::of(&project, own).targets().map(|target| target.id.clone()).collect::<Vec<_>>();
+        assert_eq!(targets(Some("orbit")), ["wh", "orbit"]);
+        assert_eq!(targets(Some("flow")), ["wh", "flow"]);
+        assert_eq!(targets(None).len(), 6);
+    }
 
     #[test]
     fn databases_outside_are_reached_only_if_allowed() {

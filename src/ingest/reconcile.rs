@@ -11,8 +11,8 @@ use std::{
 };
 
 use super::{
-    plan::WorkUnit,
-    prompt::{fit, one_line},
+    plan::{Prior, WorkUnit},
+    prompt::{fit, joined_chars, one_line, short},
 };
 use crate::{
     tape::{UnitKey, note::PlannedUnit},
@@ -29,6 +29,8 @@ const LARGEST: u64 = 64 * 1024 * 1024;
 const UNITS_SHARE: usize = PROMPT_LIMIT / 2;
 /// Most characters of the list of raw files that are gone.
 const EVICTIONS_SHARE: usize = PROMPT_LIMIT / 8;
+/// Most raw files that are named as further support of a page or source.
+const SUPPORT: usize = 3;
 
 /// Turns of the pass.
 pub const STEP_BUDGET: u32 = 60;
@@ -105,10 +107,49 @@ impl fmt::Display for Change {
 }
 
 /// A raw file that is gone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Eviction {
     /// As `connection/path`.
     pub raw_path: String,
+    /// Pages and sources that earlier runs wrote from it and that no later run removed.
+    pub artifacts: Vec<RestingArtifact>,
+}
+
+/// A page or source that rests on a raw file that is gone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RestingArtifact {
+    /// The last thing that a run did to it because of that file.
+    pub prior: Prior,
+    /// Raw files that it also rests on and that are still there, as `connection/path`, sorted.
+    pub support: Vec<String>,
+}
+
+/// `- notes/gone.md`, and below it a line for each page and source.
+impl fmt::Display for Eviction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "- {}", one_line(&self.raw_path))?;
+        if self.artifacts.is_empty() {
+            write!(f, "\n  - no page or source on record")?;
+        }
+        self.artifacts.iter().try_for_each(|artifact| write!(f, "\n  - {artifact}"))
+    }
+}
+
+/// `wiki growers (created in run a1b2c3), also rests on notes/crates.md`.
+impl fmt::Display for RestingArtifact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Prior { kind, key, action, run, .. } = &self.prior;
+        f.write_str(&one_line(&format!("{kind} {key} ({action} in run {run})")))?;
+        if self.support.is_empty() {
+            return Ok(());
+        }
+        let named: Vec<String> = self.support.iter().take(SUPPORT).map(|path| one_line(path)).collect();
+        write!(f, ", also rests on {}", named.join(", "))?;
+        match self.support.len().saturating_sub(SUPPORT) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
 }
 
 impl Stage {
@@ -144,15 +185,21 @@ impl Stage {
         Some((self.folders.get(connection)?, path))
     }
 
-    /// What the agent of the pass is told of it.
-    pub(crate) fn prompt(&self) -> String {
-        let unit = |unit: &StagedUnit| {
-            let changes: Vec<String> = unit.changes.iter().map(|change| format!("\n  - {change}")).collect();
+    /// What the agent of the pass is told of it, with the summaries and descriptions in `details`, by path, if they fit.
+    pub(crate) fn prompt(&self, details: &BTreeMap<String, String>) -> String {
+        let change = |change: &Change, is_detailed: bool| {
+            let detail = details.get(&change.path).filter(|_| is_detailed).map(|detail| short(&one_line(detail)));
+            let detail = detail.filter(|detail| !detail.is_empty()).map(|detail| format!(": {detail}"));
+            format!("\n  - {change}{}", detail.unwrap_or_default())
+        };
+        let unit = |unit: &StagedUnit, is_detailed: bool| {
+            let changes: Vec<String> = unit.changes.iter().map(|of| change(of, is_detailed)).collect();
             let changes = if changes.is_empty() { "\n  - no changes".to_owned() } else { changes.concat() };
             format!("- {} ({}){changes}", one_line(&unit.unit), one_line(&unit.status))
         };
-        let units: Vec<String> = self.units.iter().map(unit).collect();
-        let gone: Vec<String> = self.evictions.iter().map(|gone| format!("- {}", one_line(&gone.raw_path))).collect();
+        let list = |is_detailed| self.units.iter().map(|of| unit(of, is_detailed)).collect::<Vec<_>>();
+        let units = Some(list(true)).filter(|units| joined_chars(units) <= UNITS_SHARE).unwrap_or_else(|| list(false));
+        let gone: Vec<String> = self.evictions.iter().map(ToString::to_string).collect();
         let units = fit(units, UNITS_SHARE, |more| format!("{more} more units; list all with stage_list"));
         let gone = fit(gone, EVICTIONS_SHARE, |more| format!("{more} more files; list all with eviction_list"));
         let or_none = |lines: Vec<String>| if lines.is_empty() { "(none)".to_owned() } else { lines.join("\n") };
@@ -238,8 +285,22 @@ index 0..1
                 unit("b", "success", vec![other]),
                 unit("c", "failed: no luck", Vec::new()),
             ],
-            evictions: vec![Eviction { raw_path: "notes/gone.md".into() }],
+            evictions: vec![
+                Eviction {
+                    raw_path: "notes/gone.md".into(),
+                    artifacts: vec![resting("wiki", "gone", &[]), resting("sl", "shop/orders", &["a", "b", "c", "d"])],
+                },
+                Eviction { raw_path: "notes/old\n# x.md".into(), artifacts: Vec::new() },
+            ],
             folders: BTreeMap::from([("notes".to_owned(), root.to_owned())]),
+        }
+    }
+
+    fn resting(kind: &str, key: &str, support: &[&str]) -> RestingArtifact {
+        let (kind, key) = (kind.to_owned(), key.to_owned());
+        RestingArtifact {
+            prior: Prior { path: "gone.md".into(), run: "a1b2c3".into(), kind, key, action: "created".into() },
+            support: support.iter().map(|name| staged_path("notes", &format!("{name}.md"))).collect(),
         }
     }
 
@@ -256,22 +317,47 @@ index 0..1
 
     #[test]
     fn the_prompt_lists_units_and_what_is_gone() {
-        insta::assert_snapshot!(stage(Path::new("/raw")).prompt(), @r"
+        let details = [
+            ("wiki/global/arr.md", "Annual recurring\n# revenue"),
+            ("semantic-layer/shop/orders.yaml", ""),
+            ("wiki/global/other.md", "Another page"),
+        ];
+        let details = details.map(|(path, detail)| (path.to_owned(), detail.to_owned())).into();
+        insta::assert_snapshot!(stage(Path::new("/raw")).prompt(&details), @r"
         # Stage Index
         - docs-a (success)
           - sl shop/orders removed
-          - wiki arr created
+          - wiki arr created: Annual recurring # revenue
         - docs-b (success)
-          - wiki arr updated
+          - wiki arr updated: Annual recurring # revenue
         - docs-c (failed: no luck)
           - no changes
 
         # Eviction Set
         - notes/gone.md
+          - wiki gone (created in run a1b2c3)
+          - sl shop/orders (created in run a1b2c3), also rests on notes/a.md, notes/b.md, notes/c.md and 1 more
+        - notes/old # x.md
+          - no page or source on record
 
         # Source Reconciliation Notes
         (none)
         ");
+    }
+
+    #[test]
+    fn details_give_way_before_units_are_left_out() {
+        let change = |page: usize| Change {
+            path: format!("wiki/global/p{page}.md"),
+            kind: ChangeKind::Created,
+            diff: String::new(),
+        };
+        let unit =
+            |page| StagedUnit { unit: format!("docs-{page}"), changes: vec![change(page)], ..StagedUnit::default() };
+        let stage = Stage { units: (0..1_000).map(unit).collect(), ..Stage::default() };
+        let details = (0..1_000).map(|page| (change(page).path, "word ".repeat(40))).collect();
+        let text = stage.prompt(&details);
+        assert!(text.contains("  - wiki p999 created\n") && !text.contains("word"), "{}", &text[..200]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::{
 };
 
 use super::project::{Connection, FILE, PathPolicy, PathRefusal, Project, SourceAt, without_login};
+use crate::scoped_dir::ScopedDir;
 
 mod collate;
 pub(crate) mod dbt;
@@ -25,6 +26,7 @@ pub(crate) mod print;
 pub(crate) mod slug;
 pub mod tree;
 
+pub use metricflow::{ProjectedSource, Projection};
 pub use print::Fingerprint;
 pub use tree::{RawFile, Tree};
 
@@ -63,13 +65,18 @@ pub trait Adapter: Sync + std::fmt::Debug {
     /// Whether the file at `path` is a raw file of such a source.
     fn takes(&self, path: &str) -> bool;
 
+    /// Whether files of such a source may be in the folder at `path`.
+    fn enters(&self, _path: &str) -> bool {
+        true
+    }
+
     /// The raw files of a connection, or why there are none, as the end of a sentence about it.
     fn gather(&self, origin: Origin<'_>) -> Result<Tree, String> {
         let root = directory(origin).map_err(|why| why.to_string())?;
         let ours = written_by_runs(origin.project, &root);
         let wanted = tree::Wanted {
             takes: &|path| !is_settings(path) && self.takes(path),
-            enters: &|path| !ours.iter().any(|our| our == path),
+            enters: &|path| self.enters(path) && !ours.iter().any(|our| our == path),
         };
         Tree::walk_where(&root, wanted).map_err(|cause| format!("cannot read {}: {cause}", display(&root)))
     }
@@ -85,6 +92,11 @@ pub trait Adapter: Sync + std::fmt::Debug {
     /// What is left of `units` when only the files in `touched` are new or changed since they last succeeded.
     fn resync(&self, units: Vec<Chunk>, touched: &BTreeSet<&str>) -> Vec<Chunk> {
         units.into_iter().filter_map(|unit| narrowed(unit, touched)).collect()
+    }
+
+    /// What is written to the semantic layer before any unit runs, as it follows from `tree` alone.
+    fn project(&self, _tree: &Tree) -> Projection {
+        Projection::default()
     }
 
     /// Names of the skills that its units are offered beside the common ones.
@@ -182,7 +194,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Drivers of KTX whose connections hold context about data, not data, and that have no adapter here.
-const CONTEXT: [&str; 2] = ["looker", "metabase"];
+const CONTEXT: [&str; 8] = ["confluence", "gdrive", "jira", "looker", "metabase", "sharepoint", "sigma", "tableau"];
 
 /// Drivers of KTX that have no adapter here, those of databases among them.
 pub(crate) const FOREIGN: &[&str] = &[
@@ -270,6 +282,29 @@ pub fn directory(origin: Origin<'_>) -> Result<PathBuf, SourceError> {
 /// The source of a connection, whatever its `path` is.
 fn source_root(origin: Origin<'_>) -> Result<PathBuf, SourceError> {
     at(origin, None)
+}
+
+/// Why the files of a connection may not be those of its `branch`, as a sentence about it. KTX clones that branch; here a
+/// local repository is read as it is checked out.
+pub fn other_branch(origin: Origin<'_>) -> Option<String> {
+    /// Bytes of a `.git/HEAD`.
+    const LARGEST: u64 = 4096;
+    let (Some(SourceAt::Url(_)), Some(branch)) = (&origin.connection.source, &origin.connection.branch) else {
+        return None;
+    };
+    let head = source_root(origin).ok().and_then(|root| ScopedDir::open(&root).ok()?.read(".git/HEAD", LARGEST).ok());
+    let head = head.map(|head| String::from_utf8_lossy(&head).trim().to_owned());
+    let found = match head.as_deref().map(|head| head.strip_prefix("ref: refs/heads/")) {
+        Some(Some(current)) if current == branch => return None,
+        Some(Some(current)) => format!(", which is branch `{}`", tree::shown(current)),
+        Some(None) => ", which is no branch".to_owned(),
+        None => String::new(),
+    };
+    let branch = tree::shown(branch);
+    Some(format!(
+        "branch `{branch}` is not looked for: a local repository is read as it is checked out{found}; check out \
+         `{branch}` there"
+    ))
 }
 
 fn at(origin: Origin<'_>, subdir: Option<&str>) -> Result<PathBuf, SourceError> {
@@ -361,6 +396,27 @@ mod tests {
         for (url, path) in cases {
             assert_eq!(local_path(url).as_deref(), path, "{url}");
         }
+    }
+
+    #[test]
+    fn a_branch_that_is_not_checked_out_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join("bi/.git")).unwrap();
+        let told = |head: Option<&str>, source: SourceAt| {
+            let file = root.join("bi/.git/HEAD");
+            head.map_or_else(|| drop(std::fs::remove_file(&file)), |head| std::fs::write(&file, head).unwrap());
+            let branch = Some("dev".to_owned());
+            let connection = Connection { source: Some(source), branch, ..Connection::default() };
+            other_branch(Origin { project: &root, connection: &connection, ..anywhere() })
+        };
+        let url = || SourceAt::Url("file:bi".into());
+        assert_eq!(told(Some("ref: refs/heads/dev\n"), url()), None);
+        let other = told(Some("ref: refs/heads/main\n"), url()).unwrap();
+        assert!(other.contains("branch `dev`") && other.contains("which is branch `main`"), "{other}");
+        assert!(told(Some("0123456789\n"), url()).unwrap().contains("which is no branch"));
+        assert!(told(None, url()).unwrap().contains("as it is checked out; check out `dev` there"));
+        assert_eq!(told(None, SourceAt::Dir("bi".into())), None, "KTX reads a directory as it is, too");
     }
 
     #[test]

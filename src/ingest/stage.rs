@@ -10,7 +10,7 @@ use std::{
     fs::File,
     io::{self, Read as _},
     path::{Path, PathBuf},
-    time::SystemTime,
+    time::{Instant, SystemTime},
 };
 
 use super::{
@@ -106,9 +106,10 @@ fn copy_all(project: &Path, job: &Job, planned: &mut Planned) -> Result<(), Stag
     let mut roots: BTreeMap<String, PathBuf> = BTreeMap::new();
     for (connection, (root, paths)) in wanted {
         let relative = format!("{PLACE}/{}/upload/{connection}", job.id);
+        let began = Instant::now();
         let prints = copy(project, &connection, &root, &relative, &paths)?;
         if let Some(source) = planned.sources.iter_mut().find(|source| source.connection == connection) {
-            source.settle(&prints, relative.clone());
+            source.settle(&prints, relative.clone(), began.elapsed());
         }
         roots.insert(connection, project.join(relative));
     }

@@ -22,7 +22,7 @@ use super::{
     workspace::{Workspace, WriteError},
 };
 use crate::{
-    tape::note::work::MemoryAction,
+    tape::note::work::{MemoryAction, Unmapped},
     units::{ToolCall, ToolReply, ToolSpec, Toolset},
 };
 
@@ -39,15 +39,15 @@ mod sl_edit;
 mod sl_read;
 mod sql;
 mod stage;
+mod unresolved;
 mod wiki_edit;
 mod wiki_read;
 
 pub use emit::Decision;
-pub use fallback::{Fallback, Instead, Reason};
 pub use ledger::LedgerEntry;
 
 /// Longest answer in characters; the agent's program cuts above 50,000.
-const LONGEST: usize = 45_000;
+pub(super) const LONGEST: usize = 45_000;
 
 /// Why a write is declined that would go over the work of somebody else.
 const CHANGED: &str = "page_changed";
@@ -58,6 +58,7 @@ pub(crate) struct Bench {
     pub(crate) unit: WorkUnit,
     pub(crate) workspace: Workspace,
     pub(crate) reach: Reach,
+    /// Those that can be loaded; the prompt lists the ones that fit the unit.
     pub(crate) skills: Vec<Arc<Skill>>,
     pub(crate) kept: Mutex<Kept>,
 }
@@ -68,7 +69,7 @@ pub struct Kept {
     /// Entries of the verification ledger.
     pub ledger: Vec<LedgerEntry>,
     /// Raw files that could not be mapped.
-    pub fallbacks: Vec<Fallback>,
+    pub fallbacks: Vec<Unmapped>,
     /// Decisions about what other units wrote.
     pub decisions: Vec<Decision>,
     /// What its writes come to.
@@ -224,7 +225,9 @@ impl Tools {
             let detail = json!({"reason": "verification_ledger_required", "toolName": tool.name});
             return refusal(tool.name, text, detail);
         }
-        bounded((tool.run)(&self.bench, arguments))
+        let mut reply = (tool.run)(&self.bench, arguments);
+        unresolved::tell(&self.bench, tool.name, &mut reply);
+        bounded(reply)
     }
 }
 

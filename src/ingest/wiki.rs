@@ -3,13 +3,17 @@
 //! A page is YAML between `---` lines and a Markdown body, field for field as KTX writes it; fields that we do not know
 //! survive. It must not know about tools or prompts.
 
-use std::{collections::BTreeMap, io, sync::LazyLock};
+use std::{io, sync::LazyLock};
 
 use regex_lite::Regex;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::{source::slug, workspace::Workspace, yaml};
+use super::{
+    source::slug,
+    workspace::Workspace,
+    yaml::{self, Quoting},
+};
 
 /// Folder of the pages that everybody shares.
 const FOLDER: &str = "wiki/global";
@@ -25,18 +29,21 @@ pub(crate) struct Page {
     pub(crate) body: String,
 }
 
-/// The fields before the body.
+/// The fields before the body, in KTX's order. A list that is not there is not written; one that is there may be empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Front {
     pub(crate) summary: String,
-    pub(crate) tags: Vec<String>,
-    pub(crate) refs: Vec<String>,
-    pub(crate) sl_refs: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) usage_mode: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sort_order: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tags: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) refs: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sl_refs: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) source: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,9 +56,9 @@ pub(crate) struct Front {
     pub(crate) usage: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fingerprints: Option<Vec<String>>,
-    /// Whatever else people or other programs keep there.
+    /// Whatever else people or other programs keep there, in their order.
     #[serde(flatten)]
-    pub(crate) more: BTreeMap<String, Value>,
+    pub(crate) more: Map<String, Value>,
 }
 
 /// A page cannot be read or written as text.
@@ -101,27 +108,22 @@ impl Page {
         Ok(Self { front, body: body.trim().to_owned() })
     }
 
-    /// The text of the page.
+    /// The text of the page, in the style of KTX.
     pub(crate) fn render(&self) -> Result<String, PageError> {
-        let render = |options| {
-            let front = serde_saphyr::to_string_with_options(&self.front, options);
-            let front = front.map_err(|error| PageError::Front(error.to_string()))?;
-            Ok(format!("---\n{}\n---\n\n{}\n", front.trim_end(), self.body.trim()))
-        };
-        let text = render(serde_saphyr::ser_options! { compact_list_indent: false, folded_wrap_chars: 1_000_000 })?;
-        // Block text reads best but cannot hold every text, blank lines alone for one. Quotes can.
-        match Self::parse(text.as_bytes()) {
-            Ok(page) if page.front == self.front => Ok(text),
-            _ => {
-                let text = render(serde_saphyr::ser_options! {
-                    compact_list_indent: false, prefer_block_scalars: false, quote_all: true
-                })?;
-                match Self::parse(text.as_bytes()) {
-                    Ok(_) => Ok(text),
-                    Err(PageError::Front(why)) => Err(PageError::Unreadable(why)),
-                    Err(error) => Err(error),
-                }
+        let front = serde_json::to_value(&self.front).map_err(|error| PageError::Front(error.to_string()))?;
+        let text = |quoting| format!("---\n{}---\n\n{}\n", yaml::render(&front, quoting), self.body.trim());
+        // KTX quotes too little for some readers of YAML, ours among them.
+        for quoting in [Quoting::Yaml12, Quoting::Yaml11] {
+            let text = text(quoting);
+            if Self::parse(text.as_bytes()).is_ok_and(|page| page.front == self.front) {
+                return Ok(text);
             }
+        }
+        let text = text(Quoting::All);
+        match Self::parse(text.as_bytes()) {
+            Ok(_) => Ok(text),
+            Err(PageError::Front(why)) => Err(PageError::Unreadable(why)),
+            Err(error) => Err(error),
         }
     }
 }
@@ -199,7 +201,8 @@ mod tests {
     fn a_page_looks_as_ktx_writes_it() {
         let front = Front {
             summary: "Annual recurring revenue: yes. ".repeat(6),
-            tags: vec!["revenue".into(), "no".into()],
+            tags: Some(vec!["revenue".into(), "no".into()]),
+            refs: Some(Vec::new()),
             usage_mode: Some("auto".into()),
             sort_order: Some(0),
             representative_sql: Some("select 1\nfrom t\n".into()),
@@ -239,7 +242,7 @@ mod tests {
         #[test]
         fn frontmatter_survives_its_text(
             summary in any::<String>(),
-            tags in prop::collection::vec("[ -~\u{e0}-\u{ff}]{0,12}|true|no|null|~|1e3|0x1f|- a|#x|[|]|2026-01-01", 0..4),
+            tags in prop::option::of(prop::collection::vec("[ -~\u{e0}-\u{ff}]{0,12}|true|no|null|~|1e3|0x1f|- a|#x|[|]|2026-01-01", 0..4)),
             source in prop::option::of("\\PC{0,20}"),
             sql in prop::option::of("[ -~\n\t]{0,40}"),
             usage in prop::option::of(prop::collection::btree_map("[a-z]{1,4}", json(), 0..3).prop_map(Value::from_iter)),

@@ -316,12 +316,15 @@ impl Workspace {
 
     /// What `path` holds in the attempt and in the project, as far as it is there.
     pub(crate) fn versions(&self, path: &str) -> io::Result<Vec<Vec<u8>>> {
-        let own = self.peek(path)?;
-        let before = match self.state().originals.get(path) {
-            Some(bytes) => bytes.clone(),
-            None => self.open_project()?.read_if_there(path, LARGEST)?,
-        };
-        Ok(own.into_iter().chain(before).collect())
+        Ok(self.peek(path)?.into_iter().chain(self.before(path)?).collect())
+    }
+
+    /// What `path` held before the attempt changed it.
+    pub(crate) fn before(&self, path: &str) -> io::Result<Option<Vec<u8>>> {
+        match self.state().originals.get(path) {
+            Some(bytes) => Ok(bytes.clone()),
+            None => self.open_project()?.read_if_there(path, LARGEST),
+        }
     }
 
     /// Forgets what the attempt did to `path`.

@@ -3,6 +3,7 @@
 //! Owns the limits and the wording of syntax errors. It must not know which keys mean what.
 
 mod fault;
+mod text;
 
 use std::fmt;
 
@@ -13,6 +14,7 @@ use serde::{
 use serde_saphyr::Spanned;
 
 pub(crate) use fault::explain;
+pub(crate) use text::{Quoting, render};
 
 /// A value and the line that it starts on (1 is the first).
 #[derive(Clone, Debug, PartialEq)]

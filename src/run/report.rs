@@ -12,6 +12,7 @@ use jiff::{Timestamp, tz::TimeZone};
 use super::{
     Aside, Emitted, Origin,
     causes::{self, Failures},
+    decisions::{Decision, decisions},
     event::{Detail, Event, Phase},
     outcome::RunOutcome,
     shared::{self, SharedFile},
@@ -23,7 +24,8 @@ use crate::{
     tape::{
         Header, Millis, UnitKey,
         note::{
-            Integration, Level, PatchWritten, PlannedUnit, RunPlanned, Saved, SourceRead, Verdict, Work,
+            Integration, Level, PatchWritten, PlannedUnit, Projected, RunPlanned, Saved, SlRefRepair, SourceRead,
+            Verdict, Work,
             work::{MemoryAction, Unmapped},
         },
     },
@@ -37,7 +39,7 @@ const TOLD: usize = 40;
 const WORDS: usize = 600;
 
 /// Key of the pass over what the units wrote.
-pub(super) const PASS: &str = "reconcile";
+pub const PASS: &str = "reconcile";
 
 /// Remarks that are kept.
 const REMARKS: usize = 200;
@@ -73,10 +75,14 @@ pub struct Report {
     pub remarks: (Vec<(Millis, String)>, usize),
     /// Its sources, as it found them.
     pub sources: Vec<Arc<SourceRead>>,
+    /// Sources that were written before any unit ran.
+    pub projected: Option<Arc<Projected>>,
     /// The commit that has everything that was taken.
     pub saved: Option<Arc<Saved>>,
     /// Why what was taken is not on the branch.
     pub unsaved: Option<Arc<str>>,
+    /// What pages lost that spoke of sources that are gone.
+    pub sl_ref_repairs: Vec<Arc<SlRefRepair>>,
     /// Files that several units wrote.
     pub shared: Vec<SharedFile>,
     /// What could not be read.
@@ -137,6 +143,13 @@ pub struct UnitReport {
     pub integration: Option<Integration>,
 }
 
+impl UnitReport {
+    /// KTX's key, which is unique in the connection.
+    pub fn ktx_key(&self) -> &UnitKey {
+        self.planned.as_ref().and_then(|planned| planned.ktx_key.as_ref()).unwrap_or(&self.key)
+    }
+}
+
 /// An attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttemptReport {
@@ -156,6 +169,8 @@ pub struct AttemptReport {
     pub amendment: Option<String>,
     /// A script played the model.
     pub scripted: bool,
+    /// Skills that it was offered, where they are on record.
+    pub skills: Vec<String>,
     /// Turns allowed.
     pub step_budget: Option<u32>,
     /// Turns.
@@ -222,6 +237,8 @@ impl Calls {
 pub struct FailedCall {
     /// When it ended.
     pub at: Millis,
+    /// Id of the call in the stream.
+    pub id: String,
     /// Tool without its server prefix.
     pub tool: String,
     /// Its error, cut.
@@ -279,7 +296,8 @@ impl Gathering {
                     let content = detail.result.as_ref().and_then(|result| result.content);
                     let error = content.map(content_text).or_else(|| event.message.clone()).unwrap_or_default();
                     let error = error.chars().take(WORDS).collect();
-                    gathered.failed.push(FailedCall { at: *at, tool: tool.to_owned(), error });
+                    let (id, tool) = (id.to_owned(), tool.to_owned());
+                    gathered.failed.push(FailedCall { at: *at, id, tool, error });
                 }
             }
             (None, _) => {}
@@ -305,8 +323,10 @@ impl Gathering {
             units,
             remarks: remarks(story),
             sources: state.sources.clone(),
+            projected: state.projected.clone(),
             saved: state.saved.clone(),
             unsaved: state.unsaved.clone(),
+            sl_ref_repairs: state.sl_ref_repairs.clone(),
             shared: shared::files(state),
             lost: state.lost,
             aside: None,
@@ -387,6 +407,7 @@ fn attempt_report(unit: &state::Unit, attempt: &state::Attempt, gathered: Gather
         model: attempt.model.clone().or_else(|| attempt.asked_model.clone()),
         amendment: attempt.amendment.as_ref().map(ToString::to_string),
         scripted: attempt.scripted,
+        skills: attempt.content.as_ref().map(|content| content.skills.clone()).unwrap_or_default(),
         step_budget: attempt.step_budget,
         turns: attempt.turns,
         calls: attempt.calls,
@@ -439,21 +460,24 @@ fn remarks(story: &Story) -> (Vec<(Millis, String)>, usize) {
     (told, all.count())
 }
 
-impl AttemptReport {
-    /// Raw files that it could not map.
-    pub fn unmapped(&self) -> &[Unmapped] {
-        self.work.as_ref().map(|work| work.unmapped.as_slice()).unwrap_or_default()
-    }
-}
-
 impl UnitReport {
+    /// What a unit that counts left on record beside its changes.
+    pub fn work(&self) -> Option<&Work> {
+        match (&self.taken_over, self.latest()) {
+            (Some(work), _) => Some(work),
+            (None, Some(attempt)) if self.is_good() => attempt.work.as_deref(),
+            (None, _) => None,
+        }
+    }
+
     /// Raw files of a unit that counts which could not be mapped.
     pub fn unmapped(&self) -> &[Unmapped] {
-        match (&self.taken_over, self.latest()) {
-            (Some(work), _) => &work.unmapped,
-            (None, Some(attempt)) if self.is_good() => attempt.unmapped(),
-            (None, _) => &[],
-        }
+        self.work().map(|work| work.unmapped.as_slice()).unwrap_or_default()
+    }
+
+    /// What a unit that counts put on record, flagged conflicts first.
+    pub fn decisions(&self) -> Vec<Decision> {
+        self.work().map(decisions).unwrap_or_default()
     }
 
     /// The newest attempt.
@@ -548,13 +572,35 @@ impl Report {
         found
     }
 
+    /// Connections with their adapters that the run was about: those of its units, and those that only lost files. If it
+    /// had no unit but the reconcile step and no file is gone, every source that it read.
+    pub fn concerned_connections(&self) -> Vec<(Option<&str>, Option<&str>)> {
+        let mut found = self.connections();
+        if self.pass().is_none() {
+            return found;
+        }
+        // The reconcile step is of no connection.
+        found.retain(|of| *of != (None, None));
+        let has_units = !found.is_empty();
+        let any_gone = self.sources.iter().any(|source| !source.deleted.is_empty());
+        for source in &self.sources {
+            let of = (Some(source.connection.as_str()), Some(source.adapter.as_str()));
+            let is_concerned = !source.deleted.is_empty() || (!has_units && !any_gone);
+            if is_concerned && !found.contains(&of) {
+                found.push(of);
+            }
+        }
+        if found.is_empty() { vec![(None, None)] } else { found }
+    }
+
     /// The part that is about one connection, or all connections that there are.
     ///
     /// # Errors
-    /// When no unit is of that connection.
+    /// When the run was not about that connection.
     pub fn of_connection(mut self, connection: &str) -> Result<Self, Vec<String>> {
-        if !self.units.iter().any(|unit| unit.connection() == Some(connection)) {
-            return Err(self.connections().into_iter().filter_map(|(known, _)| known.map(str::to_owned)).collect());
+        let concerned = self.concerned_connections();
+        if !concerned.iter().any(|(known, _)| *known == Some(connection)) {
+            return Err(concerned.into_iter().filter_map(|(known, _)| known.map(str::to_owned)).collect());
         }
         let is_of = |unit: Option<&UnitReport>| unit.is_some_and(|unit| unit.connection() == Some(connection));
         let mut places = Vec::with_capacity(self.units.len());

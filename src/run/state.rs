@@ -11,8 +11,8 @@ use crate::{
     tape::{
         Millis, Seq, UnitKey,
         note::{
-            Amendment, Content, Earlier, Evicted, Integration, Level, PatchWritten, PlannedUnit, RunEnded, RunPlanned,
-            Saved, Shared, SourceRead, Verdict, Work,
+            Amendment, Content, Earlier, Evicted, Integration, Level, PatchWritten, PlannedUnit, Projected, RunEnded,
+            RunPlanned, Saved, Shared, SlRefRepair, SourceRead, Verdict, Work,
         },
     },
     units::reuse::SpentBudget,
@@ -27,6 +27,8 @@ pub struct RunState {
     pub sources: Vec<Arc<SourceRead>>,
     /// Files that are gone and dealt with.
     pub evicted: Vec<Arc<Evicted>>,
+    /// Sources that were written before any unit ran.
+    pub projected: Option<Arc<Projected>>,
     /// Units: in plan order, then in order of appearance.
     pub units: Vec<Unit>,
     /// Entries folded so far. The state shows everything before this position.
@@ -59,6 +61,8 @@ pub struct RunState {
     pub unsaved: Option<Arc<str>>,
     /// Units whose changes are on the branch although the pass that was to look at them has not.
     pub unreconciled: Arc<[UnitKey]>,
+    /// What pages lost that spoke of sources that are gone.
+    pub sl_ref_repairs: Vec<Arc<SlRefRepair>>,
     /// What became of patches that an earlier run left.
     pub taken_over: BTreeMap<UnitKey, TakenOver>,
     /// The end, if it is on the tape.

@@ -22,12 +22,14 @@ pub use artifacts::PastArtifact;
 pub use past::{FileKey, PastEffort, PastFile, PastUnit};
 
 /// Migrations in order; `user_version` counts those that were applied.
-const MIGRATIONS: [&str; 5] = [
+const MIGRATIONS: [&str; 7] = [
     include_str!("../../assets/migrations/0001_index.sql"),
     include_str!("../../assets/migrations/0002_budget.sql"),
     include_str!("../../assets/migrations/0003_raw_files.sql"),
     include_str!("../../assets/migrations/0004_artifacts.sql"),
     include_str!("../../assets/migrations/0005_unfinished.sql"),
+    include_str!("../../assets/migrations/0006_unit_key.sql"),
+    include_str!("../../assets/migrations/0007_reconciled.sql"),
 ];
 
 /// How long to wait for another process that writes.
@@ -383,7 +385,7 @@ fn write_unit(
     position: usize,
     unit: &UnitRow,
 ) -> Result<(), rusqlite::Error> {
-    let sql = "INSERT INTO units VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+    let sql = "INSERT INTO units VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
     transaction.prepare_cached(sql)?.execute(params![
         run,
         unit.unit,
@@ -394,6 +396,7 @@ fn write_unit(
         signed(unit.attempts),
         unit.unsaved,
         unit.detail,
+        unit.unit_key,
     ])?;
     Ok(())
 }
@@ -488,7 +491,7 @@ mod tests {
         db.connection.pragma_update(None, "user_version", 99).unwrap();
         drop(db);
         let error = Db::open(&path).unwrap_err();
-        assert!(matches!(error, DbError::Newer { found: 99, known: 5, .. }), "{error}");
+        assert!(matches!(error, DbError::Newer { found: 99, known: 6, .. }), "{error}");
         assert!(error.to_string().contains("reindex"));
     }
 

@@ -75,8 +75,10 @@ pub struct RunRow {
 /// A unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitRow {
-    /// Key.
+    /// Key, unique in the run.
     pub unit: String,
+    /// KTX's key, unique in the connection.
+    pub unit_key: String,
     /// Connection, if planned.
     pub connection: Option<String>,
     /// Adapter, if planned.
@@ -234,6 +236,7 @@ fn run_row(header: Header, tape_bytes: u64, state: &RunState) -> RunRow {
 fn unit_row(state: &RunState, unit: &crate::run::state::Unit) -> UnitRow {
     UnitRow {
         unit: unit.key.as_str().to_owned(),
+        unit_key: unit.planned.as_ref().map_or(&unit.key, |planned| planned.ktx_key()).as_str().to_owned(),
         connection: unit.planned.as_ref().map(|planned| planned.connection.clone()),
         adapter: unit.planned.as_ref().map(|planned| planned.adapter.clone()),
         status: unit.status.word().to_owned(),

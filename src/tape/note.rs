@@ -16,14 +16,16 @@ use serde_json::Value;
 pub use self::{
     earlier::{Content, Continues, Earlier, Reused},
     resumed::Resumed,
-    source::{DiffCounts, Evicted, FileRead, Selection, SourceRead},
+    source::{DiffCounts, Evicted, FileRead, Projected, Selection, SourceRead},
     work::Work,
 };
 use super::{Millis, UnitKey};
 
 pub mod integrate;
 
-pub use integrate::{Integrating, Integration, PatchIntegrated, PatchWritten, SaveFailed, Saved, Shared};
+pub use integrate::{
+    Integrating, Integration, PatchIntegrated, PatchWritten, SaveFailed, Saved, Shared, SlRefRepair, SlRefsRepaired,
+};
 
 /// A decision or fact of ours.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,6 +37,8 @@ pub enum Note {
     SourceRead(Box<SourceRead>),
     /// What came of files that are gone was decided.
     Evicted(Box<Evicted>),
+    /// Sources that follow from files alone were written before any unit ran, or could not be.
+    Projected(Box<Projected>),
     /// An agent process was started.
     AttemptStarted(Box<AttemptStarted>),
     /// The agent said what it offers, and we compared it with what it may.
@@ -134,6 +138,8 @@ pub enum Note {
     PatchIntegrated(Box<PatchIntegrated>),
     /// Everything that was taken is on the project's branch.
     Saved(Saved),
+    /// Pages that spoke of sources that are gone do so no longer.
+    SlRefsRepaired(SlRefsRepaired),
     /// What was taken could not be put on the branch.
     SaveFailed(SaveFailed),
     /// A tool call failed, as our own side saw it. Counted once per `tool_use_id`.
@@ -232,8 +238,11 @@ pub struct RunPlanned {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PlannedUnit {
-    /// Key.
+    /// Key, unique in the run.
     pub unit: UnitKey,
+    /// KTX's key, unique in the connection; `None` where `unit` is that key.
+    #[serde(rename = "unitKey", skip_serializing_if = "Option::is_none")]
+    pub ktx_key: Option<UnitKey>,
     /// Connection it comes from.
     pub connection: String,
     /// Adapter that cut it.
@@ -254,12 +263,23 @@ pub struct PlannedUnit {
     /// Why it may not write sources of the semantic layer, in KTX's word; `None` where it may.
     #[serde(rename = "slDisallowedReason", skip_serializing_if = "Option::is_none")]
     pub sl_disallowed: Option<String>,
+    /// Files beside its own that it knows by name. `None` on tapes of older programs.
+    #[serde(rename = "peerFileCount", skip_serializing_if = "Option::is_none")]
+    pub peer_files: Option<u64>,
+}
+
+impl PlannedUnit {
+    /// KTX's key of the unit, unique in its connection.
+    pub fn ktx_key(&self) -> &UnitKey {
+        self.ktx_key.as_ref().unwrap_or(&self.unit)
+    }
 }
 
 impl Default for PlannedUnit {
     fn default() -> Self {
         Self {
             unit: UnitKey::from("?"),
+            ktx_key: None,
             connection: String::new(),
             adapter: String::new(),
             label: None,
@@ -268,6 +288,7 @@ impl Default for PlannedUnit {
             why: String::new(),
             bytes: None,
             sl_disallowed: None,
+            peer_files: None,
         }
     }
 }

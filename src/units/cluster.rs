@@ -2,7 +2,7 @@
 //!
 //! Knows words, not units: whoever has failures hands in their cause and their error, and gets them back in heaps.
 
-use std::collections::HashMap;
+use std::{borrow::Cow, collections::HashMap};
 
 /// Characters of an error that are looked at.
 const READ: usize = 600;
@@ -49,12 +49,30 @@ pub fn clusters<'a>(failures: impl IntoIterator<Item = Failure<'a>>) -> Vec<Clus
     heaps
 }
 
-/// An error without what differs from unit to unit: names of units, numbers, ids, paths and quoted values.
+/// The first line of an error. A line that ends with a colon announces the next one, which then belongs to it.
+pub fn headline(error: &str) -> Cow<'_, str> {
+    let mut lines = error.lines().map(str::trim).filter(|line| !line.is_empty());
+    let mut line = Cow::Borrowed(lines.next().unwrap_or_default());
+    while line.ends_with(':')
+        && line.len() < READ
+        && let Some(next) = lines.next()
+    {
+        line = Cow::Owned(format!("{line} {}", next.trim_start_matches("- ")));
+    }
+    line
+}
+
+/// An error without what differs from unit to unit: names of units, numbers, ids, paths, quoted values and names in bold.
 pub fn normalised(error: &str, unit: &str) -> String {
-    let line = error.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    let line = headline(error);
     let end = line.char_indices().nth(READ).map_or(line.len(), |(end, _)| end);
+    let mut line = line[..end].to_owned();
+    let bold =
+        line.split_once("**").and_then(|(_, rest)| rest.split_once("**")).map_or("", |(name, _)| name).to_owned();
     // A short name may be a part of any word.
-    let line = if unit.len() >= 3 { line[..end].replace(unit, "…") } else { line[..end].to_owned() };
+    for name in [unit, &bold].into_iter().filter(|name| name.len() >= 3) {
+        line = line.replace(name, "…");
+    }
     let words: Vec<String> = unquoted(&line).split_whitespace().map(plain).collect();
     words.join(" ").chars().take(TOLD).collect()
 }
@@ -129,6 +147,11 @@ mod tests {
         assert!(same(("page \"arr\" has no title", "a"), ("page \"net churn\" has no title", "b")));
         assert!(same(("API error req_011CabcDEF retry", "a"), ("API error req_9zz8yyXXX retry", "b")));
         assert!(!same(("front matter is missing a title", "a"), ("front matter is missing a summary", "a")));
+        let refused =
+            |name: &str, why: &str| format!("Source **{name}** was NOT saved, 1 error(s):\n- {name}: {why}\n- more");
+        assert!(same((&refused("orders", "no grain"), "a"), (&refused("customers", "no grain"), "b")));
+        assert!(!same((&refused("orders", "no grain"), "a"), (&refused("orders", "no columns"), "a")));
+        assert_eq!(headline(&refused("a", "no grain")), "Source **a** was NOT saved, 1 error(s): a: no grain");
         assert_eq!(normalised("can't read 'a' and 'b'", "u"), "can't read '…' and '…'");
         assert_eq!(normalised("\n  first line \n second", "u"), "first line");
         assert_eq!(normalised("open \" quote stays", "u"), "open \" quote stays");

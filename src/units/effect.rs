@@ -26,8 +26,8 @@ pub enum Effect {
     /// Nothing that other calls wait for.
     #[default]
     Plain,
-    /// It was not carried out: its tool is unknown, or its arguments are broken.
-    Rejected,
+    /// It was not carried out: its tool is unknown, or its arguments are broken. What it was about, as far as they say.
+    Rejected(Option<Subject>),
     /// Its tool broke down. Nothing makes that good.
     Broken,
     /// The tool understood it and declined. Whether that is a failure, the reply says.
@@ -42,7 +42,7 @@ pub enum Effect {
 pub fn of(call: &ToolCall, reply: &ToolReply) -> Effect {
     let success = reply.structured.as_ref().and_then(|structured| structured.get("success")).and_then(Value::as_bool);
     match (success, call.name.as_str()) {
-        _ if reply.is_error && reply.structured.is_none() => Effect::Rejected,
+        _ if reply.is_error && reply.structured.is_none() => Effect::Rejected(subject(call)),
         // Also one that is declined: the agent has said what it had to say about the table.
         (_, "emit_unmapped_fallback") => Effect::GaveUp(argument(call, "tableRef")),
         (Some(false), _) => Effect::Declined(subject(call)),
@@ -100,9 +100,13 @@ mod tests {
                 Effect::Declined(Some(Subject::Page("a-b-c".into()))),
             ),
             (effect("wiki_read", of_page(), None, false), Effect::Plain),
-            (effect("wiki_write", json!({"key": 7}), None, true), Effect::Rejected),
+            (effect("wiki_write", json!({"key": 7}), None, true), Effect::Rejected(None)),
+            (
+                effect("wiki_write", json!({"key": "p", "content": 7}), None, true),
+                Effect::Rejected(Some(Subject::Page("p".into()))),
+            ),
             (effect("wiki_write", json!([]), good(), false), Effect::Plain),
-            (effect("no_such_tool", json!({}), None, true), Effect::Rejected),
+            (effect("no_such_tool", json!({}), None, true), Effect::Rejected(None)),
             (effect("emit_unmapped_fallback", json!({}), declined(), false), Effect::GaveUp(None)),
             (
                 effect("emit_unmapped_fallback", json!({"tableRef": "db.orders"}), good(), false),

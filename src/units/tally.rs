@@ -22,12 +22,17 @@ pub fn bare_name(tool: &str) -> &str {
 }
 
 /// Which failed calls fail a unit.
+///
+/// A refusal is an answer of one of our own tools that says how to go on: record the verification ledger first, use a flat
+/// key, correct a field. An agent that then does as it was told has worked as intended, so both rules accept a refusal that
+/// a later call settled. They differ in calls that no tool of ours has answered so, and in those that say nothing of their
+/// subject: unknown tools, denied calls, arguments that are no JSON, a path that is a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FailureRule {
-    /// Any.
+    /// All but the refusals that were [settled](Recovery::Settled).
     #[default]
     Strict,
-    /// Only those that no later call made good.
+    /// Only those that no later call made good in any way.
     Recoverable,
 }
 
@@ -74,19 +79,31 @@ pub struct FailedCall {
     pub tool_use_id: Option<String>,
     /// Error text, cut to 4 KiB.
     pub message: String,
-    /// A later call made it good.
-    pub recovered: bool,
+    /// What later calls made of it.
+    pub recovery: Recovery,
 }
 
 /// Which later call makes a failed one good.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cure {
-    /// Any success of the same tool: a rejected call was about nothing yet.
-    SameTool,
+    /// Any success of the same tool: a rejected call has not been carried out. What it was about, where it said so.
+    SameTool(Option<Subject>),
     /// A write of the same subject by any tool.
     Subject(Subject),
     /// None.
     Never,
+}
+
+/// What later calls made of a failed one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Recovery {
+    /// Nothing.
+    #[default]
+    None,
+    /// Its tool succeeded with something.
+    SameTool,
+    /// It was a refusal of one of our tools, and its subject was written later or given up on record.
+    Settled,
 }
 
 impl Tally {
@@ -104,7 +121,7 @@ impl Tally {
     /// Reports a failure (also a rejected call, or one that a rule denied) of a tool with or without its server prefix.
     /// True if it was not counted yet; without an id it always counts.
     pub fn failed(&mut self, tool: &str, tool_use_id: Option<&str>, message: &str) -> bool {
-        self.fail(tool, Cure::SameTool, tool_use_id, message)
+        self.fail(tool, Cure::SameTool(None), tool_use_id, message)
     }
 
     /// Reports a success that the stream tells of. Of our own tools it knows less than [`answered`](Self::answered).
@@ -120,9 +137,9 @@ impl Tally {
         let tool_use_id = tool_use_id.filter(|id| !id.is_empty());
         self.told.extend(tool_use_id.map(str::to_owned));
         match effect {
-            Effect::Wrote(subject) => self.cure(|call| call.cure == Cure::Subject(subject.clone())),
+            Effect::Wrote(subject) => self.recover(Recovery::Settled, |call| call.subject() == Some(subject)),
             Effect::GaveUp(table) => self.give_up(table.as_deref()),
-            Effect::Plain | Effect::Rejected | Effect::Broken | Effect::Declined(_) => {}
+            Effect::Plain | Effect::Rejected(_) | Effect::Broken | Effect::Declined(_) => {}
         }
         let Some(message) = failure else {
             if !matches!(effect, Effect::Declined(_)) {
@@ -132,7 +149,7 @@ impl Tally {
         };
         let cure = match effect {
             Effect::Declined(Some(subject)) => Cure::Subject(subject.clone()),
-            Effect::Rejected => Cure::SameTool,
+            Effect::Rejected(subject) => Cure::SameTool(subject.clone()),
             Effect::Plain | Effect::Broken | Effect::Declined(None) | Effect::Wrote(_) | Effect::GaveUp(_) => {
                 Cure::Never
             }
@@ -153,8 +170,8 @@ impl Tally {
     /// How many calls fail the unit under `rule`.
     pub fn count(&self, rule: FailureRule) -> usize {
         match rule {
-            FailureRule::Strict => self.failed.len(),
-            FailureRule::Recoverable => self.failed.iter().filter(|call| !call.recovered).count(),
+            FailureRule::Strict => self.failed.iter().filter(|call| call.recovery < Recovery::Settled).count(),
+            FailureRule::Recoverable => self.failed.iter().filter(|call| call.recovery == Recovery::None).count(),
         }
     }
 
@@ -180,24 +197,24 @@ impl Tally {
         true
     }
 
-    fn cure(&mut self, is_cured: impl Fn(&FailedCall) -> bool) {
-        for call in &mut self.failed {
-            call.recovered |= is_cured(call);
+    fn recover(&mut self, recovery: Recovery, is_meant: impl Fn(&FailedCall) -> bool) {
+        for call in self.failed.iter_mut().filter(|call| is_meant(call)) {
+            call.recovery = call.recovery.max(recovery);
         }
     }
 
     /// A call never makes itself good: some reporter says that it failed, and failures win.
     fn cure_same_tool(&mut self, tool: &str, tool_use_id: Option<&str>) {
-        self.cure(|call| {
+        self.recover(Recovery::SameTool, |call| {
             let same_call = tool_use_id.is_some() && call.tool_use_id.as_deref() == tool_use_id;
-            call.cure == Cure::SameTool && call.tool == tool && !same_call
+            matches!(call.cure, Cure::SameTool(_)) && call.tool == tool && !same_call
         });
     }
 
     /// Writes of the table's source need not succeed any more. Without a table, the only one that failed is meant.
     fn give_up(&mut self, table: Option<&str>) {
         let pending = |call: &FailedCall| match &call.cure {
-            Cure::Subject(subject @ Subject::Source { .. }) if !call.recovered => Some(subject.clone()),
+            Cure::Subject(subject @ Subject::Source { .. }) if call.recovery == Recovery::None => Some(subject.clone()),
             _ => None,
         };
         let meant = |subject: &Subject| match (subject, table) {
@@ -210,15 +227,26 @@ impl Tally {
         };
         let given_up: HashSet<Subject> = self.failed.iter().filter_map(pending).filter(meant).collect();
         if table.is_some() || given_up.len() == 1 {
-            self.cure(|call| matches!(&call.cure, Cure::Subject(subject) if given_up.contains(subject)));
+            let is_given_up =
+                |call: &FailedCall| matches!(&call.cure, Cure::Subject(subject) if given_up.contains(subject));
+            self.recover(Recovery::Settled, is_given_up);
         }
     }
 }
 
 impl FailedCall {
+    /// What it was to write.
+    fn subject(&self) -> Option<&Subject> {
+        match &self.cure {
+            Cure::SameTool(subject) => subject.as_ref(),
+            Cure::Subject(subject) => Some(subject),
+            Cure::Never => None,
+        }
+    }
+
     /// A report that knows more than an earlier one of the same call completes it.
     fn learn(&mut self, cure: Cure, message: &str) {
-        if self.cure == Cure::SameTool && !self.recovered {
+        if self.cure == Cure::SameTool(None) && self.recovery == Recovery::None {
             self.cure = cure;
         }
         if self.message.is_empty() {
@@ -233,7 +261,7 @@ fn call(tool: &str, cure: Cure, tool_use_id: Option<&str>, message: &str) -> Fai
         cure,
         tool_use_id: tool_use_id.map(str::to_owned),
         message: cut(message).to_owned(),
-        recovered: false,
+        recovery: Recovery::None,
     }
 }
 
@@ -317,8 +345,33 @@ mod tests {
         tally.succeeded("wiki_write", Some("t1"));
         assert_eq!(tally.count(FailureRule::Recoverable), 1);
         wrote(&mut tally, "mcp__ktx__wiki_remove", page("orders"), "t5");
-        assert_eq!((tally.count(FailureRule::Recoverable), tally.count(FailureRule::Strict)), (0, 1));
+        assert_eq!((tally.count(FailureRule::Recoverable), tally.count(FailureRule::Strict)), (0, 0));
         assert!(tally.all_recovered());
+    }
+
+    #[test]
+    fn settled_refusals_fail_a_unit_under_no_rule() {
+        let rejected = |tally: &mut Tally, tool: &str, subject: Option<Subject>| {
+            tally.answered(tool, Some("t1"), &Effect::Rejected(subject), Some("correct the arguments"))
+        };
+        // A field was missing, and the page was written with it.
+        let mut tally = Tally::default();
+        assert!(rejected(&mut tally, "wiki_write", Some(page("orders"))));
+        wrote(&mut tally, "wiki_write", page("refunds"), "t2");
+        assert_eq!((tally.count(FailureRule::Strict), tally.count(FailureRule::Recoverable)), (1, 0));
+        wrote(&mut tally, "wiki_write", page("orders"), "t3");
+        assert_eq!((tally.count(FailureRule::Strict), tally.calls().len()), (0, 1), "still one failed call on record");
+        // Without a subject nothing shows that it was done after all, nor of a call that we have not answered.
+        for is_ours in [true, false] {
+            let mut tally = Tally::default();
+            assert!(match is_ours {
+                true => rejected(&mut tally, "read_raw_span", None),
+                false => tally.failed("wiki_write", Some("t1"), "arguments that are no JSON"),
+            });
+            tally.answered("read_raw_span", Some("t2"), &Effect::Plain, None);
+            wrote(&mut tally, "wiki_write", page("orders"), "t3");
+            assert_eq!((tally.count(FailureRule::Strict), tally.count(FailureRule::Recoverable)), (1, 0), "{is_ours}");
+        }
     }
 
     #[test]
@@ -344,6 +397,7 @@ mod tests {
                 declined(&mut tally, "sl_write_source", source(name), name);
             }
             tally.answered("emit_unmapped_fallback", Some("e"), &Effect::GaveUp(table.map(str::to_owned)), None);
+            assert_eq!(tally.count(FailureRule::Strict), tally.count(FailureRule::Recoverable));
             tally.count(FailureRule::Recoverable) - 1
         };
         assert_eq!(pending(Some("db.public.ORDERS"), &["orders", "refunds"]), 1);
@@ -365,7 +419,7 @@ mod tests {
     fn rejected_calls_are_made_good_by_any_success_of_the_tool() {
         let mut tally = Tally::default();
         tally.failed("wiki_write", Some("t1"), "invalid arguments");
-        assert!(tally.answered("wiki_write", Some("t2"), &Effect::Rejected, Some("invalid arguments")));
+        assert!(tally.answered("wiki_write", Some("t2"), &Effect::Rejected(None), Some("invalid arguments")));
         // Declined without being a failure, as when the page was changed by others: no success either.
         tally.answered("wiki_write", Some("t3"), &Effect::Declined(Some(page("orders"))), None);
         tally.succeeded("wiki_write", Some("t3"));

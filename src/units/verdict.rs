@@ -6,7 +6,9 @@
 mod cause;
 mod remedy;
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap};
+
+use serde_json::Value;
 
 use crate::tape::{
     Millis, UnitKey,
@@ -68,6 +70,8 @@ pub struct Facts {
     pub stderr_tail: Vec<String>,
     /// Failed tool calls.
     pub tally: Tally,
+    /// Arguments of failed and refused calls, by call id, as far as the agent has shown them.
+    pub failed_inputs: BTreeMap<String, Value>,
     /// Wiki references without a page, as `page -> missing`.
     pub dangling: Vec<String>,
     /// What it wrote and does not hold, each with its subject (`wiki page orders: no summary`).

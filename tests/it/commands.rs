@@ -12,7 +12,10 @@ mod crowded;
 mod doctor;
 mod escapes;
 mod exports;
+mod keys;
+mod ktx_history;
 mod left;
+mod projection;
 mod prune;
 mod reconcile;
 mod records;
@@ -23,6 +26,7 @@ mod told;
 mod tools;
 mod trees;
 mod unfinished;
+mod verdicts;
 mod watch;
 mod whole;
 
@@ -130,7 +134,7 @@ fn a_project_begins_with_what_lies_in_its_directory() {
     pages.write("pricing.md", "# Pricing\n");
     pages.write("README.md", "# About\n");
     let made = pages.run(&["init"]);
-    assert!(made.done().contains("\n  docs  docs    .\n2 units; "), "{made:?}");
+    assert!(made.done().contains("\n  docs  docs  .\n2 units; "), "{made:?}");
     for path in ["wiki/global/pricing.md", "raw-sources/docs/docs/2026-11-22-100000-x/pricing.md"] {
         pages.write(path, "# Pricing\n");
     }
@@ -139,6 +143,27 @@ fn a_project_begins_with_what_lies_in_its_directory() {
     assert!(plan.done().contains("docs-more-deep") && plan.stdout.contains("3 units planned"), "{plan:?}");
     let nowhere = place.run(&["init", "no-such-directory"]);
     assert!(nowhere.refused(2).contains("cannot look into no-such-directory"), "{nowhere:?}");
+}
+
+#[test]
+fn a_looker_repository_begins_as_one_connection() {
+    let block = Place::new();
+    block.write("block.model.lkml", "connection: \"x\"\ninclude: \"/views/**/*.view\"\nexplore: orders {}\n");
+    block.write("manifest.lkml", "project_name: \"block\"\n");
+    block.write("views/core/orders.view.lkml", "view: orders {}\n");
+    block.write("views/customers.view.lkml", "view: customers {}\n");
+    block.write("dashboards/sales.dashboard.lookml", "- dashboard: sales\n");
+    let made = block.run(&["init"]);
+    assert!(made.done().contains("\n  lookml  lookml  .\n2 units; "), "{made:?}");
+    let standard = Place::new();
+    standard.write("models/shop.model.lkml", "connection: \"x\"\ninclude: \"/views/*.view\"\nexplore: orders {}\n");
+    standard.write("views/orders.view.lkml", "view: orders {}\n");
+    standard.write("views/users.view.lkml", "view: users {}\n");
+    let made = standard.run(&["init"]);
+    assert!(made.done().contains("\n  lookml  lookml  .\n1 unit; "), "{made:?}");
+    let plan = standard.run(&["plan", "--ui", "json"]);
+    let unit: Value = serde_json::from_str(plan.done().trim()).unwrap();
+    assert_eq!((&unit["unit"], unit["rawFiles"].as_array().map(Vec::len)), (&"lookml-shop".into(), Some(3)));
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod mcp;
 mod outside_paths;
 mod plan;
 mod real_ingest;
+mod references;
 mod replay;
 mod screenshots;
 mod scripted;

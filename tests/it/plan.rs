@@ -5,7 +5,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ingestdeck::ingest::{Project, Selection, plan};
+use ingestdeck::{
+    ingest::{self, Attempt, Job, Project, Selection, plan, prompt::Amended},
+    units::verdict::PROMPT_LIMIT,
+};
+use jiff::Timestamp;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -257,6 +261,77 @@ fn copy(from: &Path, to: &Path) {
             fs::copy(entry.path(), target).unwrap();
         }
     }
+}
+
+#[test]
+fn units_wider_than_their_turns_are_warned_about() {
+    let place = Place::new();
+    let settings = "connections:\n  f: {driver: fake, source_dir: f}\ningest: {workUnits: {stepBudget: 3}}\n";
+    place.write("ktx.yaml", settings);
+    for n in 0..5 {
+        place.write(&format!("f/many/{n}.txt"), "text\n");
+    }
+    place.write("f/long/a.txt", "line of text\n".repeat(12_000));
+    place.write("f/short/a.txt", "text\n");
+    let many = "unit fake-many may not be done in 3 turns: reading its 5 files (25 B) takes 5 calls; raise \
+                ingest.workUnits.stepBudget in ktx.yaml";
+    let table = place.run(&["plan"]);
+    table.done();
+    assert!(table.stderr.contains(&format!("ingestdeck: warning: {many}\n")), "{table:?}");
+    assert!(table.stderr.contains("unit fake-long may not be done in 3 turns: reading its 1 file ("), "{table:?}");
+    assert!(!table.stderr.contains("fake-short"), "{table:?}");
+    let json = place.run(&["plan", "--ui", "json"]);
+    let objects: Vec<Value> = json.done().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let warnings = |unit: &str| &objects.iter().find(|object| object["unit"] == unit).unwrap()["warnings"];
+    assert_eq!(warnings("fake-many"), &json!([many]));
+    assert_eq!(warnings("fake-short"), &Value::Null);
+    place.write("ktx.yaml", settings.replace("stepBudget: 3", "stepBudget: 5"));
+    let enough = place.run(&["plan"]);
+    enough.done();
+    assert!(!enough.stderr.contains("may not be done"), "{enough:?}");
+}
+
+#[test]
+fn many_wide_units_are_warned_about_in_part() {
+    let place = Place::new();
+    let settings = "connections:\n  f: {driver: fake, source_dir: f}\ningest: {workUnits: {stepBudget: 1}}\n";
+    place.write("ktx.yaml", settings);
+    for n in 0..12 {
+        place.write(&format!("f/d{n:02}/a.txt"), "text\n");
+        place.write(&format!("f/d{n:02}/b.txt"), "text\n");
+    }
+    let ran = place.run(&["plan"]);
+    ran.done();
+    assert_eq!(ran.stderr.matches("may not be done in 1 turn: ").count(), 10, "{ran:?}");
+    assert!(ran.stderr.contains("warning: the same holds for 2 more units\n"), "{ran:?}");
+}
+
+#[test]
+fn an_index_larger_than_a_prompt_is_warned_about_once() {
+    let place = Place::new();
+    place.notes(&["a", "b", "c"]);
+    let page = |n: usize| format!("---\nsummary: {}\n---\n\nText.\n", format!("page {n} ").repeat(20));
+    for n in 0..200 {
+        place.write(&format!("wiki/global/page-{n:04}.md"), page(n));
+    }
+    assert!(!place.run(&["plan"]).stderr.contains("the wiki has"), "all of them fit");
+    for n in 200..1_300 {
+        place.write(&format!("wiki/global/page-{n:04}.md"), page(n));
+    }
+    let warning = "ingestdeck: warning: the wiki has 1300 pages, more than a prompt can list: each unit sees a part of them \
+                   and finds the others with wiki_search\n";
+    for ui in ["lines", "json"] {
+        let ran = place.run(&["plan", "--ui", ui]);
+        ran.done();
+        assert_eq!(ran.stderr.matches(warning).count(), 1, "{ran:?}");
+    }
+    // A unit is small all the same.
+    let project = Project::open(&place.path("")).unwrap();
+    let unit = plan(&project, &Selection::default()).unwrap().units.remove(0);
+    let (job, overlay) =
+        (Job::at(Timestamp::UNIX_EPOCH), ingest::Place::Overlay(place.path(".ktx/ingestdeck/runs/r/work/x")));
+    let attempt = Attempt::open(&project, &unit, &job, 1, Amended::No, &overlay).unwrap();
+    assert!(attempt.prompt().chars() < PROMPT_LIMIT / 2, "{}", attempt.prompt().chars());
 }
 
 #[test]

@@ -287,7 +287,7 @@ fn a_failure_is_noted_once_whoever_reports_it_first() {
     let called = |id: &str| FromServer::Called {
         tool: "a".into(),
         tool_use_id: Some(id.into()),
-        effect: crate::units::Effect::Rejected,
+        effect: crate::units::Effect::Rejected(None),
         failure: Some("no".into()),
         declined: None,
     };

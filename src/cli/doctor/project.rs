@@ -1,7 +1,10 @@
 //! What `doctor` finds out about the project: its settings, each connection, its repository, and what a run left behind.
 
 use super::{
-    super::{args::Global, ground, model::Choice, past, plan::outside, project, settings, summary::counted},
+    super::{
+        args::Global, exit::Failure, ground, model::Choice, past::History, plan::outside, project, settings,
+        summary::counted,
+    },
     Check, Finding,
 };
 use crate::ingest::{
@@ -14,7 +17,7 @@ use crate::ingest::{
 /// does not.
 pub(super) fn examine(global: &Global, findings: &mut Vec<Finding>) -> Option<String> {
     let opened = match project::directory(global) {
-        Ok(directory) => Project::open(&directory),
+        Ok(directory) => project::read(&directory),
         Err(failure) => {
             findings.push(Finding::fail(Check::Project, failure.message));
             return None;
@@ -39,6 +42,7 @@ pub(super) fn examine(global: &Global, findings: &mut Vec<Finding>) -> Option<St
     };
     let planned = plan(&project, &Selection::default());
     examine_settings(&project, &planned, findings);
+    findings.extend(project::stale_pages(&project).map(|text| Finding::note(Check::Project, text)));
     let (kept, disabled) = ground::examine(&project, planned.as_ref().ok());
     findings.push(repository(kept));
     findings.extend(disabled.map(|text| Finding::note(Check::Repository, text)));
@@ -74,10 +78,10 @@ fn standing(id: &str, planned: &Planned) -> Finding {
     let units = planned.units.iter().filter(|unit| unit.planned.connection == id).count();
     let given = format!("connection {id} gives {}", counted(units, "unit"));
     let source = planned.sources.iter().find(|source| source.connection == id);
-    match source.and_then(outside) {
-        Some(place) => Finding::note(Check::Connection, format!("{given}; {place}")),
-        None => Finding::ok(Check::Connection, given),
-    }
+    let remarks = source.and_then(outside).into_iter().chain(source.and_then(|source| source.other_branch.clone()));
+    let text = std::iter::once(given).chain(remarks).collect::<Vec<_>>();
+    let finding = if text.len() > 1 { Finding::note } else { Finding::ok };
+    finding(Check::Connection, text.join("; "))
 }
 
 /// How the project keeps what units write.
@@ -89,14 +93,20 @@ fn repository(kept: Result<String, RepositoryError>) -> Finding {
     }
 }
 
-/// Why a run could not be recorded, in the words of its refusal; else work of an earlier run that is in no commit.
-fn records(global: &Global, project: &Project, planned: Option<&Planned>) -> Option<Finding> {
-    let past = past::read(project, None).and_then(|past| ground::check_writable(&project.root).map(|()| past));
-    match past {
-        Ok(past) => {
+/// Why a run could not be recorded, in the words of its refusal; else which records cannot be read, and work of an earlier
+/// run that is in no commit.
+fn records(global: &Global, project: &Project, planned: Option<&Planned>) -> Vec<Finding> {
+    let read = || -> Result<_, Failure> {
+        let history = History::open(project)?;
+        ground::check_writable(&project.root)?;
+        Ok((history.past(None)?, history.warnings))
+    };
+    match read() {
+        Ok((past, warnings)) => {
             let left = past.left.and_then(|left| left.among(&planned?.units));
-            left.map(|left| Finding::note(Check::Runs, left.sentence(global)))
+            let sentences = warnings.into_iter().chain(left.map(|left| left.sentence(global)));
+            sentences.map(|sentence| Finding::note(Check::Runs, sentence)).collect()
         }
-        Err(failure) => Some(Finding::fail(Check::Runs, failure.message)),
+        Err(failure) => vec![Finding::fail(Check::Runs, failure.message)],
     }
 }

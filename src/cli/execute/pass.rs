@@ -10,8 +10,9 @@ use crate::{
     ingest::{
         git::CommitId,
         plan::WorkUnit,
-        reconcile::{self, Change, Eviction, RECONCILE, STEP_BUDGET, Stage, StagedUnit, staged_path},
+        reconcile::{self, Change, Eviction, RECONCILE, RestingArtifact, STEP_BUDGET, Stage, StagedUnit, staged_path},
     },
+    run::decisions,
     tape::{
         UnitKey,
         note::{Evicted, StopReason, Work},
@@ -25,6 +26,8 @@ pub struct PassTerms {
     pub model: Option<String>,
     /// Raw files that are gone, by connection.
     pub evictions: Vec<Evicted>,
+    /// What rests on them, by `connection/path`.
+    pub resting: BTreeMap<String, Vec<RestingArtifact>>,
     /// Patches that an earlier run saved without a pass over them, relative to the project.
     pub unreconciled: BTreeMap<UnitKey, String>,
 }
@@ -47,6 +50,8 @@ pub(super) struct Left {
     dealt_with: Vec<Evicted>,
     /// Those of them that it put no decision on record about, as `connection/path`.
     undecided: Vec<String>,
+    /// The sentence about conflicts that its last good attempt flagged for a person.
+    flagged: Option<String>,
 }
 
 impl Left {
@@ -63,6 +68,12 @@ impl Left {
         self.dealt_with = self.evictions.iter().map(dealt_with).filter(|of| !of.paths.is_empty()).collect();
         let paths = self.dealt_with.iter().flat_map(|of| of.paths.iter().map(|path| staged_path(&of.connection, path)));
         self.undecided = paths.filter(|path| !named.contains(path.as_str())).collect();
+        self.flagged = decisions::flagged_sentence(work);
+    }
+
+    /// What is said of conflicts that wait for a person once the pass is saved, once.
+    pub(super) fn flagged(&mut self) -> Option<String> {
+        self.flagged.take()
     }
 
     /// What a pass that is saved settles without a decision of its own, once: nobody asks for it again.
@@ -156,11 +167,14 @@ impl Attempts {
             changes: self.changes(round, unit),
         });
         let units = staged.chain(others).collect();
-        let gone = |of: &Evicted| {
-            let paths = of.paths.iter().map(|path| Eviction { raw_path: staged_path(&of.connection, path) });
-            paths.collect::<Vec<_>>()
+        let eviction = |raw_path: String| {
+            let resting = self.pass.as_ref().and_then(|pass| pass.resting.get(&raw_path));
+            Eviction { artifacts: resting.cloned().unwrap_or_default(), raw_path }
         };
-        let evictions = round.left.evictions.iter().flat_map(gone).collect();
+        let gone = |of: &Evicted| of.paths.iter().map(|path| staged_path(&of.connection, path)).collect::<Vec<_>>();
+        let mut evictions: Vec<Eviction> = round.left.evictions.iter().flat_map(gone).map(eviction).collect();
+        // Where the list is cut, what nothing rests on is missing first.
+        evictions.sort_by_key(|eviction| eviction.artifacts.is_empty());
         Stage { units, evictions, folders }
     }
 

@@ -19,7 +19,7 @@ use crate::{
     run::{Item, Recorder},
     tape::{
         Body, Note, UnitKey,
-        note::{self, Cause, Integrating, Level, PatchIntegrated, SaveFailed},
+        note::{self, Cause, Integrating, Level, PatchIntegrated, SaveFailed, SlRefsRepaired},
     },
     units::{
         schedule::{Taken, Together},
@@ -37,6 +37,10 @@ pub(super) struct Round {
     pub(super) patches: HashMap<UnitKey, (u32, Option<PathBuf>)>,
     /// Units that may not change the semantic layer.
     barred: HashSet<UnitKey>,
+    /// Connections whose sources the pages of a unit may speak of, for the units of the plan.
+    targets: HashMap<UnitKey, Vec<String>>,
+    /// The connections of all of them.
+    connections: Vec<String>,
     /// Set between putting together and saving.
     integration: Option<Integration>,
     /// The commit that holds what is in it.
@@ -61,7 +65,8 @@ impl Round {
 
     fn patch(&self, unit: &UnitKey, attempt: u32) -> Patch {
         let file = self.patches.get(unit).filter(|(of, _)| *of == attempt).and_then(|(_, file)| file.clone());
-        Patch { unit: unit.clone(), file, semantic_layer: !self.barred.contains(unit) }
+        let targets = self.targets.get(unit).unwrap_or(&self.connections).clone();
+        Patch { unit: unit.clone(), file, semantic_layer: !self.barred.contains(unit), targets }
     }
 }
 
@@ -81,9 +86,19 @@ impl Attempts {
         let is_barred =
             |(key, (_, unit)): (&UnitKey, &(usize, WorkUnit))| unit.planned.sl_disallowed.as_ref().map(|_| key.clone());
         let barred = self.units.iter().filter_map(is_barred).collect();
+        let (units_of_plan, project) = (Arc::clone(&self.units), Arc::clone(&self.project));
+        let gone: Vec<String> =
+            self.pass.iter().flat_map(|pass| &pass.evictions).map(|of| of.connection.clone()).collect();
         let work = contained::blocking(move || {
             let mut round = round.lock().unwrap_or_else(PoisonError::into_inner);
             round.barred = barred;
+            let of_unit = |(key, (_, unit)): (&UnitKey, &(usize, WorkUnit))| {
+                (key.clone(), project.targets(Some(&unit.planned.connection)))
+            };
+            round.targets = units_of_plan.iter().map(of_unit).collect();
+            let of_gone = gone.iter().flat_map(|connection| project.targets(Some(connection)));
+            let all: BTreeSet<String> = round.targets.values().flatten().cloned().chain(of_gone).collect();
+            round.connections = if all.is_empty() { project.targets(None) } else { all.into_iter().collect() };
             let mut results = Vec::new();
             if !(is_pass(&units) && round.failed.is_some()) {
                 let done = put_together(&trees, &mut round, &units, recorder.as_ref(), &mut results);
@@ -139,11 +154,18 @@ impl Attempts {
                 unreconciled: round.left.units(),
             };
             record(recorder.as_ref(), None, &Note::Saved(note));
+            if !saved.repairs.is_empty() {
+                let repaired = SlRefsRepaired { repairs: saved.repairs };
+                record(recorder.as_ref(), None, &Note::SlRefsRepaired(repaired));
+            }
             for evicted in settled {
                 record(recorder.as_ref(), None, &Note::Evicted(Box::new(evicted)));
             }
-            if let (true, Some(text)) = (passed, undecided(&round.left.undecided())) {
-                record(recorder.as_ref(), None, &Note::Said { level: Level::Warning, text });
+            if passed {
+                let remarks = [undecided(&round.left.undecided()), round.left.flagged()];
+                for text in remarks.into_iter().flatten() {
+                    record(recorder.as_ref(), None, &Note::Said { level: Level::Warning, text });
+                }
             }
             Some(taken)
         });
@@ -196,7 +218,7 @@ fn put_together(
         Some(begun) if is_pass(units) => begun,
         _ => {
             (round.head, round.taken, round.accepted) = Default::default();
-            Integration::begin(trees)?
+            Integration::begin(trees, round.connections.clone())?
         }
     };
     if !is_pass(units) && !units.is_empty() {
@@ -290,7 +312,7 @@ fn some(names: &[impl std::ops::Deref<Target = str>]) -> String {
 }
 
 /// A note that cannot be written ends the run by itself.
-fn record(recorder: &dyn Recorder, lane: Option<(&UnitKey, u32)>, note: &Note) {
+pub(super) fn record(recorder: &dyn Recorder, lane: Option<(&UnitKey, u32)>, note: &Note) {
     let json = note.to_json();
     if let Err(error) = recorder.record(&[Item { lane, body: Body::Note(&json) }]) {
         tracing::error!(%error, "a note is lost");

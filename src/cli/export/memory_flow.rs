@@ -1,12 +1,13 @@
 //! A run as KTX's memory-flow replay, one a connection. Pure.
 //!
-//! Times are those of the record. What KTX tells of stages that this program does not have is left out.
+//! Times are those of the record. Stages of KTX that this program does not have are left out.
 
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
 use crate::{
+    cli::report::provenance,
     run::{
         Emitted, Report, RunChange, RunOutcome,
         event::{Detail, Event, Phase},
@@ -102,7 +103,7 @@ fn replay(
     };
     let errors = units.iter().filter(|unit| !unit.is_good()).filter_map(|unit| {
         let reason = unit.reason.as_deref()?;
-        Some(format!("{}: {reason}", unit.key))
+        Some(format!("{}: {reason}", unit.ktx_key()))
     });
     json!({
         "metadata": {
@@ -131,9 +132,9 @@ fn replay(
 fn planned(unit: &UnitReport) -> Value {
     let planned = unit.planned.as_ref();
     json!({
-        "unitKey": unit.key,
+        "unitKey": unit.ktx_key(),
         "rawFiles": planned.map(|planned| planned.raw_files.as_slice()).unwrap_or_default(),
-        "peerFileCount": 0,
+        "peerFileCount": planned.and_then(|planned| planned.peer_files).unwrap_or_default(),
         "dependencyCount": planned.map_or(0, |planned| planned.dependency_paths.len()),
     })
 }
@@ -152,25 +153,8 @@ fn events(
         }
         events.push(event);
     };
-    let files: usize = units.iter().filter_map(|unit| unit.planned.as_ref()).map(|unit| unit.raw_files.len()).sum();
     if report.planned.is_some() {
-        let adapter = adapter.unwrap_or("?");
-        let acquired =
-            json!({"type": "source_acquired", "adapter": adapter, "trigger": "manual_resync", "fileCount": files});
-        push(Millis(0), acquired);
-        if let Some(source) = report.source(connection, Some(adapter)) {
-            let DiffCounts { added, modified, deleted, unchanged } = source.diff;
-            let diff = json!({
-                "type": "diff_computed", "added": added, "modified": modified, "deleted": deleted, "unchanged": unchanged,
-            });
-            push(Millis(0), diff);
-        }
-        let count = units.len();
-        let evictions = report.source(connection, Some(adapter)).map_or(0, |source| source.deleted.len());
-        push(
-            Millis(0),
-            json!({"type": "chunks_planned", "chunkCount": count, "workUnitCount": count, "evictionCount": evictions}),
-        );
+        begun(report, connection, adapter.unwrap_or("?"), units, &mut push);
     }
     let places: HashMap<&UnitKey, usize> = units.iter().enumerate().map(|(place, unit)| (&unit.key, place)).collect();
     let mut calls = vec![0_u64; units.len()];
@@ -193,10 +177,15 @@ fn events(
             UnitStep::Started if running[place] => {}
             UnitStep::Started => {
                 (running[place], calls[place]) = (true, 0);
-                push(*at, json!({"type": "work_unit_started", "unitKey": key, "skills": []}));
+                let skills =
+                    units[place].attempts.iter().rev().map(|attempt| &attempt.skills).find(|skills| !skills.is_empty());
+                let skills = skills.map(Vec::as_slice).unwrap_or_default();
+                let key = units[place].ktx_key();
+                push(*at, json!({"type": "work_unit_started", "unitKey": key, "skills": skills}));
             }
             UnitStep::Call => {
                 calls[place] += 1;
+                let key = units[place].ktx_key();
                 push(*at, json!({"type": "work_unit_step", "unitKey": key, "toolCalls": calls[place]}));
             }
             UnitStep::Finished(attempt) if ended[place] >= *attempt => {}
@@ -212,8 +201,47 @@ fn events(
         let commit = report.saved.as_ref().and_then(|saved| saved.commit.as_deref());
         let (wiki, sl) = (count(Target::Wiki), count(Target::Sl));
         push(report.duration, json!({"type": "saved", "commitSha": commit, "wikiCount": wiki, "slCount": sl}));
+        let rows = units.iter().map(|unit| provenance(unit).len()).sum::<usize>();
+        push(report.duration, json!({"type": "provenance_recorded", "rowCount": rows}));
+    }
+    if report.planned.is_some() && report.outcome != RunOutcome::Running {
+        push(report.duration, json!({"type": "report_created", "runId": report.name}));
     }
     events
+}
+
+/// What KTX tells of a source before its units run.
+fn begun(
+    report: &Report,
+    connection: Option<&str>,
+    adapter: &str,
+    units: &[&UnitReport],
+    push: &mut impl FnMut(Millis, Value),
+) {
+    let source = report.source(connection, Some(adapter));
+    let planned = units.iter().filter_map(|unit| unit.planned.as_ref());
+    let of_units: u64 = planned.map(|unit| unit.raw_files.len() as u64).sum();
+    let files = source.map_or(of_units, |source| {
+        let DiffCounts { added, modified, deleted: _, unchanged } = source.diff;
+        added.saturating_add(modified).saturating_add(unchanged)
+    });
+    let mut events = vec![
+        json!({"type": "source_acquired", "adapter": adapter, "trigger": "manual_resync", "fileCount": files}),
+        json!({"type": "scope_detected", "fingerprint": null}),
+    ];
+    if let Some(source) = source {
+        let sync = report.sync_id().unwrap_or_else(|| "?".into());
+        let DiffCounts { added, modified, deleted, unchanged } = source.diff;
+        events.push(json!({"type": "raw_snapshot_written", "syncId": sync, "rawFileCount": files}));
+        events.push(json!({
+            "type": "diff_computed", "added": added, "modified": modified, "deleted": deleted, "unchanged": unchanged,
+        }));
+    }
+    let (count, evictions) = (units.len(), source.map_or(0, |source| source.deleted.len()));
+    events.push(
+        json!({"type": "chunks_planned", "chunkCount": count, "workUnitCount": count, "evictionCount": evictions}),
+    );
+    events.into_iter().for_each(|event| push(Millis(0), event));
 }
 
 /// The wait of the whole run, where the record has times that KTX could count down to.
@@ -256,24 +284,24 @@ fn finished(at: Millis, unit: &UnitReport, attempt: u32, push: &mut impl FnMut(M
     if is_last && unit.is_good() {
         for action in unit.actions() {
             let action = json!({
-                "type": "candidate_action", "unitKey": unit.key, "target": action.target, "action": action.change,
+                "type": "candidate_action", "unitKey": unit.ktx_key(), "target": action.target, "action": action.change,
                 "key": action.key,
             });
             push(at, action);
         }
     }
     if counted || (is_last && unit.is_good()) {
-        return push(at, json!({"type": "work_unit_finished", "unitKey": unit.key, "status": "success"}));
+        return push(at, json!({"type": "work_unit_finished", "unitKey": unit.ktx_key(), "status": "success"}));
     }
     let reason = verdict.map(|verdict| verdict.reason.as_str()).or(unit.reason.as_deref()).unwrap_or("?");
-    push(at, json!({"type": "work_unit_finished", "unitKey": unit.key, "status": "failed", "reason": reason}));
+    push(at, json!({"type": "work_unit_finished", "unitKey": unit.ktx_key(), "status": "failed", "reason": reason}));
 }
 
 fn actions(unit: &UnitReport) -> Vec<Value> {
     let raw_files = unit.planned.as_ref().map(|planned| planned.raw_files.clone()).unwrap_or_default();
     let action = |action: MemoryAction| {
         json!({
-            "unitKey": unit.key, "target": action.target, "action": action.change, "key": action.key,
+            "unitKey": unit.ktx_key(), "target": action.target, "action": action.change, "key": action.key,
             "summary": action.detail, "rawFiles": action.raw_paths.as_ref().unwrap_or(&raw_files), "status": "success",
         })
     };
@@ -287,5 +315,7 @@ fn transcript(unit: &UnitReport) -> Option<Value> {
     let mut names: Vec<&String> = unit.attempts.iter().flat_map(|attempt| attempt.tools.keys()).collect();
     names.sort_unstable();
     names.dedup();
-    Some(json!({"unitKey": unit.key, "path": path, "toolCallCount": calls, "errorCount": errors, "toolNames": names}))
+    Some(
+        json!({"unitKey": unit.ktx_key(), "path": path, "toolCallCount": calls, "errorCount": errors, "toolNames": names}),
+    )
 }

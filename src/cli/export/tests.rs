@@ -7,7 +7,10 @@ use crate::{
     replay::FileSource,
     tape::{
         Body, Millis, Note, Seq,
-        note::{Cause, Outcome, PlannedUnit, RunEnded, RunPlanned, StopReason, Verdict, Work, work::Unmapped},
+        note::{
+            AttemptStarted, Cause, Content, DiffCounts, Outcome, PlannedUnit, RunEnded, RunPlanned, Saved, SourceRead,
+            StopReason, Verdict, Work, work::Unmapped,
+        },
     },
 };
 
@@ -183,6 +186,56 @@ fn a_replay_tells_of_each_attempt_once_and_of_a_commit_only_if_there_is_one() {
             (Some("a"), Some("success"), None),
             (Some("a"), Some("failed"), Some("no luck")),
             (Some("b"), Some("failed"), Some("too large")),
+        ]
+    );
+}
+
+#[test]
+fn source_skills_provenance_and_report_are_in_a_replay() {
+    let unit = PlannedUnit {
+        unit: "a".into(),
+        connection: "docs".into(),
+        adapter: "docs".into(),
+        raw_files: vec!["a.md".into()],
+        peer_files: Some(3),
+        ..PlannedUnit::default()
+    };
+    let plan = RunPlanned { job: "j".into(), units: vec![unit], ..RunPlanned::default() };
+    let diff = DiffCounts { added: 4, unchanged: 2, ..DiffCounts::default() };
+    let read = SourceRead { connection: "docs".into(), adapter: "docs".into(), diff, ..SourceRead::default() };
+    let content = Content { skills: vec!["docs_ingest".into()], ..Content::default() };
+    let begun = AttemptStarted { content: Some(content), ..AttemptStarted::default() };
+    let all = told(&[
+        (None, Note::RunPlanned(Box::new(plan))),
+        (None, Note::SourceRead(Box::new(read))),
+        (Some(("a", 1)), Note::AttemptStarted(Box::new(begun))),
+        (Some(("a", 1)), over(Outcome::Succeeded, "completed", Work::default())),
+        (None, Note::Saved(Saved { commit: Some("c0ffee".into()), ..Saved::default() })),
+        (None, Note::RunEnded(RunEnded { outcome: "done".into(), ..RunEnded::default() })),
+    ]);
+    assert_eq!(all[0]["replay"]["plannedWorkUnits"][0]["peerFileCount"], 3);
+    let told: Vec<String> = all[0]["replay"]["events"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|event| {
+            let facts = ["fileCount", "rawFileCount", "skills", "rowCount"].iter().filter_map(|key| event.get(*key));
+            format!("{} {}", event["type"].as_str().unwrap(), facts.map(Value::to_string).collect::<String>())
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "source_acquired 6",
+            "scope_detected ",
+            "raw_snapshot_written 6",
+            "diff_computed ",
+            "chunks_planned ",
+            "work_unit_started [\"docs_ingest\"]",
+            "work_unit_finished ",
+            "saved ",
+            "provenance_recorded 1",
+            "report_created ",
         ]
     );
 }

@@ -48,7 +48,7 @@ pub(super) fn write(report: &Report) -> String {
     timeline(&mut out, report);
     details(&mut out, report);
     saved(&mut out, report);
-    unmapped(&mut out, report);
+    decided(&mut out, report);
     shared(&mut out, report);
     tools(&mut out, report);
     remarks(&mut out, report);
@@ -285,17 +285,19 @@ fn saved(out: &mut String, report: &Report) {
     out.push_str("</ul>\n");
 }
 
-fn unmapped(out: &mut String, report: &Report) {
-    let unmapped: Vec<_> = report.units.iter().flat_map(UnitReport::unmapped).collect();
-    if unmapped.is_empty() {
-        return;
+fn decided(out: &mut String, report: &Report) {
+    let (decided, unmapped) = words::decisions(report);
+    for (title, decisions) in [("Decisions", decided), ("Not mapped", unmapped)] {
+        if decisions.is_empty() {
+            continue;
+        }
+        let _ = writeln!(out, "<h2>{title} ({})</h2>\n<ul>", decisions.len());
+        for decision in &decisions {
+            let (flag, about) = (words::flag(decision), shown(&decision.about, NAME));
+            let _ = writeln!(out, "<li>{flag}<code>{about}</code>: {}</li>", shown(&decision.text, SENTENCE));
+        }
+        out.push_str("</ul>\n");
     }
-    let _ = writeln!(out, "<h2>Not mapped ({})</h2>\n<ul>", unmapped.len());
-    for file in unmapped {
-        let text = shown(&words::unmapped(file), SENTENCE);
-        let _ = writeln!(out, "<li><code>{}</code>: {text}</li>", shown(&file.raw_path, NAME));
-    }
-    out.push_str("</ul>\n");
 }
 
 fn shared(out: &mut String, report: &Report) {

@@ -94,9 +94,11 @@ fn case(out: &mut String, report: &Report, connection: &str, unit: &UnitReport) 
         }
     }
     let reused = unit.reason.clone().filter(|_| unit.status == UnitStatus::Reused);
-    let attempts: Vec<String> = reused.into_iter().chain(unit.attempts.iter().map(attempt)).collect();
-    if !attempts.is_empty() {
-        let _ = writeln!(out, "      <system-out>{}</system-out>", markup(&lines(&attempts.join("\n"))));
+    let attempts = reused.into_iter().chain(unit.attempts.iter().map(attempt));
+    let decisions = unit.decisions().into_iter().map(|decision| format!("{}: {decision}", decision.kind.word()));
+    let told: Vec<String> = attempts.chain(decisions).collect();
+    if !told.is_empty() {
+        let _ = writeln!(out, "      <system-out>{}</system-out>", markup(&lines(&told.join("\n"))));
     }
     out.push_str("    </testcase>\n");
 }

@@ -32,6 +32,7 @@ pub(super) fn write(report: &Report) -> String {
     notable(&mut out, report);
     units(&mut out, report);
     saved(&mut out, report);
+    decided(&mut out, report);
     shared(&mut out, report);
     tools(&mut out, report);
     remarks(&mut out, report);
@@ -57,6 +58,10 @@ fn totals(out: &mut String, report: &Report) {
     let _ = writeln!(out, "* {} · cost {cost} · tokens {}", words::time(report.duration), words::tokens(totals.tokens));
     if let Some(began) = words::began(report) {
         let _ = writeln!(out, "* began {began}");
+    }
+    if let Some(projected) = report.projected.as_ref().filter(|projected| projected.reason.is_none()) {
+        let commit = projected.commit.as_deref().map(|commit| format!(", commit {}", code(commit, NAME)));
+        let _ = writeln!(out, "* {}{}", plain(&projected.to_string(), SENTENCE), commit.unwrap_or_default());
     }
     if let Some((commit, branch)) = words::commit(report) {
         let branch = branch.map(|branch| format!(" on {}", code(branch, NAME))).unwrap_or_default();
@@ -148,12 +153,21 @@ fn saved(out: &mut String, report: &Report) {
     if !actions.is_empty() {
         out.push('\n');
     }
-    let unmapped: Vec<_> = report.units.iter().flat_map(UnitReport::unmapped).collect();
-    if !unmapped.is_empty() {
-        let _ = writeln!(out, "### Not mapped ({})\n", unmapped.len());
-        for file in unmapped.iter().take(NAMED) {
-            let path = code(&file.raw_path, NAME);
-            let _ = writeln!(out, "* {path}: {}", plain(&words::unmapped(file), SENTENCE));
+}
+
+fn decided(out: &mut String, report: &Report) {
+    let (decided, unmapped) = words::decisions(report);
+    for (title, decisions) in [("Decisions", decided), ("Not mapped", unmapped)] {
+        if decisions.is_empty() {
+            continue;
+        }
+        let _ = writeln!(out, "### {title} ({})\n", decisions.len());
+        for decision in decisions.iter().take(NAMED) {
+            let (flag, about) = (words::flag(decision), code(&decision.about, NAME));
+            let _ = writeln!(out, "* {flag}{about}: {}", plain(&decision.text, SENTENCE));
+        }
+        if decisions.len() > NAMED {
+            let _ = writeln!(out, "* and {} more", decisions.len() - NAMED);
         }
         out.push('\n');
     }

@@ -11,12 +11,12 @@ use crate::{
     cli::trace,
     run::{
         Report, RunOutcome,
-        report::{AttemptReport, Calls, UnitReport},
+        report::{AttemptReport, Calls, FailedCall, UnitReport},
         state::{Tokens, UnitStatus},
     },
     tape::note::{
-        DiffCounts, Integration, SourceRead,
-        work::{Change, MemoryAction, Target},
+        DiffCounts, Integration, Projected, SlRefRepair, SourceRead,
+        work::{Change, MemoryAction, Target, Unmapped},
     },
 };
 
@@ -35,13 +35,12 @@ pub(super) const VALID_REASONS: [&str; 8] = [
 /// One snapshot for each connection of the run, in plan order.
 pub(super) fn snapshots(report: &Report, traced: bool) -> Vec<Value> {
     let of = |(connection, adapter)| {
-        let is_of = |unit: &&UnitReport| (unit.connection(), unit.adapter()) == (connection, adapter);
+        let is_step = |unit: &UnitReport| report.pass().is_some_and(|step| step.key == unit.key);
+        let is_of = |unit: &&UnitReport| (unit.connection(), unit.adapter()) == (connection, adapter) && !is_step(unit);
         let units: Vec<&UnitReport> = report.units.iter().filter(is_of).collect();
         snapshot(report, connection, adapter, &units, traced)
     };
-    // The pass over what the units wrote is of no connection.
-    let groups = report.connections().into_iter().filter(|group| report.pass().is_none() || *group != (None, None));
-    groups.map(of).collect()
+    report.concerned_connections().into_iter().map(of).collect()
 }
 
 /// KTX's rule for the outcome of a report.
@@ -92,23 +91,23 @@ fn snapshot(
     if let Some((phase, message)) = failure {
         body.insert("failure".into(), json!({"phase": phase, "message": message}));
     }
-    if let Some(isolated) = isolated(units) {
+    let projected = report.projected.as_deref();
+    let projected = projected.filter(|projected| projected.reason.is_some() || is_of(projected, connection));
+    let projection = projected.and_then(|projected| projected.commit.as_deref());
+    if let Some(isolated) = isolated(units, projection) {
         body.insert("isolatedDiff".into(), isolated);
     }
     body.insert("workUnits".into(), units.iter().map(|unit| work_unit(unit)).collect());
-    let failed = units.iter().filter(|unit| !unit.is_good()).map(|unit| Value::from(unit.key.as_str()));
+    let failed = units.iter().filter(|unit| !unit.is_good()).map(|unit| Value::from(unit.ktx_key().as_str()));
     body.insert("failedWorkUnits".into(), failed.collect());
     let pass = report.pass();
     body.insert("reconciliationSkipped".into(), pass.is_none().into());
     let reconciled = pass.map(|pass| pass.actions().iter().map(action).collect::<Vec<_>>());
     body.insert("reconciliationActions".into(), json!(reconciled.unwrap_or_default()));
-    let decided = pass.filter(|pass| pass.is_good()).and_then(UnitReport::latest).and_then(|pass| pass.work.as_deref());
-    let is_of = |conflict: &&Value| match conflict["unitKey"].as_str() {
-        Some(unit) => units.iter().any(|known| known.key.as_str() == unit),
-        None => true,
-    };
-    let conflicts = decided.into_iter().flat_map(|work| &work.conflicts).filter(is_of);
-    body.insert("conflictsResolved".into(), conflicts.cloned().collect());
+    let decided = pass.and_then(UnitReport::work);
+    let conflicts = decided.into_iter().flat_map(|work| &work.conflicts);
+    let conflicts = conflicts.filter_map(|conflict| conflict_of(conflict, report, connection));
+    body.insert("conflictsResolved".into(), conflicts.collect());
     let evictions = decided.map(|work| of_connection(&work.evictions, connection)).unwrap_or_default();
     // KTX knows evictions that removed something only; all that was decided is an extra of its own.
     let removed: Vec<&Value> = evictions.iter().filter(|decision| decision["action"] == "removed").collect();
@@ -116,15 +115,30 @@ fn snapshot(
     body.insert("evictionDecisions".into(), json!(evictions));
     let resolutions = decided.map(|work| of_connection(&work.resolutions, connection));
     body.insert("artifactResolutions".into(), json!(resolutions.unwrap_or_default()));
-    body.insert("unmappedFallbacks".into(), unmapped(units));
+    let by_step = decided.map(|work| unmapped_of_connection(&work.unmapped, connection)).unwrap_or_default();
+    let unmapped: Vec<&Unmapped> = units.iter().flat_map(|unit| unit.unmapped()).chain(&by_step).collect();
+    let valid = unmapped.iter().filter(|file| VALID_REASONS.contains(&file.reason.as_str()));
+    body.insert("unmappedFallbacks".into(), valid.map(|file| json!(file)).collect());
     body.insert("evictionInputs".into(), json!(source.map(|source| source.deleted.as_slice()).unwrap_or_default()));
     body.insert("unresolvedCards".into(), json!([]));
     for unknown in ["supersededBy", "overrideOf"] {
         body.insert(unknown.into(), Value::Null);
     }
-    body.insert("provenanceRows".into(), units.iter().flat_map(|unit| provenance(unit)).collect());
-    body.insert("toolTranscripts".into(), units.iter().filter_map(|unit| transcript(unit)).collect());
-    body.insert("ingestdeck".into(), extras(report, units, outcome(units, is_failed)));
+    let reconciled = pass.map(|pass| provenance_of_step(pass, connection)).unwrap_or_default();
+    body.insert("provenanceRows".into(), units.iter().flat_map(|unit| provenance(unit)).chain(reconciled).collect());
+    body.insert("toolTranscripts".into(), units.iter().copied().chain(pass).filter_map(transcript).collect());
+    let (repairs, warnings): (Vec<Value>, Vec<String>) =
+        report.sl_ref_repairs.iter().map(|repair| (sl_ref_repair(repair), repair.to_string())).unzip();
+    body.insert("wikiSlRefRepairs".into(), repairs.into());
+    body.insert("wikiSlRefRepairWarnings".into(), warnings.into());
+    let mut extras = extras(report, units, &unmapped, outcome(units, is_failed));
+    if let Some(projected) = projected {
+        let actions = projected.actions.iter().filter(|action| action.target_connection_id.as_deref() == connection);
+        extras["projection"] = json!({
+            "actions": actions.map(action).collect::<Vec<_>>(), "leftOut": projected.left_out, "reason": projected.reason,
+        });
+    }
+    body.insert("ingestdeck".into(), extras);
     json!({
         "id": format!("{}/{}", report.name, connection.unwrap_or("?")),
         "runId": report.name,
@@ -142,6 +156,9 @@ fn failure<'a>(report: &'a Report, units: &[&'a UnitReport], aborted: bool) -> O
         return Some(("squash", unsaved));
     }
     let failed = |unit: &&UnitReport| unit.status == UnitStatus::Failed;
+    if let Some(pass) = report.pass().filter(|pass| units.is_empty() && failed(pass)) {
+        return Some(("reconciliation", pass.reason.as_deref().unwrap_or("no reason is on record")));
+    }
     aborted.then(|| {
         let own = units.iter().copied().find(failed).map(|unit| ("work_units", unit.reason.as_deref()));
         let is_pass = |unit: &UnitReport| report.pass().is_some_and(|pass| pass.key == unit.key);
@@ -155,9 +172,10 @@ fn failure<'a>(report: &'a Report, units: &[&'a UnitReport], aborted: bool) -> O
 }
 
 /// What became of the patches, where attempts leave patches.
-fn isolated(units: &[&UnitReport]) -> Option<Value> {
+fn isolated(units: &[&UnitReport], projection: Option<&str>) -> Option<Value> {
     let patches = || units.iter().filter_map(|unit| unit.latest()?.patch.as_deref());
-    if patches().next().is_none() && units.iter().all(|unit| unit.taken_over.is_none() && unit.integration.is_none()) {
+    let has_patch = |unit: &&UnitReport| unit.taken_over.is_some() || unit.integration.is_some();
+    if patches().next().is_none() && !units.iter().any(has_patch) && projection.is_none() {
         return None;
     }
     let count = |wanted: &[Integration]| {
@@ -170,11 +188,19 @@ fn isolated(units: &[&UnitReport]) -> Option<Value> {
         "semanticConflicts": count(&[Integration::SemanticConflict]),
         "resolverAttempts": 0, "resolverRepairs": 0, "resolverFailures": 0,
     });
+    if let Some(commit) = projection {
+        isolated["projectionSha"] = commit.into();
+    }
     // Patches of an earlier run have a base of then.
     if let Some(patch) = patches().next() {
         isolated["ingestionBaseSha"] = patch.base.as_str().into();
     }
     Some(isolated)
+}
+
+/// Whether sources of `connection` were written before its units ran.
+fn is_of(projected: &Projected, connection: Option<&str>) -> bool {
+    projected.actions.iter().any(|action| action.target_connection_id.as_deref() == connection)
 }
 
 /// The moment that the report is of, which is that of the last entry: the same record gives the same report.
@@ -205,7 +231,7 @@ fn work_unit(unit: &UnitReport) -> Value {
         }
     }
     let mut value = json!({
-        "unitKey": unit.key,
+        "unitKey": unit.ktx_key(),
         "rawFiles": unit.planned.as_ref().map(|planned| planned.raw_files.as_slice()).unwrap_or_default(),
         "status": if unit.is_good() { "success" } else { "failed" },
     });
@@ -227,6 +253,20 @@ fn work_unit(unit: &UnitReport) -> Value {
     value
 }
 
+/// A conflict with KTX's key of its unit, unless that unit is of another connection. The unit may be of an earlier run.
+fn conflict_of(conflict: &Value, report: &Report, connection: Option<&str>) -> Option<Value> {
+    let mut conflict = conflict.clone();
+    let mut planned = report.planned.iter().flat_map(|plan| &plan.units);
+    let named = conflict["unitKey"].as_str().and_then(|named| planned.find(|unit| unit.unit.as_str() == named));
+    if let Some(unit) = named {
+        if Some(unit.connection.as_str()) != connection {
+            return None;
+        }
+        conflict["unitKey"] = json!(unit.ktx_key());
+    }
+    Some(conflict)
+}
+
 /// The decisions whose raw file is of a connection, which the name of the file then need not tell.
 fn of_connection(decisions: &[Value], connection: Option<&str>) -> Vec<Value> {
     let of = |decision: &Value| {
@@ -244,6 +284,12 @@ fn action(action: &MemoryAction) -> Value {
     value
 }
 
+fn sl_ref_repair(repair: &SlRefRepair) -> Value {
+    let mut value = json!(repair);
+    value["scope"] = if repair.scope_id.is_some() { "USER" } else { "GLOBAL" }.into();
+    value
+}
+
 /// KTX knows success and failure only; that a unit has not come that far is said in words.
 fn reason(unit: &UnitReport) -> String {
     match (&unit.reason, unit.status) {
@@ -256,31 +302,28 @@ fn reason(unit: &UnitReport) -> String {
     }
 }
 
-fn unmapped(units: &[&UnitReport]) -> Value {
-    let files = units.iter().flat_map(|unit| unit.unmapped());
-    files.filter(|file| VALID_REASONS.contains(&file.reason.as_str())).map(|file| json!(file)).collect()
+/// As [`of_connection`], for raw files that the reconcile step could not map.
+fn unmapped_of_connection(files: &[Unmapped], connection: Option<&str>) -> Vec<Unmapped> {
+    let of = |file: &Unmapped| {
+        let raw_path = file.raw_path.strip_prefix(connection?)?.strip_prefix('/')?.to_owned();
+        Some(Unmapped { raw_path, ..file.clone() })
+    };
+    files.iter().filter_map(of).collect()
 }
 
 /// Which raw file led to what. A file of a good unit that led to nothing is there too.
-fn provenance(unit: &UnitReport) -> Vec<Value> {
+pub(in crate::cli) fn provenance(unit: &UnitReport) -> Vec<Value> {
     // What an earlier run did stands in its own report, and what is in no project in none.
     let is_own = unit.is_good() && !unit.unsaved && (unit.status != UnitStatus::Reused || unit.taken_over.is_some());
     let (Some(planned), true) = (&unit.planned, is_own) else { return Vec::new() };
     let mut rows = Vec::new();
     let mut used = BTreeSet::new();
     for action in unit.actions() {
-        let kind = match (action.target, action.change) {
-            (_, Change::Removed) => continue,
-            (Target::Wiki, _) => "wiki_written",
-            (Target::Sl, Change::Created) => "source_created",
-            (Target::Sl, Change::Updated) => "merged",
-        };
         for path in action.raw_paths.as_ref().unwrap_or(&planned.raw_files) {
-            used.insert(path.clone());
-            rows.push(json!({
-                "rawPath": path, "artifactKind": action.target, "artifactKey": action.key,
-                "targetConnectionId": action.target_connection_id, "actionType": kind,
-            }));
+            if let Some(row) = provenance_row(path, &action) {
+                used.insert(path.clone());
+                rows.push(row);
+            }
         }
     }
     let unused = planned.raw_files.iter().filter(|path| !used.contains(*path));
@@ -290,6 +333,30 @@ fn provenance(unit: &UnitReport) -> Vec<Value> {
     rows
 }
 
+/// The same for what the reconcile step changed because of files of a connection.
+fn provenance_of_step(step: &UnitReport, connection: Option<&str>) -> Vec<Value> {
+    let own = |path: &String| path.strip_prefix(connection?)?.strip_prefix('/').map(str::to_owned);
+    let rows = |action: &MemoryAction| {
+        let paths = action.raw_paths.iter().flatten().filter_map(own);
+        paths.filter_map(|path| provenance_row(&path, action)).collect::<Vec<_>>()
+    };
+    step.actions().iter().flat_map(rows).collect()
+}
+
+/// KTX has no word for what was removed.
+fn provenance_row(path: &str, action: &MemoryAction) -> Option<Value> {
+    let kind = match (action.target, action.change) {
+        (_, Change::Removed) => return None,
+        (Target::Wiki, _) => "wiki_written",
+        (Target::Sl, Change::Created) => "source_created",
+        (Target::Sl, Change::Updated) => "merged",
+    };
+    Some(json!({
+        "rawPath": path, "artifactKind": action.target, "artifactKey": action.key,
+        "targetConnectionId": action.target_connection_id, "actionType": kind,
+    }))
+}
+
 fn transcript(unit: &UnitReport) -> Option<Value> {
     let path = unit.attempts.iter().rev().find_map(|attempt| attempt.transcript.as_deref())?;
     let sum = |count: fn(&AttemptReport) -> u32| unit.attempts.iter().map(|attempt| u64::from(count(attempt))).sum();
@@ -297,15 +364,15 @@ fn transcript(unit: &UnitReport) -> Option<Value> {
     let names: BTreeSet<&String> = unit.attempts.iter().flat_map(|attempt| attempt.tools.keys()).collect();
     let fatal: Option<u64> = unit.attempts.iter().map(|attempt| attempt.fatal_failures.map(u64::from)).sum();
     Some(json!({
-        "unitKey": unit.key, "path": path, "toolCallCount": calls, "errorCount": errors,
+        "unitKey": unit.ktx_key(), "path": path, "toolCallCount": calls, "errorCount": errors,
         "fatalErrorCount": fatal, "toolNames": names,
     }))
 }
 
 /// What KTX has no field for.
-fn extras(report: &Report, units: &[&UnitReport], outcome: &str) -> Value {
+fn extras(report: &Report, units: &[&UnitReport], unmapped: &[&Unmapped], outcome: &str) -> Value {
     let header = report.header.as_ref();
-    json!({
+    let mut extras = json!({
         "v": 1,
         "program": header.map(|header| header.program.as_str()),
         "project": header.and_then(|header| header.project.as_deref()),
@@ -319,7 +386,7 @@ fn extras(report: &Report, units: &[&UnitReport], outcome: &str) -> Value {
         "costUsd": units.iter().filter_map(|unit| unit.spent.cost).reduce(|sum, cost| sum + cost),
         "costPartial": units.iter().any(|unit| unit.spent.partial),
         "units": units.iter().map(|unit| unit_extras(report, unit)).collect::<Vec<_>>(),
-        "unmapped": units.iter().flat_map(|unit| unit.unmapped()).collect::<Vec<_>>(),
+        "unmapped": unmapped,
         "sharedFiles": report.shared.iter()
             .map(|file| json!({"path": file.path, "units": file.units, "merged": file.merged})).collect::<Vec<_>>(),
         "remarks": report.remarks.0.iter().map(|(at, text)| json!({"at": at.0, "text": text})).collect::<Vec<_>>(),
@@ -327,13 +394,17 @@ fn extras(report: &Report, units: &[&UnitReport], outcome: &str) -> Value {
             "malformed": report.lost.malformed, "unknown": report.lost.unknown,
             "unknownNotes": report.lost.unknown_notes, "torn": report.lost.torn,
         },
-    })
+    });
+    if let Some(step) = report.pass() {
+        extras["reconcile"] = unit_extras(report, step);
+    }
+    extras
 }
 
 /// One unit, as reports and comparisons for programs tell it.
 pub(super) fn unit_extras(report: &Report, unit: &UnitReport) -> Value {
-    json!({
-        "unitKey": unit.key,
+    let mut extras = json!({
+        "unitKey": unit.ktx_key(),
         "state": unit.status.word(),
         "cause": unit.cause,
         "reason": unit.reason,
@@ -341,14 +412,20 @@ pub(super) fn unit_extras(report: &Report, unit: &UnitReport) -> Value {
         "workedMs": unit.spent.worked.0,
         "costUsd": unit.spent.cost,
         "attempts": unit.attempts.iter().map(|attempt| attempt_extras(report, attempt)).collect::<Vec<_>>(),
-    })
+    });
+    // Other connections of the run have the same key; what tells of files that units share names them by that of the run.
+    if unit.ktx_key() != &unit.key {
+        extras["unit"] = json!(unit.key);
+    }
+    extras
 }
 
 fn attempt_extras(report: &Report, attempt: &AttemptReport) -> Value {
     let verdict = attempt.verdict.as_ref();
     let tools: Map<String, Value> =
         attempt.tools.iter().map(|(tool, calls)| (tool.clone(), tool_use(*calls))).collect();
-    let failed = attempt.failed.iter();
+    let failed_call =
+        |call: &FailedCall| json!({"atMs": call.at.0, "toolCallId": call.id, "tool": call.tool, "error": call.error});
     json!({
         "attempt": attempt.number,
         "outcome": verdict.map(|verdict| verdict.outcome),
@@ -371,7 +448,7 @@ fn attempt_extras(report: &Report, attempt: &AttemptReport) -> Value {
         "deniedCount": attempt.denials,
         "declinedCount": attempt.declined,
         "tools": tools,
-        "failedCalls": failed.map(|call| json!({"atMs": call.at.0, "tool": call.tool, "error": call.error})).collect::<Vec<_>>(),
+        "failedCalls": attempt.failed.iter().map(failed_call).collect::<Vec<_>>(),
         "published": attempt.published,
         "transcriptPath": attempt.transcript,
         "patchPath": attempt.patch.as_ref().and_then(|patch| patch.path.as_deref()),

@@ -241,6 +241,38 @@ fn what_the_pass_decided_stands_in_the_reports_of_the_connections() {
 }
 
 #[test]
+fn a_failed_reconcile_step_alone_is_a_failed_job() {
+    let mut report = report_of("tapes/real.jsonl");
+    report.units = vec![UnitReport { key: "reconcile".into(), planned: None, ..hostile("no luck", false) }];
+    let body = |report: &Report| -> Value {
+        let json = written(report)[1].clone();
+        serde_json::from_str::<Value>(json.lines().next().unwrap()).unwrap()["body"].take()
+    };
+    let failed = body(&report);
+    assert_eq!(failed["failure"], json!({"phase": "reconciliation", "message": "no luck"}));
+    assert_eq!((&failed["status"], &failed["ingestdeck"]["outcome"]), (&json!("failed"), &json!("error")));
+    report.sources.clear();
+    assert_eq!(body(&report)["workUnits"], json!([]), "a tape without sources has one report all the same");
+}
+
+#[test]
+fn conflicts_of_units_of_earlier_runs_are_kept() {
+    let mut report = report_of("tapes/real.jsonl");
+    let mut step = UnitReport { key: "reconcile".into(), planned: None, ..hostile("k", true) };
+    step.status = UnitStatus::Succeeded;
+    let conflict = |unit: &str| json!({"unitKey": unit, "kind": "near_duplicate", "artifactKey": "k", "detail": "d", "flaggedForHuman": true});
+    let conflicts = vec![conflict("dbt-all"), conflict("docs-of-an-earlier-run")];
+    step.attempts[0].work = Some(std::sync::Arc::new(Work { conflicts, ..Work::default() }));
+    report.units.push(step);
+    let json = written(&report)[1].clone();
+    let found: Vec<usize> = json
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["body"]["conflictsResolved"].as_array().unwrap().len())
+        .collect();
+    assert_eq!(found, [2, 1]);
+}
+
+#[test]
 fn a_pass_that_ended_the_run_is_no_failure_of_a_unit() {
     let mut report = report_of("tapes/real.jsonl");
     for unit in &mut report.units {
@@ -374,6 +406,7 @@ fn hostile(text: &str, saved: bool) -> UnitReport {
         model: Some(text.into()),
         amendment: Some(own()),
         scripted: false,
+        skills: vec![own()],
         step_budget: None,
         turns: 1,
         calls: 1,
@@ -383,7 +416,7 @@ fn hostile(text: &str, saved: bool) -> UnitReport {
         cost: Some(f64::MAX),
         tokens: Default::default(),
         tools: [(own(), Calls { made: 4, failed: 1, declined: 1, cut: 1 })].into(),
-        failed: vec![FailedCall { at: Millis(7), tool: own(), error: own() }],
+        failed: vec![FailedCall { at: Millis(7), id: own(), tool: own(), error: own() }],
         published: vec![own()],
         actions: if saved { vec![action] } else { Vec::new() },
         work: Some(std::sync::Arc::new(Work {

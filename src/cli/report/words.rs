@@ -4,10 +4,11 @@ use crate::{
     cli::summary::{self, counted},
     run::{
         RunOutcome,
+        decisions::{Decision, DecisionKind},
         report::{Calls, Report, Totals, UnitReport},
         state::{Lost, Tokens, UnitStatus},
     },
-    tape::{Millis, note::work::Unmapped},
+    tape::Millis,
     tui::view,
 };
 
@@ -121,10 +122,16 @@ pub(super) fn standing(unit: &UnitReport) -> &'static str {
     }
 }
 
-/// What became of a raw file that could not be mapped, and why.
-pub(super) fn unmapped(file: &Unmapped) -> String {
-    let detail = file.detail.as_deref().map(|detail| format!(" – {detail}")).unwrap_or_default();
-    format!("{} → {}{detail}", file.reason, file.fallback)
+/// What the units put on record: decisions about conflicts, evictions and merges, and raw files that could not be mapped.
+pub(super) fn decisions(report: &Report) -> (Vec<Decision>, Vec<Decision>) {
+    let step = report.pass().filter(|step| !report.units.iter().any(|unit| unit.key == step.key));
+    let all = report.units.iter().chain(step).flat_map(UnitReport::decisions);
+    all.partition(|decision| decision.kind != DecisionKind::Fallback)
+}
+
+/// The mark of a decision that a person should look at.
+pub(super) fn flag(decision: &Decision) -> &'static str {
+    if decision.is_flagged { "▲ flagged for a person: " } else { "" }
 }
 
 /// What of the record could not be read, if anything.

@@ -43,14 +43,14 @@ impl Left {
             Some(standing) => standing == Standing::Interrupted,
         };
         let of_it = unsaved().filter(|unit| unit.run == run);
-        let units = of_it.map(|unit| (unit.connection.clone(), unit.unit.clone())).collect();
+        let units = of_it.map(|unit| (unit.connection.clone(), unit.unit_key.clone())).collect();
         Ok(Some(Self { run, units, cut_off, foreign: !marked.contains(&run) }))
     }
 
     /// What of it is still among `units`, which are all that the project has: nobody needs the others.
     pub fn among(mut self, units: &[WorkUnit]) -> Option<Self> {
         let there: HashSet<(&str, &str)> =
-            units.iter().map(|unit| (unit.planned.connection.as_str(), unit.planned.unit.as_str())).collect();
+            units.iter().map(|unit| (unit.planned.connection.as_str(), unit.planned.ktx_key().as_str())).collect();
         self.units.retain(|(connection, unit)| there.contains(&(connection.as_str(), unit.as_str())));
         (!self.units.is_empty()).then_some(self)
     }

@@ -2,7 +2,7 @@
 
 use super::Taken;
 use crate::{
-    cli::{exit::Failure, past},
+    cli::{exit::Failure, past::History},
     ingest::{plan::Planned, project::Project, reconcile::RECONCILE},
     run::{RunState, state::UnitStatus},
     scoped_dir::ScopedDir,
@@ -11,11 +11,11 @@ use crate::{
 };
 
 /// Takes files off the plan that are gone since before the earlier run, where a pass has dealt with that meanwhile.
-pub(super) fn forget_evicted(project: &Project, planned: &mut Planned) -> Result<(), Failure> {
+pub(super) fn forget_evicted(history: &History, planned: &mut Planned) -> Result<(), Failure> {
     if planned.sources.iter().all(|source| source.diff.deleted.is_empty()) {
         return Ok(());
     }
-    let now = past::read(project, None)?.baseline;
+    let now = history.past(None)?.baseline;
     for source in &mut planned.sources {
         let (connection, adapter) = (&source.connection, &source.adapter);
         source.diff.deleted.retain(|path| now.is_processed(connection, adapter, path));

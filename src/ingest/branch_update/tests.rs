@@ -64,6 +64,25 @@ fn whoever_dies_at_any_step_leaves_the_old_state_or_the_new_one() {
     }
 }
 
+/// A project whose program died after it had brought the files to the new commit, and before the branch.
+pub(crate) fn died_half_way() -> (tempfile::TempDir, Repository) {
+    let (dir, repository, old, new) = stage();
+    write_journal(&repository, &Journal { old: old.clone(), new: new.clone() });
+    repository.git.run(&["read-tree", "-m", "-u", old.as_str(), new.as_str()]).unwrap();
+    (dir, repository)
+}
+
+#[test]
+fn paths_of_a_half_done_update_are_known_until_settled() {
+    let (_dir, repository) = died_half_way();
+    let paths = ["a.md", "b.md", "deep/c.md"].map(|name| format!("wiki/global/{name}"));
+    assert_eq!(unsettled_paths(&repository), paths);
+    recover(&repository).unwrap();
+    assert_eq!(unsettled_paths(&repository), Vec::<String>::new());
+    write(repository.root(), JOURNAL, "from elsewhere");
+    assert_eq!(unsettled_paths(&repository), Vec::<String>::new(), "it would not be followed");
+}
+
 fn write_journal(repository: &Repository, journal: &Journal) {
     super::write(repository, journal).unwrap();
 }

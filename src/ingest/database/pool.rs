@@ -13,7 +13,7 @@ use std::{
 use serde::de::DeserializeOwned;
 
 use super::{
-    LookupTarget, QueryError, RowLimits, Rows, TableLookup,
+    KtxHistory, LookupTarget, QueryError, RowLimits, Rows, TableLookup,
     catalog::NameMatches,
     process::WorkerCommand,
     worker::{self, Operation, Request},
@@ -97,6 +97,11 @@ impl SqlWorkers {
         limit: usize,
     ) -> Result<NameMatches, QueryError> {
         self.read(database, time_limit, Operation::Search { words: words.to_vec(), limit })
+    }
+
+    /// What KTX recorded in its database; `None` if it never ingested anything. Blocks.
+    pub(super) fn ktx_history(&self, database: &Path, time_limit: Duration) -> Result<Option<KtxHistory>, QueryError> {
+        self.read(database, time_limit, Operation::KtxHistory)
     }
 
     fn read<T: DeserializeOwned>(

@@ -19,7 +19,7 @@ use nix::sys::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{LookupTarget, QueryError, RowLimits, catalog, guard};
+use super::{LookupTarget, QueryError, RowLimits, catalog, guard, ktx_history};
 
 /// First argument of the program that makes it a worker. Not a command for people.
 pub const SUBCOMMAND: &str = "sql-worker";
@@ -57,6 +57,8 @@ pub(super) enum Operation {
     LookUp { targets: Vec<LookupTarget> },
     /// Finds tables and columns by words; answers [`catalog::NameMatches`].
     Search { words: Vec<String>, limit: usize },
+    /// Reads what KTX recorded; answers an optional [`ktx_history::KtxHistory`].
+    KtxHistory,
 }
 
 /// The whole process: limits itself, answers one request on stdin, and ends early when stdin closes.
@@ -90,6 +92,7 @@ pub(super) fn reply(request: Result<Request, QueryError>) -> Vec<u8> {
         Ok((database, Operation::Query { sql, limits })) => line(&guard::query(&database, &sql, limits)),
         Ok((database, Operation::LookUp { targets })) => line(&catalog::look_up(&database, &targets)),
         Ok((database, Operation::Search { words, limit })) => line(&catalog::search(&database, &words, limit)),
+        Ok((database, Operation::KtxHistory)) => line(&ktx_history::read(&database)),
     }
 }
 

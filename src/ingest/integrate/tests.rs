@@ -65,11 +65,11 @@ impl Run {
     fn raw_patch(&self, unit: &str, patch: &[u8]) -> Patch {
         let file = self.root.join(format!(".ktx/ingest-patches/{unit}.patch"));
         fs::write(&file, patch).unwrap();
-        Patch { unit: unit.into(), file: Some(file), semantic_layer: true }
+        Patch { unit: unit.into(), file: Some(file), semantic_layer: true, targets: vec!["w".into()] }
     }
 
     fn integrate(&self, patches: &[Patch]) -> (Integration, Vec<Integrated>) {
-        let mut integration = Integration::begin(&self.trees).unwrap();
+        let mut integration = Integration::begin(&self.trees, vec!["w".into()]).unwrap();
         let mut results = Vec::new();
         integration.integrate(patches, |_, integrated| results.push(integrated.clone())).unwrap();
         (integration, results)
@@ -95,7 +95,7 @@ fn what_units_wrote_becomes_one_commit() {
     let (new, gone) = (page("new", &["old"]), page("fan", &[]));
     let patches = [
         run.patch("a", &[("wiki/global/new.md", Some(&new)), ("semantic-layer/w/x.yaml", Some("name: x\n"))]),
-        Patch { unit: "b".into(), file: None, semantic_layer: true },
+        Patch { unit: "b".into(), file: None, semantic_layer: true, targets: Vec::new() },
         run.patch("c", &[("wiki/global/fan.md", Some(&gone))]),
     ];
     run.assert_tidy();

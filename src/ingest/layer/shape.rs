@@ -44,21 +44,21 @@ pub(crate) struct Definition {
     /// Overlay only: what to say about columns of the scanned table.
     #[serde(default)]
     pub(crate) column_overrides: Option<Vec<Override>>,
-    /// Overlay only: columns to leave out.
-    #[serde(default)]
-    pub(crate) exclude_columns: Option<Vec<String>>,
     /// Relationships to other sources of the connection.
     #[serde(default)]
     pub(crate) joins: Option<Vec<Join>>,
-    /// Overlay only: targets of scanned joins to leave out.
-    #[serde(default)]
-    pub(crate) disable_joins: Option<Vec<String>>,
     /// Aggregations.
     #[serde(default)]
     pub(crate) measures: Option<Vec<Measure>>,
     /// Named conditions that measures share.
     #[serde(default)]
     pub(crate) segments: Option<Vec<Segment>>,
+    /// Overlay only: columns to leave out.
+    #[serde(default)]
+    pub(crate) exclude_columns: Option<Vec<String>>,
+    /// Overlay only: targets of scanned joins to leave out.
+    #[serde(default)]
+    pub(crate) disable_joins: Option<Vec<String>>,
     /// Time column to use where none is asked for.
     #[serde(default)]
     pub(crate) default_time_dimension: Option<Map<String, Value>>,
@@ -228,12 +228,33 @@ pub(crate) struct Segment {
 
 static SCHEMA: LazyLock<schema::Schema> = LazyLock::new(schema::of::<Definition>);
 
-/// `doc` with its fields in the order of the definition, so that sources read alike whoever wrote them.
-pub(super) fn ordered(mut doc: Doc) -> Doc {
-    let fields = SCHEMA.get("properties").and_then(Value::as_object).into_iter().flat_map(Map::keys);
-    let mut sorted: Doc = fields.filter_map(|field| doc.shift_remove_entry(field)).collect();
+/// `doc` with its fields, and those of what it lists, in the order of the definition, so that sources read alike whoever
+/// wrote them.
+pub(crate) fn ordered(doc: Doc) -> Doc {
+    by_schema(&SCHEMA, doc)
+}
+
+fn by_schema(schema: &Map<String, Value>, mut doc: Doc) -> Doc {
+    let fields = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
+    let of_field = |(field, schema): (&String, &Value)| {
+        let (field, value) = doc.shift_remove_entry(field)?;
+        let items = schema.get("items").and_then(Value::as_object);
+        let value = match (value, items) {
+            (Value::Array(list), Some(items)) => list.into_iter().map(|item| item_by_schema(items, item)).collect(),
+            (value, _) => value,
+        };
+        Some((field, value))
+    };
+    let mut sorted: Doc = fields.filter_map(of_field).collect();
     sorted.extend(doc);
     sorted
+}
+
+fn item_by_schema(schema: &Map<String, Value>, item: Value) -> Value {
+    match item {
+        Value::Object(item) => Value::Object(by_schema(schema, item)),
+        other => other,
+    }
 }
 
 /// `doc` as a definition, or every way in which it is none, each naming its field.

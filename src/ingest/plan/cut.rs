@@ -19,6 +19,8 @@ pub(super) struct Cut<'a> {
     pub(super) tree: Tree,
     pub(super) chunks: Vec<Chunk>,
     pub(super) warnings: Vec<String>,
+    /// Why its files may not be those of its branch.
+    pub(super) other_branch: Option<String>,
 }
 
 /// Cuts one connection, or says in a sentence of its own why it cannot.
@@ -75,8 +77,9 @@ pub(super) fn cut<'a>(project: &Project, connection: &'a Connection) -> Result<C
     print::read(&mut tree, &known);
     memo::keep(&project.root, id, &tree, &known);
     let chunks = adapter.chunk(&tree, origin).map_err(faulty)?;
-    let warnings = tree.warnings.iter().cloned().chain(chunks.warnings).collect();
-    Ok(Cut { connection, adapter, tree, chunks: chunks.units, warnings })
+    let other_branch = source::other_branch(origin);
+    let warnings = other_branch.iter().chain(&tree.warnings).cloned().chain(chunks.warnings).collect();
+    Ok(Cut { connection, adapter, tree, chunks: chunks.units, warnings, other_branch })
 }
 
 /// A driver of KTX that has no adapter is as it should be; one that is written like a known one is not.

@@ -39,7 +39,8 @@ impl Planned {
         let names = &selection.connections;
         let is_wanted = |unit: &WorkUnit| {
             let connection = &unit.planned.connection;
-            wanted.takes(unit.planned.unit.as_str()) && (names.is_empty() || names.contains(connection))
+            wanted.takes((unit.planned.ktx_key().as_str(), unit.planned.unit.as_str()))
+                && (names.is_empty() || names.contains(connection))
         };
         let (kept, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.units).into_iter().partition(is_wanted);
         if kept.is_empty() && !selection.only.is_empty() {

@@ -9,7 +9,7 @@ use super::*;
 use crate::ingest::{
     attempt::Job,
     instructions::Instructions,
-    prompt::{self, Amended, Surroundings},
+    prompt::{self, Amended, ConnectionSources, Surroundings},
     source::tree::presentable,
 };
 
@@ -72,7 +72,10 @@ proptest! {
         prop_assert_eq!(&planned.skipped, &[]);
         let around = Surroundings {
             wiki: vec![("page".into(), text.clone())],
-            semantic_layer: vec![("docs".into(), vec![text.clone()])],
+            semantic_layer: vec![ConnectionSources {
+                connection: "docs".into(), is_target: true, names: vec![text.clone()],
+            }],
+            ..Surroundings::default()
         };
         let job = Job { id: String::new(), sync_id: String::new() };
         for unit in &planned.units {

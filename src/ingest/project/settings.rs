@@ -42,6 +42,8 @@ pub struct Connection {
     pub source: Option<SourceAt>,
     /// Folder inside the source, if only a part is meant, or the file of a database (`path`).
     pub subdir: Option<String>,
+    /// Branch of the repository that is meant, for KTX, which clones it.
+    pub branch: Option<String>,
     /// `url` of a database.
     pub url: Option<String>,
     /// `mappings.expectedLookerConnectionName`: models that name another connection may not write sources.
@@ -245,6 +247,7 @@ fn connection(id: &str, node: &Node) -> Connection {
         driver: text("driver"),
         source: text("source_dir").map(SourceAt::Dir).or(url.map(SourceAt::Url)),
         subdir: text("path").or_else(|| at(flow, "path")),
+        branch: text("branch").or_else(|| at(flow, "branch")),
         url: text("url"),
         looker_connection: at(section.section("mappings"), "expectedLookerConnectionName"),
     }

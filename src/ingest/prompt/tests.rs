@@ -19,6 +19,11 @@ fn pages(count: usize, summary: &str) -> Vec<(String, String)> {
     (0..count).map(|page| (format!("page-{page:05}"), summary.to_owned())).collect()
 }
 
+fn sources(connection: &str, names: &[&str]) -> ConnectionSources {
+    let names = names.iter().map(|name| (*name).to_owned()).collect();
+    ConnectionSources { connection: connection.into(), is_target: true, names }
+}
+
 fn index(prompt: &str) -> Vec<&str> {
     prompt.lines().skip(1).take_while(|line| !line.is_empty()).collect()
 }
@@ -27,10 +32,8 @@ fn index(prompt: &str) -> Vec<&str> {
 fn prompt_below_its_shares_lists_everything() {
     let around = Surroundings {
         wiki: pages(100, "A page"),
-        semantic_layer: vec![
-            ("warehouse".into(), vec!["orders".into(), "users".into()]),
-            ("bi".into(), vec!["sales".into()]),
-        ],
+        semantic_layer: vec![sources("warehouse", &["orders", "users"]), sources("bi", &["sales"])],
+        ..Surroundings::default()
     };
     let text = user(&unit(vec![prior("wiki", "page-00099")]), &around);
     assert_eq!(index(&text).len(), 100);
@@ -53,14 +56,60 @@ fn wiki_index_beyond_its_share_begins_with_touched_pages() {
 
 #[test]
 fn layer_index_beyond_its_share_keeps_touched_sources() {
-    let names = |count: usize| (0..count).map(|name| format!("source_{name:05}")).collect();
-    let layer = vec![("warehouse".to_owned(), names(10_000)), ("bi".to_owned(), names(10))];
+    let of = |connection: &str, count: usize| ConnectionSources {
+        names: (0..count).map(|name| format!("source_{name:05}")).collect(),
+        ..sources(connection, &[])
+    };
+    let layer = vec![of("warehouse", 10_000), of("bi", 10)];
     let text = layer_index(&[prior("sl", "bi/source_00007")], &layer);
     let (warehouse, bi) = text.split_once("\n## bi\n").unwrap();
     assert!(warehouse.starts_with("## warehouse\n- source_00000\n- source_00001\n"), "{warehouse}");
     let more = 10_010 - text.matches("- source_").count();
     assert_eq!(bi, format!("- source_00007\n{more} more sources; find them with sl_discover"));
     assert!(text.chars().count() <= LAYER_SHARE);
+}
+
+#[test]
+fn every_target_connection_is_listed_with_or_without_sources() {
+    let read_only = ConnectionSources { is_target: false, ..sources("bi", &["sales"]) };
+    let semantic_layer = vec![sources("orbit", &[]), sources("wh", &["orders"]), read_only];
+    let around = Surroundings { semantic_layer, ..Surroundings::default() };
+    let layer = "# Semantic Layer Sources\n## orbit\n(no sources yet)\n## wh\n- orders\n## bi (read only)\n- sales";
+    let text = user(&unit(Vec::new()), &around);
+    assert!(text.contains(&format!("{layer}\n\n---")), "{text}");
+    // The reconcile step as well.
+    let reconcile = crate::ingest::reconcile::Stage::default().into_unit();
+    let job = Job { id: String::new(), sync_id: String::new() };
+    let text = write(&reconcile, &job, &Instructions::default(), &[], &around, Amended::No).user;
+    assert!(text.starts_with("# Stage Index\n") && text.ends_with(layer), "{text}");
+}
+
+#[test]
+fn connections_stay_listed_where_sources_do_not_fit() {
+    let many: Vec<String> = (0..10_000).map(|name| format!("source_{name:05}")).collect();
+    let mut layer = vec![ConnectionSources { names: many, ..sources("wh", &[]) }, sources("orbit", &[])];
+    let text = layer_index(&[], &layer);
+    assert!(
+        text.contains("\n## orbit\n(no sources yet)\n") && text.ends_with("more sources; find them with sl_discover")
+    );
+    layer.extend((0..9_000).map(|id| sources(&format!("c{id}"), &["s"])));
+    let text = layer_index(&[], &layer);
+    assert!(text.contains("## wh\n(not listed)\n## orbit\n(no sources yet)\n## c0\n"), "{}", &text[..200]);
+    let (connections, sources) = (text.matches("## ").count(), text.matches("- s").count());
+    let (connections, sources) = (layer.len() - connections, 19_000 - sources);
+    let end = format!("\n{connections} more connections and {sources} more sources; find them with sl_discover");
+    assert!(text.ends_with(&end) && text.chars().count() <= LAYER_SHARE, "{}", &text[text.len() - 200..]);
+}
+
+#[test]
+fn indexes_are_cut_only_beyond_their_shares() {
+    let small = Surroundings { wiki: pages(100, "A page"), ..Surroundings::default() };
+    assert!(!small.is_wiki_cut() && !small.is_layer_cut());
+    let large = Surroundings { wiki: pages(1_250, &"word ".repeat(38)), ..Surroundings::default() };
+    assert!(large.is_wiki_cut() && !large.is_layer_cut());
+    let names = (0..10_000).map(|name| format!("source_{name:05}")).collect();
+    let semantic_layer = vec![ConnectionSources { names, ..sources("wh", &[]) }];
+    assert!(Surroundings { semantic_layer, ..small }.is_layer_cut());
 }
 
 #[test]
@@ -87,13 +136,15 @@ proptest! {
             (0..count).map(|name| format!("{salt}{name}{}", char.to_string().repeat(length))).collect()
         };
         let wiki = names(pages, lengths[0], "p").into_iter().map(|key| (key.clone(), key)).collect();
-        let mut layer: Vec<_> = names(connections, lengths[1], "c").into_iter().map(|id| (id, vec!["s".into()])).collect();
-        layer.push(("w".into(), names(sources, lengths[2], "s")));
+        let connections = names(connections, lengths[1], "c").into_iter().enumerate();
+        let of = |(place, id): (usize, String)| super::tests::sources(&id, if place % 2 == 0 { &["s"] } else { &[] });
+        let mut layer: Vec<_> = connections.map(of).collect();
+        layer.push(ConnectionSources { names: names(sources, lengths[2], "s"), ..super::tests::sources("w", &[]) });
         let prior = names(prior, lengths[3], "k").into_iter().map(|key| Prior { key, kind: "wiki".into(), ..Prior::default() });
         let peers = names(peers, lengths[4], "f").into_iter().map(Arc::from).collect();
         let notes = Some(char.to_string().repeat(lengths[0] * 100));
         let unit = WorkUnit { prior: prior.collect(), peer_file_index: peers, notes, ..WorkUnit::default() };
-        let text = user(&unit, &Surroundings { wiki, semantic_layer: layer });
+        let text = user(&unit, &Surroundings { wiki, semantic_layer: layer, ..Surroundings::default() });
         prop_assert!(text.chars().count() <= MOST, "{}", text.chars().count());
     }
 }

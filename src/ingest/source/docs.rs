@@ -8,6 +8,9 @@ use super::{
     tree::has_extension,
 };
 
+/// Folders of packages and of what programs make: nobody wrote their texts for this project.
+pub(in crate::ingest) const INSTALLED: [&str; 5] = [".venv", "node_modules", "target", "vendor", "venv"];
+
 /// Plain documents, one unit each.
 #[derive(Debug)]
 pub(crate) struct Docs;
@@ -19,6 +22,10 @@ impl Adapter for Docs {
 
     fn takes(&self, path: &str) -> bool {
         has_extension(path, &["md", "markdown", "txt"])
+    }
+
+    fn enters(&self, path: &str) -> bool {
+        !INSTALLED.contains(&path.rsplit('/').next().unwrap_or_default())
     }
 
     fn detect(&self, tree: &Tree) -> Result<(), String> {
@@ -48,5 +55,29 @@ impl Adapter for Docs {
 
     fn skills(&self) -> &'static [&'static str] {
         &["docs_ingest"]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ingest::{
+        project::{Connection, SourceAt},
+        source::tests::anywhere,
+    };
+
+    #[test]
+    fn texts_of_installed_packages_are_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let folders =
+            ["", "node_modules/x/", "web/node_modules/x/", ".venv/", "venv/lib/", "vendor/", "target/doc/", "targets/"];
+        for folder in folders {
+            std::fs::create_dir_all(root.join(folder)).unwrap();
+            std::fs::write(root.join(folder).join("a.md"), "# A\n").unwrap();
+        }
+        let connection = Connection { source: Some(SourceAt::Dir(".".into())), ..Connection::default() };
+        let tree = Docs.gather(Origin { project: &root, connection: &connection, ..anywhere() }).unwrap();
+        assert_eq!(tree.files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["a.md", "targets/a.md"]);
     }
 }

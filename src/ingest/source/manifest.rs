@@ -18,6 +18,7 @@ use serde_json::value::RawValue;
 use super::{
     Adapter, Chunk, Chunks, Origin, PEERS, SourceError, Tree, display,
     print::Stamp,
+    slug::LONGEST as LONGEST_KEY,
     source_root,
     tree::{RawFile, presentable, shown, without_headings},
     written_by_runs,
@@ -30,8 +31,6 @@ pub(crate) struct Manifest;
 
 /// Largest manifest, in bytes.
 const LARGEST: u64 = 64 * 1024 * 1024;
-/// Longest unit key, in bytes.
-const LONGEST_KEY: usize = 200;
 /// Keys of a unit.
 const KEYS: [&str; 9] = [
     "unitKey",

@@ -5,6 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+mod projection;
+
+pub use projection::{ProjectedSource, Projection};
+
 use super::{
     Adapter, Chunk, Chunks, Origin, Tree, collate, peers, shared, slug,
     tree::{has_extension, one_line, shown},
@@ -66,9 +70,28 @@ impl Adapter for Metricflow {
         Ok(Chunks { units, warnings: project.warnings })
     }
 
+    fn project(&self, tree: &Tree) -> Projection {
+        // What cannot be read is named where units are cut.
+        let read = |path: &str| yaml::from_str(&semantics(tree, path).ok()??).ok();
+        let files = tree.files.iter().filter_map(|file| Some((file.path.as_str(), read(&file.path)?)));
+        projection::project(&files.collect::<Vec<(&str, Value)>>())
+    }
+
     fn skills(&self) -> &'static [&'static str] {
         &["metricflow_ingest"]
     }
+}
+
+/// Whether the YAML in `text` defines semantic models. Looks for the key alone.
+pub(in crate::ingest) fn has_semantic_models(text: &str) -> bool {
+    text.lines().any(|line| line.starts_with("semantic_models:"))
+}
+
+/// The text of `path` if there may be semantic models or metrics in it. Most YAML of a dbt project is about other things,
+/// and need not even be valid.
+fn semantics(tree: &Tree, path: &str) -> Result<Option<String>, String> {
+    let text = tree.text(path)?;
+    Ok(["semantic_models", "metrics"].iter().any(|key| text.contains(key)).then_some(text))
 }
 
 #[derive(Debug, Default)]
@@ -113,12 +136,8 @@ impl Component {
 
 impl Project {
     fn read(&mut self, tree: &Tree, path: &str) -> Result<(), String> {
-        let text = tree.text(path)?;
-        // Most YAML of a dbt project is about other things, and need not even be valid.
-        if !["semantic_models", "metrics"].iter().any(|key| text.contains(key)) {
-            return Ok(());
-        }
-        let value: Value = yaml::from_str(&text).map_err(|error| error.to_string())?;
+        let Some(text) = semantics(tree, path)? else { return Ok(()) };
+        let value: Value = yaml::from_str(&text).map_err(|error| yaml::explain(&text, &error))?;
         for node in list(&value, "semantic_models") {
             if let Some(name) = text_of(node, "name") {
                 let measures = list(&node.value, "measures").filter_map(|node| text_of(node, "name"));
@@ -357,6 +376,15 @@ mod tests {
         assert_eq!(chunks.units.len(), 1);
         assert_eq!(chunks.warnings.len(), 2, "{:?}", chunks.warnings);
         assert!(chunks.warnings[0].starts_with("bomb.yml is in no unit: "), "{:?}", chunks.warnings);
+        let faults = [("two.yml", "metrics: []\n---\nmetrics: []\n"), ("twice.yml", "metrics: []\nmetrics: []\n")];
+        let chunks = chunk(&[faults[0], faults[1], ("orders.yml", ORDERS)]).unwrap();
+        assert_eq!(
+            chunks.warnings,
+            [
+                "twice.yml is in no unit: line 2 column 1, at `metrics: …`: `metrics` is there already, on line 1; keep one of them",
+                "two.yml is in no unit: line 2 column 1: a second document begins; keep one, without `---` between them",
+            ]
+        );
         assert!(chunk(&[("bomb.yml", &bomb)]).unwrap_err().contains("bomb.yml is in no unit"));
         assert!(chunk(&[("x.yml", "metrics: 3\n")]).unwrap_err().starts_with("none of its files"));
     }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
-/// Longest slug in characters; longer ones end in a hash.
-const LONGEST: usize = 80;
+/// Longest key in bytes: keys name files, and file systems allow 255 with what comes around them. Longer ones end in a
+/// hash, where KTX has them whole.
+pub(crate) const LONGEST: usize = 200;
 
 /// `path` in lower-case letters, digits and single hyphens; empty if nothing is left of it.
 pub(crate) fn slug(path: &str) -> String {
@@ -30,7 +31,8 @@ pub(crate) fn unique_keys<'a>(prefix: &str, paths: &[&'a str], slugged: impl Fn(
     for slug in &slugs {
         *bearers.entry(slug).or_default() += 1;
     }
-    let bare = |slug: &str| !slug.is_empty() && slug.len() <= LONGEST && bearers.get(slug) == Some(&1);
+    let room = LONGEST.saturating_sub(prefix.len() + 1);
+    let bare = |slug: &str| !slug.is_empty() && slug.len() <= room && bearers.get(slug) == Some(&1);
     let mut hash_length = 6;
     loop {
         let keys: Vec<String> = paths
@@ -39,7 +41,7 @@ pub(crate) fn unique_keys<'a>(prefix: &str, paths: &[&'a str], slugged: impl Fn(
             .map(|(path, slug)| match slug {
                 slug if bare(slug) => format!("{prefix}-{slug}"),
                 slug => {
-                    let short: String = slug.chars().take(LONGEST - 8).collect();
+                    let short: String = slug.chars().take(room.saturating_sub(hash_length + 1)).collect();
                     let parts = [prefix, short.trim_end_matches('-'), &hash(path, hash_length)];
                     parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join("-")
                 }
@@ -71,7 +73,7 @@ pub(crate) fn told_apart<P: AsRef<str>>(wished: &[(String, P)]) -> Vec<String> {
             .map(|(key, (_, path))| match bearers.get(key.as_str()) {
                 Some(1) if key.len() <= LONGEST => key.clone(),
                 _ => {
-                    let short: String = key.chars().take(LONGEST - 8).collect();
+                    let short: String = key.chars().take(LONGEST.saturating_sub(hash_length + 1)).collect();
                     format!("{}-{}", short.trim_end_matches('-'), hash(path.as_ref(), hash_length))
                 }
             })
@@ -142,6 +144,21 @@ mod tests {
     }
 
     #[test]
+    fn keys_are_whole_up_to_what_files_can_be_named() {
+        let name = "models/intermediate/licenses/deduplicated/".to_owned() + &"int_licenses_".repeat(8);
+        let key = &unique_keys("dbt", &[&name], stem)[0];
+        assert_eq!(*key, format!("dbt-{}", slug(&name)));
+        assert!(key.len() > 140, "{key}");
+        let (fits, longer) = ("x".repeat(LONGEST - 4), "x".repeat(LONGEST - 3));
+        let keys = unique_keys("dbt", &[&fits, &longer], |path| path);
+        assert_eq!(keys[0], format!("dbt-{fits}"));
+        assert_eq!((keys[1].len(), keys[1].rsplit_once('-').unwrap().1), (LONGEST, &*hash(&longer, 6)));
+        let wished = [(format!("metricflow-{longer}"), "a")];
+        let key = &told_apart(&wished)[0];
+        assert_eq!((key.len(), key.rsplit_once('-').unwrap().1), (LONGEST, &*hash("a", 6)));
+    }
+
+    #[test]
     fn shared_slugs_are_told_apart_whatever_the_order() {
         let paths = ["a-b.md", "a/b.md", "a/c.md", "日本.md"];
         let keys = unique_keys("docs", &paths, stem);
@@ -174,24 +191,24 @@ mod tests {
     proptest! {
         #[test]
         fn wished_keys_are_distinct_and_plain(
-            wished in prop::collection::btree_map("[a-z/]{1,12}", "[aA_.é/ -]{0,4}|.{0,200}", 0..40),
+            wished in prop::collection::btree_map("[a-z/]{1,12}", "[aA_.é/ -]{0,4}|.{0,260}", 0..40),
         ) {
             let wished: Vec<_> = wished.into_iter().map(|(path, key)| (format!("x-{key}"), path)).collect();
             let keys = told_apart(&wished);
             prop_assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), wished.len());
             for key in keys {
-                prop_assert!(key.starts_with('x') && key.len() <= 160);
+                prop_assert!(key.starts_with('x') && key.len() <= LONGEST);
                 prop_assert!(key.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)), "{}", key);
             }
         }
 
         #[test]
-        fn keys_are_unique_short_and_plain(paths in prop::collection::btree_set("[aAbé/_ .-]{0,6}|.{0,200}", 0..40)) {
+        fn keys_are_unique_short_and_plain(paths in prop::collection::btree_set("[aAbé/_ .-]{0,6}|.{0,260}", 0..40)) {
             let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
             let keys = unique_keys("docs", &paths, stem);
             prop_assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), paths.len());
             for key in keys {
-                prop_assert!(key.len() <= 160);
+                prop_assert!(key.len() <= LONGEST);
                 prop_assert!(key.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'), "{}", key);
             }
         }

@@ -160,7 +160,7 @@ impl Tree {
     }
 
     /// The text of `path`, or why it cannot be read, as the end of a sentence.
-    pub(super) fn text(&self, path: &str) -> Result<String, String> {
+    pub(in crate::ingest) fn text(&self, path: &str) -> Result<String, String> {
         let bytes = ScopedDir::open(&self.root).and_then(|folder| folder.read(path, LARGEST));
         bytes
             .map_err(|error| error.to_string())

@@ -45,7 +45,7 @@ impl Tool for DiscoverData {
     const NAME: &'static str = "discover_data";
     const ABOUT: &'static str = "Find what exists before you write: wiki pages, semantic layer sources, lines of the raw \
         files of this work unit, and tables and columns of databases that hold the words of `query`. Gives at most \
-        `limit` (1 to 50, default 10) of each.";
+        `limit` (1 to 50, default 10) of each, and names the connections that sources may be written for.";
     const READ_ONLY: bool = true;
     type Input = Input;
 
@@ -83,7 +83,8 @@ impl Tool for DiscoverData {
             ),
             (false, _) => parts.join("\n\n"),
         };
-        ToolReply { markdown, structured: Some(Value::Object(structured)), ..ToolReply::default() }
+        let reply = ToolReply { markdown, structured: Some(Value::Object(structured)), ..ToolReply::default() };
+        sl_read::with_targets(bench, reply)
     }
 }
 

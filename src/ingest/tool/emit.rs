@@ -39,6 +39,7 @@ pub struct Conflict {
     #[schemars(length(min = 1, max = 2000))]
     pub detail: String,
     /// True if a person should look at it.
+    #[serde(default)]
     pub flagged_for_human: bool,
 }
 

@@ -2,48 +2,62 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Bench, Tool, refusal};
-use crate::{ingest::schema::shown, tape::note::work::Unmapped, units::ToolReply};
+use crate::{
+    ingest::{layer::Source, schema::shown},
+    tape::note::work::Unmapped,
+    units::ToolReply,
+};
+
+/// Longest detail of one record, in bytes, up to which more is added to it.
+const DETAIL: usize = 4_000;
 
 /// A raw file without a place in the semantic layer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct Fallback {
+pub(super) struct Fallback {
     /// One of the rawFiles of this work unit.
-    pub raw_path: String,
+    raw_path: String,
     /// Why it cannot be mapped.
-    pub reason: Reason,
+    reason: Reason,
     /// What was done instead.
-    pub fallback: Instead,
-    /// Table that it is about, if one is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub table_ref: Option<String>,
-    /// What a person should know or decide.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub clarification: Option<String>,
+    fallback: Instead,
+    /// Table or source that it is about, if one is known, as in `schema.table`.
+    #[serde(default)]
+    table_ref: Option<String>,
+    /// What a person should know beyond the reason.
+    #[serde(default)]
+    clarification: Option<String>,
 }
 
 impl Fallback {
-    /// As it stands on the tape.
-    pub fn on_record(&self) -> Unmapped {
+    /// The reason as a sentence about the table, then the clarification.
+    fn detail(&self) -> String {
+        let table = self.table_ref.as_deref().map(str::trim).filter(|table| !table.is_empty());
+        let table = table.map_or_else(|| "The referenced object".to_owned(), |table| format!("`{}`", shown(table)));
+        let clarification = self.clarification.as_deref().map(str::trim).unwrap_or_default();
+        format!("{table} {}. {clarification}", self.reason.predicate()).trim_end().to_owned()
+    }
+
+    fn on_record(&self) -> Unmapped {
         let word = |value: serde_json::Result<serde_json::Value>| {
             value.ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
         };
         Unmapped {
             raw_path: self.raw_path.clone(),
             reason: word(serde_json::to_value(self.reason)),
-            detail: self.clarification.clone(),
+            detail: Some(self.detail()),
             fallback: word(serde_json::to_value(self.fallback)),
         }
     }
 }
 
 /// Why a raw file cannot be mapped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Reason {
+enum Reason {
     NoConnectionMapping,
     LookerTemplateUnresolved,
     DerivedTableNotSupported,
@@ -56,10 +70,33 @@ pub enum Reason {
     ConversionMetricUnsupported,
 }
 
+impl Reason {
+    /// What it says of a table.
+    fn predicate(self) -> &'static str {
+        match self {
+            Self::NoConnectionMapping => "belongs to no connection that sources can be written for",
+            Self::LookerTemplateUnresolved => "uses LookML templates that cannot be resolved",
+            Self::DerivedTableNotSupported => "is a derived table, which is not supported as a source",
+            Self::NoPhysicalTable => "is described, but no connection has a source for it",
+            Self::MultipleTableReferences => "refers to several tables, so that no single source fits it",
+            Self::UnsupportedDialect => "is written in an SQL dialect that is not supported",
+            Self::ParseError => "cannot be parsed",
+            Self::MissingTargetTable => "is referred to, but its table was not found",
+            Self::CumulativeMetricUnsupported => "is a cumulative metric, which a source cannot express",
+            Self::ConversionMetricUnsupported => "is a conversion metric, which a source cannot express",
+        }
+    }
+
+    /// Whether it claims that there is no source for the table.
+    fn is_missing_table(self) -> bool {
+        matches!(self, Self::NoPhysicalTable | Self::MissingTargetTable)
+    }
+}
+
 /// What was done instead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Instead {
+enum Instead {
     SqlStandalone,
     WikiOnly,
     Flagged,
@@ -71,7 +108,7 @@ pub(super) struct EmitUnmappedFallback;
 impl Tool for EmitUnmappedFallback {
     const NAME: &'static str = "emit_unmapped_fallback";
     const ABOUT: &'static str = "Record that a raw file of this work unit could not be mapped, why, and what you did \
-        instead.";
+        instead. The record says what the reason means for tableRef; use clarification for what it does not say.";
     const READ_ONLY: bool = false;
     const GUARDED: bool = true;
     type Input = Fallback;
@@ -81,9 +118,64 @@ impl Tool for EmitUnmappedFallback {
             let text = format!("`{}` is not among the rawFiles of this work unit", shown(&fallback.raw_path));
             return refusal(Self::NAME, text, json!({"reason": "raw_path_not_allowed", "rawPath": fallback.raw_path}));
         }
-        let structured = json!({"success": true, "rawPath": fallback.raw_path, "reason": fallback.reason});
-        let markdown = format!("Recorded `{}` as unmapped.", fallback.raw_path);
-        bench.kept().fallbacks.push(fallback);
-        ToolReply { markdown, structured: Some(structured), ..ToolReply::default() }
+        let table = fallback.table_ref.as_deref().filter(|_| fallback.reason.is_missing_table());
+        if let Some((table, (connection, source))) = table.and_then(|table| Some((table, source_of(bench, table)?))) {
+            let text = format!(
+                "`{}` is source `{}` of connection `{connection}`, so it is not missing; use that source, or give another \
+                 reason",
+                shown(table),
+                shown(&source)
+            );
+            let detail =
+                json!({"reason": "source_exists", "tableRef": table, "connectionId": connection, "sourceName": source});
+            return refusal(Self::NAME, text, detail);
+        }
+        let unmapped = fallback.on_record();
+        let text = format!(
+            "Recorded `{}` as unmapped ({}): {}",
+            unmapped.raw_path,
+            unmapped.fallback,
+            unmapped.detail.as_deref().unwrap_or_default()
+        );
+        let structured = json!({"success": true, "rawPath": unmapped.raw_path, "reason": unmapped.reason});
+        keep(&mut bench.kept().fallbacks, unmapped);
+        ToolReply { structured: Some(structured), ..ToolReply::text(text) }
     }
+}
+
+/// Adds `new`, unless the same file is on record with the same reason and fallback: then its detail is added to that.
+fn keep(kept: &mut Vec<Unmapped>, new: Unmapped) {
+    let same = |old: &&mut Unmapped| {
+        (&old.raw_path, &old.reason, &old.fallback) == (&new.raw_path, &new.reason, &new.fallback)
+    };
+    let Some(old) = kept.iter_mut().find(same) else { return kept.push(new) };
+    let (Some(detail), Some(more)) = (&mut old.detail, new.detail) else { return };
+    if !detail.contains(&more) && detail.len() + more.len() < DETAIL {
+        detail.push(' ');
+        detail.push_str(&more);
+    }
+}
+
+/// The connection and name of the source that `table` names, among the connections that sources may be written for: by
+/// its own name, or by its table, whose first parts may be left out.
+fn source_of(bench: &Bench, table: &str) -> Option<(String, String)> {
+    let table = plain(table);
+    if table.is_empty() {
+        return None;
+    }
+    let is_meant = |source: &Source| {
+        let of = plain(source.doc.get("table").and_then(Value::as_str).unwrap_or_default());
+        plain(&source.name) == table
+            || of.strip_suffix(&table).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    };
+    bench.reach.targets().find_map(|target| {
+        let sources = bench.layer().sources(&target.id).unwrap_or_default();
+        let source = sources.all.into_values().find(is_meant)?;
+        Some((target.id.clone(), source.name))
+    })
+}
+
+/// A table reference without quotes, in lower case.
+fn plain(table: &str) -> String {
+    table.trim().replace(['"', '`', '[', ']'], "").to_lowercase()
 }

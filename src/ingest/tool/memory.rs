@@ -30,17 +30,24 @@ fn action(call: &ToolCall, done: &Value) -> Option<MemoryAction> {
         "removed" => Change::Removed,
         _ => return None,
     };
-    let (target, key, target_connection_id, detail) = match call.name.as_str() {
-        "wiki_write" | "wiki_remove" => (Target::Wiki, text(done, "key")?, None, text(&call.arguments, "summary")),
-        "sl_write_source" | "sl_edit_source" => {
-            let about = call.arguments.get("source").and_then(|source| text(source, "description"));
-            (Target::Sl, text(done, "sourceName")?, text(done, "connectionId"), about)
-        }
+    let (target, key, target_connection_id) = match call.name.as_str() {
+        "wiki_write" | "wiki_remove" => (Target::Wiki, text(done, "key")?, None),
+        "sl_write_source" | "sl_edit_source" => (Target::Sl, text(done, "sourceName")?, text(done, "connectionId")),
         _ => return None,
+    };
+    let edits = done.get("editCount").and_then(Value::as_u64);
+    let detail = match (target, change) {
+        (Target::Wiki, Change::Removed) => format!("Removed page \"{key}\""),
+        (Target::Wiki, _) => text(&call.arguments, "summary").unwrap_or_default(),
+        (Target::Sl, Change::Created) => "Created source".to_owned(),
+        (Target::Sl, Change::Updated) => {
+            edits.map_or_else(|| "Rewrote source".to_owned(), |edits| format!("Applied {edits} edit(s)"))
+        }
+        (Target::Sl, Change::Removed) => "Deleted source".to_owned(),
     };
     let raw_paths = call.arguments.get("rawPaths").and_then(Value::as_array);
     let raw_paths = raw_paths.map(|paths| paths.iter().filter_map(Value::as_str).map(str::to_owned).collect());
-    Some(MemoryAction { target, change, key, detail: detail.unwrap_or_default(), target_connection_id, raw_paths })
+    Some(MemoryAction { target, change, key, detail, target_connection_id, raw_paths })
 }
 
 fn is_same(a: &MemoryAction, b: &MemoryAction) -> bool {
@@ -60,6 +67,28 @@ mod tests {
     fn did(actions: &mut Vec<MemoryAction>, name: &str, arguments: Value, structured: Value) {
         let call = ToolCall { name: name.into(), arguments, tool_use_id: None };
         note(actions, &call, &ToolReply { structured: Some(structured), ..ToolReply::text("done") });
+    }
+
+    #[test]
+    fn actions_are_detailed_as_in_reports_of_ktx() {
+        let detail = |name: &str, arguments: Value, more: Value| {
+            let mut actions = Vec::new();
+            let mut done = json!({"success": true, "connectionId": "w", "sourceName": "orders", "key": "orders"});
+            done.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            did(&mut actions, name, arguments, done);
+            actions[0].detail.clone()
+        };
+        let cases = [
+            ("wiki_write", json!({"action": "updated"}), "Orders"),
+            ("wiki_remove", json!({"action": "removed"}), "Removed page \"orders\""),
+            ("sl_write_source", json!({"action": "created"}), "Created source"),
+            ("sl_write_source", json!({"action": "updated"}), "Rewrote source"),
+            ("sl_write_source", json!({"action": "removed"}), "Deleted source"),
+            ("sl_edit_source", json!({"action": "updated", "editCount": 2}), "Applied 2 edit(s)"),
+        ];
+        for (name, more, expected) in cases {
+            assert_eq!(detail(name, json!({"summary": "Orders"}), more), expected, "{name}");
+        }
     }
 
     fn page(action: &str) -> (Value, Value) {

@@ -91,9 +91,6 @@ impl Tool for ReadRawSpan {
         };
         let lines: Vec<&str> = text.lines().collect();
         let (start, end) = (start_line as usize, (end_line as usize).min(lines.len()));
-        if start > lines.len() {
-            return miss(format_args!("`{}` has {} lines, startLine is {start}", shown(&path), lines.len()));
-        }
         span(&path, &lines, start, end)
     }
 }

@@ -26,14 +26,37 @@ impl Bench {
         Layer(&self.workspace)
     }
 
+    /// The connections that sources may be written for, as a sentence. `None` if this session writes no sources.
+    pub(super) fn targets(&self) -> Option<String> {
+        let target = |of: &Reached| match &of.driver {
+            Some(driver) => format!("{} ({})", of.id, shown(driver)),
+            None => of.id.clone(),
+        };
+        let targets: Vec<String> = self.reach.targets().map(target).collect();
+        let is_told = self.unit.planned.sl_disallowed.is_none() && !targets.is_empty();
+        is_told.then(|| format!("Sources may be written for these connections: {}.", listed(&targets)))
+    }
+
     /// The connection `id`, or a sentence that names those there are.
     pub(super) fn connection(&self, id: &str) -> Result<&Reached, String> {
         self.reach.get(id).ok_or_else(|| {
             let ids: Vec<&str> = self.reach.connections.iter().map(|connection| connection.id.as_str()).collect();
             let hint = nearest(id, &ids).map_or_else(String::new, |id| format!(" (did you mean `{id}`?)"));
-            let ids = if ids.is_empty() { "none".to_owned() } else { ids.join(", ") };
-            format!("there is no connection `{}`{hint}; there are {ids}", shown(id))
+            format!("there is no connection `{}`{hint}; there are {}", shown(id), listed(&ids))
         })
+    }
+}
+
+/// Most connections that an answer names.
+const NAMED: usize = 50;
+
+/// The names, as many as an answer may hold.
+pub(super) fn listed(names: &[impl AsRef<str>]) -> String {
+    let named: Vec<&str> = names.iter().take(NAMED).map(AsRef::as_ref).collect();
+    match (named.len(), names.len() - named.len()) {
+        (0, _) => "none".to_owned(),
+        (_, 0) => named.join(", "),
+        (_, more) => format!("{} and {more} more", named.join(", ")),
     }
 }
 
@@ -87,13 +110,13 @@ impl From<std::io::Error> for No {
 
 /// What every change of a source needs: a connection that may be written, and raw files of the unit.
 pub(super) fn admit(bench: &Bench, connection: &str, raw_paths: Option<&[String]>) -> Result<(), No> {
-    let reached = bench.connection(connection).map_err(|why| No::new("connection_not_allowed", why))?;
-    if !reached.is_target {
-        let targets: Vec<&str> =
-            bench.reach.connections.iter().filter(|reached| reached.is_target).map(|reached| &*reached.id).collect();
+    if !bench.reach.get(connection).is_some_and(|reached| reached.is_target) {
+        let targets: Vec<&str> = bench.reach.targets().map(|target| target.id.as_str()).collect();
+        let hint = nearest(connection, &targets).map_or_else(String::new, |id| format!(" (did you mean `{id}`?)"));
         let text = format!(
-            "Connection \"{connection}\" is not available to this ingest stage; sources may be written for {}",
-            targets.join(", ")
+            "Connection \"{}\" is not available to this ingest stage{hint}; sources may be written for {}",
+            shown(connection),
+            listed(&targets)
         );
         return Err(No::new("connection_not_allowed", text));
     }

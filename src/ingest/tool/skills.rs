@@ -1,4 +1,4 @@
-//! `load_skill`: the body of a skill that the prompt lists.
+//! `load_skill`: the body of a skill.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -13,13 +13,14 @@ pub(super) struct LoadSkill;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
-    /// Name as listed under Skills.
+    /// Name, as under Skills.
     name: String,
 }
 
 impl Tool for LoadSkill {
     const NAME: &'static str = "load_skill";
-    const ABOUT: &'static str = "Load the instructions of one of the skills listed in the system prompt.";
+    const ABOUT: &'static str = "Load the instructions of a skill. The system prompt lists those that fit this unit; a name that \
+        does not exist is answered with all names.";
     const READ_ONLY: bool = true;
     type Input = Input;
 

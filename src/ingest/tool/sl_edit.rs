@@ -169,7 +169,7 @@ fn write(bench: &Bench, input: WriteInput) -> Result<ToolReply, No> {
             Err(No::new("source_and_delete", "give either source or delete, not both"))
         };
     }
-    let Some(doc) = source.map(given) else {
+    let Some(doc) = source.map(|doc| layer::completed(given(doc))) else {
         return Err(No::new(
             "source_required",
             "give `source` to create or rewrite it; for targeted edits use sl_edit_source",
@@ -181,7 +181,10 @@ fn write(bench: &Bench, input: WriteInput) -> Result<ToolReply, No> {
     let text = layer::render(&doc).map_err(|why| No::new("not_writable", why))?;
     bench.workspace.write(&path, text.as_bytes())?;
     let action = if found.is_some() { "updated" } else { "created" };
-    Ok(saved(&connection, &name, &path, "saved", json!({"action": action}), warnings))
+    let mut reply = saved(&connection, &name, &path, "saved", json!({"action": action}), warnings);
+    // It has more than what was given, and edits must match it.
+    reply.markdown.push_str(&format!("\n\n**YAML**:\n```yaml\n{text}```"));
+    Ok(reply)
 }
 
 /// `doc` without the fields that are left out by being null.
@@ -224,6 +227,7 @@ fn edit(bench: &Bench, input: EditInput) -> Result<ToolReply, No> {
     let text = replaced(text, &edits)?;
     let doc = layer::parse(&text)
         .map_err(|why| No::new("invalid_yaml", format!("YAML parse error after the edits: {why}")))?;
+    let (text, doc) = layer::with_lists(text, &doc);
     let warnings = proved(bench, &connection, &name, &doc)?;
     bench.workspace.write(&file.path, text.as_bytes())?;
     let verb = format!("changed by {} edit(s)", edits.len());

@@ -41,7 +41,8 @@ pub(super) struct DiscoverInput {
 impl Tool for SlDiscover {
     const NAME: &'static str = "sl_discover";
     const ABOUT: &'static str = "Find semantic layer sources, or describe one: its columns, measures, joins and grain. \
-        Without connectionId it looks in all connections. sl_read_source shows the YAML.";
+        Without connectionId it looks in all connections. It names the connections that sources may be written for. \
+        sl_read_source shows the YAML.";
     const READ_ONLY: bool = true;
     type Input = DiscoverInput;
 
@@ -52,7 +53,7 @@ impl Tool for SlDiscover {
         };
         match source {
             Some(name) => one(bench, &connections, &name),
-            None => Found::search(bench, &connections, query.as_deref()).reply(query.as_deref()),
+            None => with_targets(bench, Found::search(bench, &connections, query.as_deref()).reply(query.as_deref())),
         }
     }
 }
@@ -129,6 +130,14 @@ impl Found {
             ..ToolReply::default()
         }
     }
+}
+
+/// `reply`, and which connections sources may be written for: those without sources are in no list.
+pub(super) fn with_targets(bench: &Bench, mut reply: ToolReply) -> ToolReply {
+    if let Some(targets) = bench.targets() {
+        reply.markdown.push_str(&format!("\n\n{targets}"));
+    }
+    reply
 }
 
 /// The ids that are meant.
@@ -330,7 +339,7 @@ impl Tool for SlReadSource {
 
 fn scanned(bench: &Bench, connection: &str, name: &str) -> Option<String> {
     let sources = bench.layer().sources(connection).ok()?;
-    layer::render(sources.scanned.get(name)?).ok()
+    layer::render(&layer::ordered(sources.scanned.get(name)?.clone())).ok()
 }
 
 #[derive(Debug)]

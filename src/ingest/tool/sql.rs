@@ -6,10 +6,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Bench, LONGEST, Tool, miss};
+use super::{Bench, LONGEST, Tool, miss, semantic::listed};
 use crate::{
     ingest::{
         database::{Cell, Column, LookupTarget, RowLimits, Rows, STATEMENT_TIMEOUT, Table, TableLookup},
+        project::nearest,
         schema::shown,
     },
     units::ToolReply,
@@ -25,11 +26,15 @@ impl Bench {
     }
 
     fn database(&self, id: &str) -> Result<&Path, String> {
-        let connection = self.connection(id)?;
-        connection.database.as_deref().ok_or_else(|| {
-            let open = self.reach.connections.iter().filter(|connection| connection.database.is_some());
-            let ids: Vec<&str> = open.map(|connection| connection.id.as_str()).collect();
-            format!("connection `{id}` cannot be queried; these can: {}", ids.join(", "))
+        let open = || self.reach.connections.iter().filter(|connection| connection.database.is_some());
+        let found = open().find(|connection| connection.id == id);
+        found.and_then(|connection| connection.database.as_deref()).ok_or_else(|| {
+            let ids: Vec<&str> = open().map(|connection| connection.id.as_str()).collect();
+            if self.reach.get(id).is_some() {
+                return format!("connection `{id}` cannot be queried; these can: {}", listed(&ids));
+            }
+            let hint = nearest(id, &ids).map_or_else(String::new, |id| format!(" (did you mean `{id}`?)"));
+            format!("there is no connection `{}`{hint}; these can be queried: {}", shown(id), listed(&ids))
         })
     }
 }

@@ -4,12 +4,12 @@ use std::{fmt::Write as _, path::Path};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Bench, Tool, miss, page};
 use crate::{
     ingest::{
-        reconcile::{Stage, StagedUnit},
+        reconcile::{Eviction, RestingArtifact, Stage, StagedUnit},
         schema::shown,
     },
     units::ToolReply,
@@ -138,7 +138,8 @@ pub(super) struct EvictionList;
 
 impl Tool for EvictionList {
     const NAME: &'static str = "eviction_list";
-    const ABOUT: &'static str = "List the raw files that an earlier ingest knew and that are gone.";
+    const ABOUT: &'static str = "List the raw files that an earlier ingest knew and that are gone, each with the pages and \
+        sources that rest on it.";
     const READ_ONLY: bool = true;
     type Input = Nothing;
 
@@ -147,11 +148,30 @@ impl Tool for EvictionList {
     }
 
     fn run(bench: &Bench, _: Nothing) -> ToolReply {
-        let paths: Vec<&str> =
-            bench.stage().into_iter().flat_map(|stage| &stage.evictions).map(|gone| gone.raw_path.as_str()).collect();
-        let text = if paths.is_empty() { "No raw file is gone.".to_owned() } else { paths.join("\n") };
-        ToolReply { structured: Some(json!({"deletedRawPaths": paths})), ..ToolReply::text(text) }
+        let gone = bench.stage().map(|stage| stage.evictions.as_slice()).unwrap_or_default();
+        let lines: Vec<String> = gone.iter().map(ToString::to_string).collect();
+        let text = if lines.is_empty() { "No raw file is gone.".to_owned() } else { lines.join("\n") };
+        let structured = json!({
+            "deletedRawPaths": gone.iter().map(|gone| &gone.raw_path).collect::<Vec<_>>(),
+            "evictions": gone.iter().map(eviction).collect::<Vec<_>>(),
+        });
+        ToolReply { structured: Some(structured), ..ToolReply::text(text) }
     }
+}
+
+fn eviction(gone: &Eviction) -> Value {
+    let artifact = |artifact: &RestingArtifact| {
+        let prior = &artifact.prior;
+        let (connection, key) = match prior.key.split_once('/') {
+            Some((connection, key)) if prior.kind == "sl" => (Some(connection), key),
+            _ => (None, prior.key.as_str()),
+        };
+        json!({
+            "kind": prior.kind, "key": key, "targetConnectionId": connection, "lastAction": prior.action,
+            "run": prior.run, "alsoRestsOn": artifact.support,
+        })
+    };
+    json!({"rawPath": gone.raw_path, "artifacts": gone.artifacts.iter().map(artifact).collect::<Vec<_>>()})
 }
 
 fn changes(unit: &StagedUnit) -> String {

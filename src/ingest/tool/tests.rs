@@ -9,6 +9,7 @@ use crate::{
 };
 
 mod arguments;
+mod ktx_files;
 mod pages;
 mod queries;
 mod sources;
@@ -50,16 +51,7 @@ fn bench() -> (Bench, tempfile::TempDir) {
         connection("bi", "looker", false),
     ];
     let reach = Reach { connections, ..Reach::default() };
-    (
-        Bench {
-            unit,
-            workspace,
-            reach,
-            skills: Instructions::default().offered(&["docs_ingest"]),
-            kept: Mutex::default(),
-        },
-        dir,
-    )
+    (Bench { unit, workspace, reach, skills: Instructions::default().loadable(), kept: Mutex::default() }, dir)
 }
 
 fn connection(id: &str, driver: &str, is_target: bool) -> Reached {
@@ -139,7 +131,9 @@ fn spans_are_lines_from_one_with_both_ends() {
         |start: u32, end: u32| desk.text("read_raw_span", json!({"path": "a.md", "startLine": start, "endLine": end}));
     assert_eq!(span(2, 3), "two\nthree\n");
     assert_eq!(span(3, 99), "three\n");
-    assert_eq!(span(4, 5), "Error: `a.md` has 3 lines, startLine is 4");
+    for (start, end) in [(4, 5), (100, 100), (99, 100_000_000)] {
+        assert_eq!(span(start, end), "", "as KTX answers past the end");
+    }
     assert_eq!(span(3, 2), "Error: endLine 2 is before startLine 3");
 }
 
@@ -284,8 +278,10 @@ fn a_unit_that_writes_no_sources_has_no_tool_for_it() {
 fn skills_load_by_name_only() {
     let desk = Desk::new();
     assert!(desk.text("load_skill", json!({"name": "wiki_capture"})).starts_with("# Wiki pages"));
-    let miss = desk.text("load_skill", json!({"name": "dbt_ingest"}));
-    assert!(miss.starts_with("Error: there is no skill `dbt_ingest`; there are ingest_triage"), "{miss}");
+    assert!(desk.text("load_skill", json!({"name": "dbt_ingest"})).starts_with("# dbt projects"), "not of its adapter");
+    let miss = desk.text("load_skill", json!({"name": "../dbt_ingest"}));
+    let names = "ingest_triage, sl_capture, wiki_capture, dbt_ingest, docs_ingest, lookml_ingest, metricflow_ingest, notion_synthesize";
+    assert_eq!(miss, format!("Error: there is no skill `../dbt_ingest`; there are {names}"));
 }
 
 #[test]

@@ -209,20 +209,20 @@ fn merged(existing: Option<Page>, input: WriteInput) -> Result<Page, No> {
         }
         (None, None, None) => return Err(No::new("content_required", "a new page needs content")),
     };
-    let old = existing.map_or_else(|| Front { usage_mode: Some("auto".into()), ..Front::default() }, |page| page.front);
+    let old = existing.map(|page| page.front).unwrap_or_default();
     let front = Front {
         summary: input.summary,
-        tags: input.tags.unwrap_or(old.tags),
-        refs: input.refs.unwrap_or(old.refs),
-        sl_refs: input.sl_refs.unwrap_or(old.sl_refs),
+        usage_mode: old.usage_mode.or_else(|| Some("auto".into())),
+        sort_order: old.sort_order.or(Some(0)),
+        tags: input.tags.or(old.tags),
+        refs: input.refs.or(old.refs),
+        sl_refs: input.sl_refs.or(old.sl_refs),
         source: input.source.or(old.source),
         intent: input.intent.or(old.intent),
         tables: input.tables.or(old.tables),
         representative_sql: input.representative_sql.or(old.representative_sql),
         usage: input.usage.map(Value::Object).or(old.usage),
         fingerprints: input.fingerprints.or(old.fingerprints),
-        usage_mode: old.usage_mode,
-        sort_order: old.sort_order,
         more: old.more,
     };
     Ok(Page { front, body: body.trim().to_owned() })

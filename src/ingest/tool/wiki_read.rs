@@ -126,7 +126,7 @@ pub(super) fn words(text: &str) -> Vec<String> {
 /// Sum over the words of the query: a word in the key weighs most, then summary and tags, then the body.
 fn score(words: &[String], key: &str, page: &Page) -> u32 {
     let (key, summary, body) = (key.to_lowercase(), page.front.summary.to_lowercase(), page.body.to_lowercase());
-    let tags = page.front.tags.join(" ").to_lowercase();
+    let tags = page.front.tags.as_deref().unwrap_or_default().join(" ").to_lowercase();
     words
         .iter()
         .map(|word| {
@@ -155,7 +155,7 @@ impl Tool for WikiListTags {
             Err(error) => return miss(format_args!("the wiki cannot be read: {error}")),
         };
         let mut tags: BTreeMap<&str, u32> = BTreeMap::new();
-        for tag in pages.iter().flat_map(|(_, page)| &page.front.tags) {
+        for tag in pages.iter().flat_map(|(_, page)| page.front.tags.iter().flatten()) {
             *tags.entry(tag).or_default() += 1;
         }
         let lines: Vec<_> = tags.iter().map(|(tag, count)| format!("- {tag} ({count})")).collect();

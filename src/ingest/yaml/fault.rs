@@ -208,7 +208,7 @@ impl<'a> Document<'a> {
             ("misplaced bracket", "a bracket closes here that was never opened; take it away"),
             ("escape", "a backslash in double quotes begins an escape; use single quotes, or write it twice"),
             ("Documents", "a second document begins; keep one, without `---` between them"),
-            ("budget", "there is more in it than settings can have; make it smaller"),
+            ("budget", "there is more in it than is read; make it smaller"),
             ("recursive", "something refers to itself; write it out"),
             ("expected string scalar", "a key must be text; put it in quotes"),
             ("block sequence entries", "a list cannot begin here; begin it on a line of its own"),

@@ -32,6 +32,7 @@ use crate::{
         note::{AttemptStarted, Cause, Outcome, StopReason, Verdict},
     },
     units::{
+        cluster::headline,
         tally::FailureRule,
         verdict::{self, Facts},
     },
@@ -332,7 +333,10 @@ impl LaneFold {
         let attempt = self.attempt(story);
         if attempt.first_failure.is_none() {
             let error = error();
-            let line = error.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no error text");
+            let line = match headline(&error) {
+                line if line.is_empty() => "no error text".into(),
+                line => line,
+            };
             let tool = tool.map(|tool| format!("{}: ", short_name(tool))).unwrap_or_default();
             attempt.first_failure = Some(tool.chars().chain(line.chars()).take(KEPT).collect::<String>().into());
         }

@@ -35,6 +35,14 @@ impl Fold {
                 self.remark(story, arrived, Level::Info, text);
                 story.state.evicted.push(Arc::new((**evicted).clone()));
             }
+            Note::Projected(projected) => {
+                let level = if projected.reason.is_some() { Level::Warning } else { Level::Info };
+                self.remark(story, arrived, level, projected.to_string());
+                for why in &projected.left_out {
+                    self.remark(story, arrived, Level::Info, format!("left to the units: {why}"));
+                }
+                story.state.projected = Some(Arc::new((**projected).clone()));
+            }
             Note::AttemptStarted(started) => self.attempt_started(story, arrived, started, emit),
             Note::IsolationChecked(checked) => {
                 let Some(lane) = self.address(story, arrived, None, emit) else { return };
@@ -155,6 +163,7 @@ impl Fold {
             Note::Integrating(integrating) => Self::integrating(story, arrived, integrating, emit),
             Note::PatchIntegrated(integrated) => self.patch_integrated(story, arrived, integrated, emit),
             Note::Saved(saved) => self.saved(story, arrived, saved, emit),
+            Note::SlRefsRepaired(repaired) => self.sl_refs_repaired(story, arrived, repaired, emit),
             Note::SaveFailed(failed) => self.save_failed(story, arrived, failed, emit),
             Note::ToolFailed { tool, tool_use_id, message } => {
                 let Some(lane) = self.address(story, arrived, None, emit) else { return };

@@ -8,7 +8,7 @@ use crate::{
         Arrived, Lane as Address,
         state::{RowEnd, Story, TakenOver, UnitStatus},
     },
-    tape::note::{Integrating, Integration, Level, PatchIntegrated, PatchWritten, SaveFailed, Saved},
+    tape::note::{Integrating, Integration, Level, PatchIntegrated, PatchWritten, SaveFailed, Saved, SlRefsRepaired},
 };
 
 impl Fold {
@@ -138,6 +138,27 @@ impl Fold {
             self.remark(story, arrived, Level::Info, format!("commit {commit}{branch}"));
         }
         emit(Emitted::Run { at: arrived.at, change: RunChange::Saved(saved) });
+    }
+
+    pub(super) fn sl_refs_repaired(
+        &mut self,
+        story: &mut Story,
+        arrived: &Arrived<'_>,
+        repaired: &SlRefsRepaired,
+        emit: &mut dyn FnMut(Emitted<'_>),
+    ) {
+        let (at, level) = (arrived.at, Level::Warning);
+        for repair in &repaired.repairs {
+            let text = repair.to_string();
+            self.remark(story, arrived, level, text.clone());
+            match arrived.lane {
+                Address::Attempt(unit, attempt) => emit(Emitted::Message { at, unit, attempt, level, text: &text }),
+                Address::Run | Address::BySession => {
+                    emit(Emitted::Run { at, change: RunChange::Said { level, text: &text } });
+                }
+            }
+            story.state.sl_ref_repairs.push(Arc::new(repair.clone()));
+        }
     }
 
     /// What was put together is gone; there are only the patches. A later round says anew what it takes.

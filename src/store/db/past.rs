@@ -16,8 +16,8 @@ use crate::{
 pub struct PastFile {
     /// SHA-256 of it when every unit that is made of it last succeeded; `None` if that never was, or it was gone since.
     pub processed: Option<String>,
-    /// A unit that is made of it failed, ran out of turns or was stopped in a later run.
-    pub failed: bool,
+    /// The newest run after that in which a unit that is made of it failed, ran out of turns or was stopped.
+    pub failed: Option<RunId>,
     /// The run that processed it, or that found it gone.
     pub run: Option<RunId>,
 }
@@ -30,8 +30,8 @@ pub type FileKey = (String, String, String);
 pub struct PastUnit {
     /// Connection.
     pub connection: String,
-    /// Key.
-    pub unit: String,
+    /// KTX's key.
+    pub unit_key: String,
     /// [`UnitStatus::word`](crate::run::state::UnitStatus::word).
     pub status: String,
     /// It succeeded, and what it wrote never reached the project.
@@ -73,7 +73,7 @@ impl Db {
             let mut rows = newest.query([&end])?;
             while let Some(row) = rows.next()? {
                 let run: String = row.get(3)?;
-                let file = PastFile { processed: row.get(4)?, failed: false, run: RunId::parse(&run) };
+                let file = PastFile { processed: row.get(4)?, failed: None, run: RunId::parse(&run) };
                 files.insert((row.get(0)?, row.get(1)?, row.get(2)?), (file, run));
             }
             let mut failed = self.connection.prepare_cached(
@@ -84,7 +84,7 @@ impl Db {
             while let Some(row) = rows.next()? {
                 let run: String = row.get(3)?;
                 let (file, since) = files.entry((row.get(0)?, row.get(1)?, row.get(2)?)).or_default();
-                file.failed = run > *since;
+                file.failed = RunId::parse(&run).filter(|_| run > *since);
             }
             Ok(files.into_iter().map(|(key, (file, _))| (key, file)).collect())
         };
@@ -105,13 +105,13 @@ impl Db {
     fn units(&self, which: &str, before: Option<RunId>) -> Result<Vec<PastUnit>, DbError> {
         let read = || -> Result<Vec<PastUnit>, rusqlite::Error> {
             let mut statement = self.connection.prepare_cached(&format!(
-                "SELECT connection, unit, status, max(run), unsaved, detail FROM units
-                 WHERE connection IS NOT NULL AND {which} GROUP BY connection, unit"
+                "SELECT connection, unit_key, status, max(run), unsaved, detail FROM units
+                 WHERE connection IS NOT NULL AND {which} GROUP BY connection, unit_key"
             ))?;
             let unit = |row: &rusqlite::Row<'_>| {
                 let Some(run) = RunId::parse(&row.get::<_, String>(3)?) else { return Ok(None) };
-                let (connection, unit, status, unsaved) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(4)?);
-                Ok(Some(PastUnit { connection, unit, status, unsaved, detail: row.get(5)?, run }))
+                let (connection, unit_key, status, unsaved) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(4)?);
+                Ok(Some(PastUnit { connection, unit_key, status, unsaved, detail: row.get(5)?, run }))
             };
             statement.query_map([end(before)], unit)?.filter_map(Result::transpose).collect()
         };
@@ -126,13 +126,13 @@ impl Db {
                                WHERE state IN ('processed', 'gone') GROUP BY connection, adapter, path),
                       bad AS (SELECT connection, adapter, path, max(run) AS run FROM raw_files
                               WHERE state = 'failed' GROUP BY connection, adapter, path),
-                      saved AS (SELECT connection, unit, max(run) AS run FROM units
-                                WHERE connection IS NOT NULL AND {GOOD} AND NOT unsaved GROUP BY connection, unit)
+                      saved AS (SELECT connection, unit_key, max(run) AS run FROM units
+                                WHERE connection IS NOT NULL AND {GOOD} AND NOT unsaved GROUP BY connection, unit_key)
                  SELECT run FROM good
                  UNION SELECT bad.run FROM bad LEFT JOIN good USING (connection, adapter, path)
                        WHERE good.run IS NULL OR bad.run > good.run
-                 UNION SELECT max(run) FROM units WHERE connection IS NOT NULL GROUP BY connection, unit
-                 UNION SELECT units.run FROM units LEFT JOIN saved USING (connection, unit)
+                 UNION SELECT max(run) FROM units WHERE connection IS NOT NULL GROUP BY connection, unit_key
+                 UNION SELECT units.run FROM units LEFT JOIN saved USING (connection, unit_key)
                        WHERE units.connection IS NOT NULL AND units.unsaved AND (saved.run IS NULL OR units.run > saved.run)
                  UNION SELECT max(run) FROM artifacts GROUP BY connection, path, target, target_connection, key"
             ))?;

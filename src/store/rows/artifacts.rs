@@ -1,6 +1,6 @@
 //! What the index holds of the artifacts of a run: what its units wrote, by the raw files that it rests on.
 
-use crate::run::state::RunState;
+use crate::run::{report::PASS, state::RunState};
 
 /// An artifact that a unit wrote from a raw file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,17 +19,27 @@ pub struct ArtifactRow {
     pub change: String,
 }
 
-/// The artifacts of a run that reached the project. An action that names no raw files rests on all of its unit's.
+/// The artifacts of a run that reached the project. An action of a unit that names no raw files rests on all of the unit's;
+/// the reconcile step is of no connection, so it names them as `connection/path`.
 pub(super) fn rows(state: &RunState) -> Vec<ArtifactRow> {
     let mut rows = Vec::new();
     for unit in &state.units {
-        let work = state.work(unit).filter(|_| !state.is_unsaved(unit));
-        let (Some(work), Some(planned)) = (work, &unit.planned) else { continue };
+        let Some(work) = state.work(unit).filter(|_| !state.is_unsaved(unit)) else { continue };
         for action in &work.actions {
             let named = action.raw_paths.as_ref().filter(|paths| !paths.is_empty());
-            rows.extend(named.unwrap_or(&planned.raw_files).iter().map(|path| ArtifactRow {
-                connection: planned.connection.clone(),
-                path: path.clone(),
+            let paths: Vec<(&str, &str)> = match &unit.planned {
+                Some(planned) => {
+                    let paths = named.unwrap_or(&planned.raw_files).iter();
+                    paths.map(|path| (planned.connection.as_str(), path.as_str())).collect()
+                }
+                None if unit.key.as_str() == PASS => {
+                    named.into_iter().flatten().filter_map(|path| path.split_once('/')).collect()
+                }
+                None => Vec::new(),
+            };
+            rows.extend(paths.into_iter().map(|(connection, path)| ArtifactRow {
+                connection: connection.to_owned(),
+                path: path.to_owned(),
                 target: action.target.word().to_owned(),
                 target_connection: action.target_connection_id.clone().unwrap_or_default(),
                 key: action.key.clone(),

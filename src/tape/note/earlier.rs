@@ -25,6 +25,9 @@ pub struct Content {
     pub model: Option<String>,
     /// Version of the way these digests are made.
     pub program: u32,
+    /// Names of the skills that are offered. Empty on tapes of older programs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub skills: Vec<String>,
 }
 
 /// The run that this one continues.

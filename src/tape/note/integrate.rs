@@ -130,6 +130,33 @@ impl Saved {
     }
 }
 
+/// Pages that spoke of sources that are gone do so no longer: KTX's repair, made with everything that is saved.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SlRefsRepaired {
+    /// One for each page, sorted by path.
+    pub repairs: Vec<SlRefRepair>,
+}
+
+/// What a page lost, as KTX's report has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct SlRefRepair {
+    /// Its key.
+    pub page_key: String,
+    /// Whose it is; `None` for a page that everybody shares.
+    pub scope_id: Option<String>,
+    /// Entries that its `sl_refs` lost.
+    pub removed_refs: Vec<String>,
+}
+
+impl fmt::Display for SlRefRepair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "page {} no longer has sl_refs to {}", self.page_key, self.removed_refs.join(", "))?;
+        self.scope_id.as_ref().map_or(Ok(()), |person| write!(f, " (a page of user {person})"))
+    }
+}
+
 /// What was taken could not be put on the branch. The patches are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::work::MemoryAction;
+
 /// A connection as a run found it. Stands after the plan, once for each connection that was cut into units.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -15,6 +17,9 @@ pub struct SourceRead {
     /// Directory of the copies that the units read, relative to the project; `None` where they read the source itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub staged: Option<String>,
+    /// How long copying took, in milliseconds. `None` without copies, and on tapes of older programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stage_ms: Option<u64>,
     /// How its files stood against what earlier runs processed.
     pub diff: DiffCounts,
     /// Files that are new or changed, or that a unit of the run is made of. The others are as an earlier tape has them.
@@ -26,6 +31,40 @@ pub struct SourceRead {
     pub open: Vec<String>,
     /// Every unit that the changes call for is part of the run, or was done by one that it continues.
     pub complete: bool,
+}
+
+/// Sources of the semantic layer that follow from raw files alone: KTX's deterministic projection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Projected {
+    /// What was changed, in the order of the files. What was there already is not among it.
+    pub actions: Vec<MemoryAction>,
+    /// What could not become a source and is left to the units, one sentence each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
+    /// The commit, where the project is a repository.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// Changed files, project-relative and sorted.
+    pub paths: Vec<String>,
+    /// Why nothing was written, although something was to be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl fmt::Display for Projected {
+    /// One sentence.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const NAMED: usize = 8;
+        if let Some(reason) = &self.reason {
+            return write!(f, "the sources of semantic models are not written: {reason}");
+        }
+        let (count, plural) = (self.actions.len(), if self.actions.len() == 1 { "" } else { "s" });
+        let names: Vec<&str> = self.actions.iter().take(NAMED).map(|action| action.key.as_str()).collect();
+        let more = count.saturating_sub(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        write!(f, "{count} source{plural} of semantic models written before the units: {}{more}", names.join(", "))
+    }
 }
 
 /// What was asked of a plan. Empty lists mean everything.

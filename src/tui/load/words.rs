@@ -259,6 +259,7 @@ pub(super) fn note(note: &Note) -> String {
         Note::Evicted(evicted) => {
             format!("dealt with {} of {} that are gone", counted(evicted.paths.len(), "file"), evicted.connection)
         }
+        Note::Projected(projected) => projected.to_string(),
         Note::AttemptStarted(start) => {
             let model = start.model.as_deref().unwrap_or("default model");
             let pid = start.pid.map(|pid| format!(" · pid {pid}")).unwrap_or_default();
@@ -327,6 +328,9 @@ pub(super) fn note(note: &Note) -> String {
             Some(commit) => format!("saved as commit {commit}: {}", saved.subject),
             None => "nothing to save".to_owned(),
         },
+        Note::SlRefsRepaired(repaired) => {
+            repaired.repairs.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        }
         Note::SaveFailed(failed) => format!("not saved: {}", failed.reason),
         Note::ToolFailed { tool, message, .. } => format!("{tool} failed: {}", one_row(message, 300)),
         Note::ToolDeclined { tool, message, .. } => format!("{tool} declined: {}", one_row(message, 300)),

@@ -94,6 +94,58 @@ steps = [{ call = { tool = \"read_raw_file\", with = { path = \"two.md\" } } }, 
 }
 
 #[test]
+fn rejected_calls_keep_their_input_and_id() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    let script = r#"
+[[part]]
+steps = [
+  { call = { tool = "Bash", with = { command = "ls" } } },
+  { call = { tool = "wiki_read", garbled = "{\"key\": " } },
+  { say = "tried" },
+]"#;
+    let ran = run(&place, script, &[]);
+    assert_eq!(ran.code, Some(100), "{ran:?}");
+    let report: serde_json::Value =
+        serde_json::from_str(place.run(&["report", "--format", "json"]).done().trim()).unwrap();
+    let failed = &report["body"]["ingestdeck"]["units"][0]["attempts"][0]["failedCalls"];
+    let transcript = report["body"]["toolTranscripts"][0]["path"].as_str().unwrap();
+    let transcript = std::fs::read_to_string(place.path(transcript)).unwrap();
+    let lines: Vec<serde_json::Value> = transcript.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines[0]["input"], serde_json::json!({"command": "ls"}));
+    assert_eq!(lines[0]["error"]["message"], "Error: No such tool available: Bash");
+    assert_eq!(lines[1]["input"]["__unparsedToolInput"]["raw"], "{\"key\": ");
+    assert!(lines[1]["error"]["message"].as_str().unwrap().starts_with("InputValidationError: "), "{transcript}");
+    for (index, line) in lines.iter().enumerate() {
+        assert!(line["toolCallId"].is_string(), "{transcript}");
+        assert_eq!(failed[index]["toolCallId"], line["toolCallId"]);
+    }
+}
+
+#[test]
+fn refusals_that_are_settled_fail_no_unit() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    // Before the ledger, with a key that is not flat, without a summary: each time the tool says how to go on.
+    let script = r#"
+[[part]]
+steps = [
+  { call = { tool = "wiki_write", with = { key = "one", summary = "One", content = "One." } } },
+  { call = { tool = "record_verification_ledger", with = { summary = "Read it." } } },
+  { call = { tool = "wiki_write", with = { key = "one", summary = "One", content = "One." } } },
+  { call = { tool = "wiki_write", with = { key = "a/two", summary = "Two", content = "Two." } } },
+  { call = { tool = "wiki_write", with = { key = "a-two", summary = "Two", content = "Two." } } },
+  { call = { tool = "wiki_write", with = { key = "three", content = "Three." } } },
+  { call = { tool = "wiki_write", with = { key = "three", summary = "Three", content = "Three." } } },
+  { say = "written" },
+]"#;
+    let ran = run(&place, script, &["--ui", "json"]);
+    let lines = contract(ran.done());
+    assert_eq!(lines.last().unwrap()["event"]["units"], serde_json::json!({"succeeded": 1}), "{ran:?}");
+    assert!(["one", "a-two", "three"].iter().all(|page| place.path(&format!("wiki/global/{page}.md")).exists()));
+}
+
+#[test]
 fn an_agent_that_hangs_is_stopped_and_one_that_will_not_is_killed() {
     for (steps, interrupts) in
         [("\"hang\"", 2), ("{ ignore = [\"sigint\", \"sigterm\", \"interrupt\", \"eof\"] }, \"hang\"", 3)]

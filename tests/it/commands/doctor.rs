@@ -205,6 +205,24 @@ fn skipped_links_are_folded_except_for_programs() {
 }
 
 #[test]
+fn a_branch_that_is_not_checked_out_is_named() {
+    let place = Place::new();
+    place.write("ktx.yaml", "connections:\n  bi: {driver: docs, repoUrl: \"file:bi\", branch: dev}\n");
+    place.write("bi/a.md", "# a\n");
+    git(&place.path("bi"), &["init", "--quiet", "--initial-branch=main"]);
+    let remark =
+        "branch `dev` is not looked for: a local repository is read as it is checked out, which is branch `main`";
+    let plan = place.run(&["plan"]);
+    plan.done();
+    assert!(plan.stderr.contains(&format!("warning: connection bi: {remark}")), "{plan:?}");
+    let doctor = place.run(&["doctor", "--ui", "lines"]);
+    let found = doctor.stdout.lines().find(|line| line.contains("connection bi")).unwrap();
+    assert!(found.starts_with("note  connection bi gives 1 unit; ") && found.contains(remark), "{doctor:?}");
+    git(&place.path("bi"), &["symbolic-ref", "HEAD", "refs/heads/dev"]);
+    assert_eq!(place.run(&["plan"]).stderr, "");
+}
+
+#[test]
 fn allowed_paths_name_the_real_settings_file() {
     let place = Place::new();
     place.write("ktx.yaml", "connections:\n  x: {driver: docs, source_dir: ../data}\n");

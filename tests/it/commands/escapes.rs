@@ -150,6 +150,7 @@ fn texts_of_a_record_are_escaped() {
         json!({"kind": "throttled", "slots": 1, "limit": EVIL}),
         json!({"kind": "said", "level": "warning", "text": EVIL}),
         json!({"kind": "save_failed", "reason": EVIL, "cause": EVIL}),
+        json!({"kind": "sl_refs_repaired", "repairs": [{"pageKey": EVIL, "scopeId": EVIL, "removedRefs": [EVIL]}]}),
         json!({"kind": "saved", "commit": EVIL, "branch": EVIL, "subject": EVIL, "paths": [EVIL]}),
         json!({"kind": EVIL}),
     ];

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{
     place::{Place, contract},
-    whole::{git, is_clean, orchard, parts, pass, run, states, subjects, summary, wiki, writes},
+    whole::{git, is_clean, newest_tape, orchard, parts, pass, run, states, subjects, summary, wiki, writes},
 };
 
 /// Reads what is gone, and removes the page that was made of it.
@@ -92,6 +92,105 @@ fn raw_files_that_are_gone_are_dealt_with_once() {
     fs::write(place.path("handbook/growers.md"), text).unwrap();
     let plan = place.run(&["plan", "--ui", "json"]);
     assert!(plan.done().contains("\"unit\":\"docs-growers\"") && plan.stdout.lines().count() == 1, "{plan:?}");
+}
+
+/// One unit writes two pages and a source from its file; the file goes, and the reconcile step carries the eviction out.
+#[test]
+fn eviction_names_everything_that_rests_on_the_file() {
+    let place = small();
+    let settings = fs::read_to_string(place.path("ktx.yaml")).unwrap();
+    place.write("ktx.yaml", settings.replace("connections:\n", "connections:\n  shop:\n    driver: postgres\n"));
+    let writes_three = r#"
+[[part]]
+unit = "docs-growers"
+steps = [
+  { call = { tool = "record_verification_ledger", with = { summary = "Read it." } } },
+  { call = { tool = "wiki_write", with = { key = "b", summary = "About b", content = "B.", rawPaths = ["growers.md"] } } },
+  { call = { tool = "wiki_write", with = { key = "shared-b", summary = "About all", content = "All." } } },
+  { call = { tool = "sl_write_source", with = { connectionId = "shop", sourceName = "growers", source = { name = "growers", table = "growers", grain = ["id"], columns = [{ name = "id", type = "number" }] } } } },
+  { say = "Done." },
+]
+"#;
+    let player = |steps: &str| place.player(&[parts()[0].clone(), writes_three.to_owned(), pass(steps)].concat());
+    let begun = run(&place, player(LOOKS).to_str().unwrap(), &["--no-reconcile"]);
+    contract(begun.done());
+    assert_eq!(wiki(&place), ["b.md", "crates.md", "shared-b.md"]);
+    fs::remove_file(place.path("handbook/growers.md")).unwrap();
+    git(&place, &["commit", "--quiet", "--all", "--message=Grow no more"]);
+
+    let evicts = r#"
+  { call = { tool = "eviction_list" } },
+  { call = { tool = "record_verification_ledger", with = { summary = "Nothing else supports them." } } },
+  { call = { tool = "wiki_remove", with = { key = "b", rawPaths = ["orchard/growers.md"] } } },
+  { call = { tool = "wiki_remove", with = { key = "shared-b", rawPaths = ["orchard/growers.md"] } } },
+  { call = { tool = "sl_write_source", with = { connectionId = "shop", sourceName = "growers", delete = true } } },
+  { say = "Removed." },"#;
+    let ran = run(&place, player(evicts).to_str().unwrap(), &[]);
+    let lines = contract(ran.done());
+    let told = told(&place, lines[0]["event"]["job"].as_str().unwrap());
+    for listed in ["wiki b (created in run ", "wiki shared-b (created in run ", "sl shop/growers (created in run "] {
+        assert!(told.contains(listed), "{listed}: {told}");
+    }
+    let tape = newest_tape(&place);
+    assert!(tape.contains("- orchard/growers.md\\n  - "), "the prompt lists them, too");
+    assert_eq!(wiki(&place), ["crates.md"]);
+    assert!(!place.path("semantic-layer/shop/growers.yaml").exists());
+    is_clean(&place);
+    assert!(place.run(&["plan"]).done().contains("nothing to do: "));
+}
+
+/// The reconcile step alone evicts a page, and leaves something to a person.
+#[test]
+fn decisions_of_a_reconcile_only_run_are_reported_everywhere() {
+    let place = small();
+    contract(run(&place, &player(&place, LOOKS), &["--no-reconcile"]).done());
+    fs::remove_file(place.path("handbook/growers.md")).unwrap();
+    git(&place, &["commit", "--quiet", "--all", "--message=Grow no more"]);
+    let conflicts = r#"
+  { call = { tool = "emit_conflict_resolution", with = { kind = "definitional_contradiction", contestedKey = "crate", artifactKey = "crates", detail = "two sizes are named", flaggedForHuman = true } } },
+  { call = { tool = "emit_conflict_resolution", with = { kind = "near_duplicate", artifactKey = "pallets", detail = "kept apart", flaggedForHuman = true } } },"#;
+    let claude = player(&place, &format!("{conflicts}{EVICTS}"));
+    let ran = place.run(&["run", "--ui", "lines", "--claude-bin", &claude]);
+    let sentence = "2 conflicts are flagged for a person: crates, pallets";
+    assert!(ran.done().contains(&format!("▲ {sentence}")), "at exit: {ran:?}");
+    assert!(ran.stdout.matches(sentence).count() >= 2, "and in the log: {ran:?}");
+
+    let shown = place.run(&["runs", "show"]);
+    let decision =
+        "conflict: crates – definitional contradiction about crate: two sizes are named [flagged for a person]";
+    let eviction = "eviction: wiki growers – removed, because orchard/growers.md is gone: its file is gone";
+    for line in [sentence, decision, eviction] {
+        assert!(shown.done().contains(line), "{line}: {shown:?}");
+    }
+    let shown = place.run(&["runs", "show", "--ui", "json"]);
+    assert!(shown.done().contains("\"flagged\":[{\"artifact\":\"crates\""), "{shown:?}");
+
+    let report = |format: &str| place.run(&["report", "--format", format]).done().to_owned();
+    let markdown = report("md");
+    assert!(
+        markdown.contains("### Decisions (3)") && markdown.contains("▲ flagged for a person: `crates`"),
+        "{markdown}"
+    );
+    let html = report("html");
+    assert!(html.contains("<h2>Decisions (3)</h2>") && html.contains("because orchard/growers.md is gone"), "{html}");
+    let junit = report("junit");
+    assert!(junit.contains("<testcase name=\"reconcile\"") && junit.contains(eviction), "{junit}");
+
+    let json = report("json");
+    assert_eq!(json.lines().count(), 1, "{json}");
+    let snapshot: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let body = &snapshot["body"];
+    assert_eq!((&snapshot["connectionId"], &snapshot["sourceKey"]), (&json!("orchard"), &json!("docs")));
+    assert_eq!((&body["status"], &body["reconciliationSkipped"]), (&json!("completed"), &json!(false)));
+    assert_eq!((&body["workUnits"], &body["evictionInputs"]), (&json!([]), &json!(["growers.md"])));
+    assert_eq!(body["evictionsApplied"][0]["rawPath"], "growers.md");
+    assert_eq!(body["evictionDecisions"][0]["action"], "removed");
+    assert_eq!(body["conflictsResolved"].as_array().map(Vec::len), Some(2));
+    assert_eq!(body["reconciliationActions"][0]["type"], "removed");
+    assert_eq!(body["toolTranscripts"][0]["unitKey"], "reconcile");
+    assert_eq!(body["ingestdeck"]["reconcile"]["state"], "succeeded");
+    assert!(body["commitSha"].is_string() && body["diffSummary"]["deleted"] == 1, "{body}");
+    assert_eq!(place.run(&["report", "--format", "json", "--connection", "orchard"]).done(), json);
 }
 
 #[test]

@@ -26,7 +26,7 @@ steps = [
     name = "orders", table = "orders", grain = ["id"], columns = [{ name = "id", type = "number" }, { name = "total", type = "number" }],
   } } } },
   { call = { tool = "sl_edit_source", with = { connectionId = "shop", sourceName = "orders", yaml_edits = [
-    { oldText = "grain:", newText = "measures:\n  - name: revenue\n    expr: sum(total)\ngrain:" },
+    { oldText = "measures: []", newText = "measures:\n  - name: revenue\n    expr: sum(total)" },
   ] } } },
   { call = { tool = "sl_validate", with = { connectionId = "shop" } } },
   { say = "Orders are a source now." },

@@ -130,12 +130,12 @@ fn one_look_finds_tables_and_columns_too() {
     let desk = desk();
     let text = desk.text("discover_data", json!({"query": "customer", "connectionId": "shop"}));
     assert!(
-        text.ends_with("- table: customers [connectionId=shop]\n- column: orders.customer_id [connectionId=shop]"),
+        text.contains("- table: customers [connectionId=shop]\n- column: orders.customer_id [connectionId=shop]\n\n"),
         "{text}"
     );
     let some = desk.text("discover_data", json!({"limit": 1}));
     assert!(
-        some.ends_with("- table: customers [connectionId=shop]\n2 more match; raise limit or narrow the query."),
+        some.contains("- table: customers [connectionId=shop]\n2 more match; raise limit or narrow the query.\n\n"),
         "{some}"
     );
     fs::write(desk.root().join("shop.db"), "x".repeat(4_000)).unwrap();

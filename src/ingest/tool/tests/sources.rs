@@ -145,14 +145,103 @@ fn changes_that_do_not_hold_are_declined_with_a_reason() {
 }
 
 #[test]
-fn the_ledger_and_other_connections_lock_sources() {
+fn sources_are_locked_until_the_ledger_has_an_entry() {
     let desk = Desk::new();
     assert_eq!(desk.no("sl_write_source", table("x", json!({}))), ("verification_ledger_required".into(), true));
     assert_eq!(desk.no("sl_edit_source", on("x", json!({}))), ("verification_ledger_required".into(), false));
-    let mut elsewhere = table("x", json!({}));
-    elsewhere["connectionId"] = "bi".into();
-    let reply = Desk::unlocked().call("sl_write_source", elsewhere);
-    assert!(reply.markdown.ends_with("sources may be written for warehouse, notes"), "{}", reply.markdown);
+}
+
+#[test]
+fn refused_connections_name_those_that_can_be_written() {
+    let refused = |connection: &str| {
+        let mut elsewhere = table("x", json!({}));
+        elsewhere["connectionId"] = connection.into();
+        Desk::unlocked().call("sl_write_source", elsewhere).markdown
+    };
+    // One that can only be read, one that does not exist.
+    for (connection, hint) in [("bi", ""), ("warehuose", " (did you mean `warehouse`?)")] {
+        let end = format!(
+            "- Connection \"{connection}\" is not available to this ingest stage{hint}; sources may be written for \
+             warehouse, notes"
+        );
+        let text = refused(connection);
+        assert!(text.ends_with(&end), "{text}");
+    }
+}
+
+#[test]
+fn looks_name_the_connections_that_take_sources() {
+    let desk = Desk::new();
+    let targets = "Sources may be written for these connections: warehouse (postgres), notes (docs).";
+    let calls = [
+        ("sl_discover", json!({})),
+        ("sl_discover", json!({"query": "zebra"})),
+        ("sl_discover", json!({"connectionId": "bi"})),
+        ("discover_data", json!({})),
+        ("discover_data", json!({"query": "zebra"})),
+        ("discover_data", json!({"query": "arr"})),
+    ];
+    for (tool, arguments) in calls {
+        let text = desk.text(tool, arguments.clone());
+        assert!(text.ends_with(&format!("\n\n{targets}")), "{tool} {arguments}: {text}");
+    }
+    let (mut bench, _dir) = bench();
+    bench.unit.planned.sl_disallowed = Some("lookml_connection_mismatch".into());
+    let tools = Tools::new(Arc::new(bench), None);
+    let call = ToolCall { name: "sl_discover".into(), arguments: json!({}), tool_use_id: None };
+    assert!(!tools.call(&call).markdown.contains("may be written"), "it writes none");
+}
+
+fn unmapped(reason: &str, more: Value) -> Value {
+    let mut arguments = json!({"rawPath": "a.md", "reason": reason, "fallback": "wiki_only"});
+    arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    arguments
+}
+
+#[test]
+fn a_table_that_is_a_source_is_not_missing() {
+    let desk = layered();
+    let emit =
+        |reason: &str, table: &str| desk.call("emit_unmapped_fallback", unmapped(reason, json!({"tableRef": table})));
+    for table in ["customers", "shop.customers", "Shop.\"Customers\"", " `customers` ", "orders", "[shop].[orders]"] {
+        for reason in ["no_physical_table", "missing_target_table"] {
+            let reply = emit(reason, table);
+            assert!(reply.declined && !reply.is_error, "{table}: {}", reply.markdown);
+            assert_eq!(reply.structured.unwrap()["reason"], "source_exists", "{table}");
+        }
+    }
+    assert!(desk.tools.bench.kept().fallbacks.is_empty());
+    // A qualified name is that table alone, and other reasons do not claim that there is none.
+    for (reason, table) in
+        [("no_physical_table", "finance.orders"), ("missing_target_table", "rders"), ("parse_error", "orders")]
+    {
+        let reply = emit(reason, table);
+        assert_eq!(reply.structured.unwrap()["success"], true, "{table}: {}", reply.markdown);
+    }
+    assert_eq!(desk.tools.bench.kept().fallbacks.len(), 3);
+}
+
+#[test]
+fn an_unmapped_file_is_on_record_once_with_its_table() {
+    let desk = layered();
+    let emit = |more: Value| desk.text("emit_unmapped_fallback", unmapped("no_physical_table", more));
+    let text = emit(json!({"tableRef": "marts.x", "clarification": " Ask Maya. "}));
+    let detail = "`marts.x` is described, but no connection has a source for it. Ask Maya.";
+    assert_eq!(text, format!("Recorded `a.md` as unmapped (wiki_only): {detail}"));
+    emit(json!({"tableRef": "marts.x", "clarification": "Ask Maya."}));
+    emit(json!({"tableRef": "marts.y"}));
+    emit(json!({}));
+    let kept = desk.tools.bench.kept().fallbacks.clone();
+    let [record] = &kept[..] else { panic!("{kept:?}") };
+    let others = "`marts.y` is described, but no connection has a source for it. The referenced object is described";
+    assert!(record.detail.as_deref().unwrap().starts_with(&format!("{detail} {others}")), "{record:?}");
+    for _ in 0..100 {
+        emit(json!({"clarification": "x".repeat(90)}));
+        emit(json!({"clarification": "y".repeat(10_000)}));
+    }
+    assert!(desk.tools.bench.kept().fallbacks[0].detail.as_ref().unwrap().len() < 4_000);
+    desk.text("emit_unmapped_fallback", unmapped("parse_error", json!({})));
+    assert_eq!(desk.tools.bench.kept().fallbacks.len(), 2, "another reason is another record");
 }
 
 #[test]
@@ -247,7 +336,7 @@ fn thousands_of_sources_are_listed_in_part_and_that_is_said() {
     }
     let seen = desk.text("sl_discover", json!({}));
     assert!(seen.starts_with("**302 source(s) found**"), "{seen}");
-    assert!(seen.ends_with("102 more sources; narrow the query or give connectionId."), "{seen}");
+    assert!(seen.contains("\n\n102 more sources; narrow the query or give connectionId.\n\n"), "{seen}");
 }
 
 #[test]
@@ -291,10 +380,35 @@ fn what_was_touched_is_checked_in_the_end() {
     );
     let bench = &desk.tools.bench;
     desk.text("sl_read_source", on("customers", json!({})));
-    assert_eq!(crate::ingest::check::check(&bench.workspace).invalid, [] as [&str; 0]);
+    assert_eq!(crate::ingest::check::check(&bench.workspace, &bench.reach.target_ids()).invalid, [] as [&str; 0]);
     desk.text("sl_edit_source", on("customers", json!({"delete": true})));
-    let invalid = crate::ingest::check::check(&bench.workspace).invalid;
+    let invalid = crate::ingest::check::check(&bench.workspace, &bench.reach.target_ids()).invalid;
     assert_eq!(invalid, ["warehouse:visits: join target `customers` is no source of this connection"]);
+}
+
+#[test]
+fn references_that_lead_nowhere_are_told_at_once() {
+    let desk = layered();
+    let page = |key: &str, content: &str, sl_refs: Value| json!({"key": key, "summary": "s", "content": content, "refs": ["No Key"], "sl_refs": sl_refs});
+    let links = page("p1", "See [[p2]], `source:visits` and `customers.id`.", json!(["customers"]));
+    let told = desk.text("wiki_write", links);
+    assert!(told.starts_with("Wiki page `p1` created."), "{told}");
+    assert!(told.contains("- wiki page p1 -> p2: there is no such page"), "{told}");
+    assert!(told.contains("- wiki page p1: `source:visits` names no source"), "{told}");
+    // What comes later is in time.
+    assert!(!desk.text("wiki_write", page("p2", "x", json!([]))).contains("p1 -> p2"));
+    let done = desk.call("sl_write_source", table("visits", json!({}))).structured.unwrap();
+    assert!(done.get("unresolved").is_none(), "{done}");
+    // The pages of others are told of as well, what is repaired in them included.
+    desk.text("wiki_read", json!({"key": "arr"}));
+    desk.text("wiki_write", page("arr", "`customers.id`", json!(["customers", "customers.id"])));
+    desk.text("sl_read_source", on("customers", json!({})));
+    let reply = desk.call("sl_edit_source", on("customers", json!({"delete": true})));
+    let open = reply.structured.unwrap()["unresolved"].to_string();
+    assert!(!reply.is_error && open.contains("wiki page p1: `customers` in sl_refs is no source"), "{open}");
+    desk.text("sl_rollback", json!({"sourceName": "customers"}));
+    let told = desk.text("wiki_write", page("p2", "y", json!([])));
+    assert!(told.contains("page arr no longer has sl_refs to customers.id"), "{told}");
 }
 
 proptest! {
@@ -315,7 +429,8 @@ proptest! {
         for path in changes.keys() {
             prop_assert!(crate::ingest::layer::place_of(path).is_some_and(|(id, _)| id == connection), "{}", path);
             let file = desk.tools.bench.layer().find(&connection, &name).unwrap().unwrap();
-            prop_assert_eq!(Value::Object(file.doc.unwrap()), source.clone());
+            let Value::Object(source) = source.clone() else { unreachable!() };
+            prop_assert_eq!(file.doc.unwrap(), crate::ingest::layer::completed(source));
         }
     }
 }

@@ -57,7 +57,18 @@ fn what_units_wrote_can_be_listed_and_held_against_each_other() {
     assert!(apart.starts_with("No page or source was changed by both."), "{apart}");
     let unknown = ask(&desk, "stage_diff", json!({"unitKeyA": "docs-a", "unitKeyB": "../x"}));
     assert!(unknown.markdown.starts_with("Error: there is no unit `../x` here") && !unknown.is_error);
-    assert_eq!(ask(&desk, "eviction_list", json!({})).markdown, "notes/gone.md");
+}
+
+#[test]
+fn gone_files_are_listed_with_what_rests_on_them() {
+    let list = ask(&staged(), "eviction_list", json!({}));
+    assert!(list.markdown.starts_with("- notes/gone.md\n  - wiki gone (created in run a1b2c3)\n  - sl shop/orders ("));
+    let gone = &list.structured.unwrap()["evictions"][0];
+    assert_eq!((&gone["rawPath"], &gone["artifacts"][0]["key"]), (&json!("notes/gone.md"), &json!("gone")));
+    let source = &gone["artifacts"][1];
+    assert_eq!((&source["targetConnectionId"], &source["key"]), (&json!("shop"), &json!("orders")));
+    assert_eq!((&source["lastAction"], &source["run"]), (&json!("created"), &json!("a1b2c3")));
+    assert_eq!(source["alsoRestsOn"].as_array().map(Vec::len), Some(4));
 }
 
 #[test]
@@ -84,6 +95,16 @@ fn decisions_are_about_what_is_there() {
     assert_eq!(ask(&desk, "emit_artifact_resolution", merged("c.md")).structured.unwrap()["success"], false);
     assert!(ask(&desk, "emit_conflict_resolution", json!({"kind": "war"})).is_error);
     assert_eq!(desk.tools.bench.kept().decisions.len(), 3);
+}
+
+#[test]
+fn conflicts_are_not_for_a_person_unless_flagged() {
+    let desk = staged();
+    let conflict = json!({"kind": "near_duplicate", "artifactKey": "arr", "detail": "merged"});
+    let reply = ask(&desk, "emit_conflict_resolution", conflict);
+    assert!(!reply.is_error, "{}", reply.markdown);
+    let decision = serde_json::to_value(&desk.tools.bench.kept().decisions[0]).unwrap();
+    assert_eq!(decision["flaggedForHuman"], false);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::{ABSENT, SHOWN, read, read_head, reading};
 use crate::{
     decode,
     run::{
-        Timeline,
+        Timeline, decisions,
         state::{Attempt, Row, RowEnd, RowKind, Unit},
     },
     tape::{
@@ -24,6 +24,8 @@ use crate::{
 /// Failures that are listed, and lines of stderr that are shown.
 const LISTED: usize = 200;
 const LINES: usize = 5000;
+/// Longest decision, in columns.
+const DECISION: usize = 2500;
 /// Last rows among which the end is looked for.
 const END: usize = 64;
 
@@ -87,6 +89,7 @@ pub(super) fn verdict(timeline: &mut Timeline, cache: &Cache, unit: &Unit, attem
     pieces.push(Piece::Gap);
     pieces.extend(wrote(timeline, cache, attempt, ended.as_ref().map(|(_, ended)| ended)));
     pieces.push(Piece::Gap);
+    pieces.extend(decided(attempt));
     pieces.extend(failures(timeline, attempt));
     pieces
 }
@@ -275,6 +278,22 @@ fn wrote(timeline: &Timeline, cache: &Cache, attempt: &Attempt, ended: Option<&A
     pieces
 }
 
+/// What it put on record beside its changes; nothing where there is nothing.
+fn decided(attempt: &Attempt) -> Vec<Piece> {
+    let all = attempt.work.as_deref().map(decisions::decisions).unwrap_or_default();
+    if all.is_empty() {
+        return Vec::new();
+    }
+    let text = all.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    let mut pieces = vec![Piece::section("decisions", Some(text.into()))];
+    pieces.extend(all.iter().map(|decision| {
+        let role = if decision.is_flagged { Role::Warning } else { Role::Text };
+        Piece::fact(decision.kind.word(), role, text::one_row(&decision.to_string(), DECISION))
+    }));
+    pieces.push(Piece::Gap);
+    pieces
+}
+
 fn failures(timeline: &mut Timeline, attempt: &Attempt) -> Vec<Piece> {
     let (entries, rows) = (timeline.story().state.entries, timeline.story().rows(attempt.lane));
     // A denial has a row of its own where no call tells of it, and a note only repeats what is said above.
@@ -328,4 +347,29 @@ fn end_note(timeline: &mut Timeline, attempt: &Attempt) -> Option<(Seq, AttemptE
         });
         read.ok().flatten()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::tape::note::Work;
+
+    #[test]
+    fn flagged_decisions_stand_out() {
+        let conflict = |flagged| json!({"artifactKey": "k", "detail": "two\nsizes", "flaggedForHuman": flagged});
+        let work = Work { conflicts: vec![conflict(false), conflict(true)], ..Work::default() };
+        let pieces = decided(&Attempt { work: Some(Arc::new(work)), ..Attempt::default() });
+        let shown = |piece: &Piece| match piece {
+            Piece::Runs { runs, .. } => runs.get(1).map(|(role, text)| (*role == Role::Warning, text.clone())),
+            _ => None,
+        };
+        let facts: Vec<(bool, String)> = pieces.iter().filter_map(shown).collect();
+        assert!(facts[0].0 && facts[0].1.ends_with("two ⏎ sizes [flagged for a person]"), "{facts:?}");
+        assert!(!facts[1].0 && facts.len() == 2, "{facts:?}");
+        assert!(decided(&Attempt::default()).is_empty());
+    }
 }

@@ -1,0 +1,71 @@
+//! What units are called in a run. KTX has a run for each connection, so its keys are unique there alone; where several
+//! connections of a run have the same key, each of their units gets the name of its connection behind it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::{Cut, Planned};
+use crate::{
+    ingest::source::slug,
+    tape::{UnitKey, note::PlannedUnit},
+};
+
+/// The units of one connection that are called otherwise than in KTX.
+#[derive(Debug, Default)]
+pub(super) struct RunKeys(BTreeMap<String, String>);
+
+impl RunKeys {
+    /// Those of each connection of a run.
+    pub(super) fn of(cuts: &[Cut<'_>]) -> Vec<Self> {
+        let mut bearers: BTreeMap<&str, usize> = BTreeMap::new();
+        for chunk in cuts.iter().flat_map(|cut| &cut.chunks) {
+            *bearers.entry(&chunk.key).or_default() += 1;
+        }
+        let is_shared = |key: &str| bearers.get(key).is_some_and(|count| *count > 1);
+        let mut taken: BTreeSet<String> =
+            bearers.keys().filter(|key| !is_shared(key)).map(|key| (*key).to_owned()).collect();
+        let mut named = |cut: &Cut<'_>| {
+            let shared = cut.chunks.iter().filter(|chunk| is_shared(&chunk.key));
+            shared.map(|chunk| (chunk.key.clone(), free(&chunk.key, &cut.connection.id, &mut taken))).collect()
+        };
+        cuts.iter().map(|cut| Self(named(cut))).collect()
+    }
+
+    /// What the unit with KTX's key `key` is called.
+    pub(super) fn of_unit<'a>(&'a self, key: &'a str) -> &'a str {
+        self.0.get(key).map_or(key, String::as_str)
+    }
+}
+
+/// A name for the unit `key` of `connection` that is not `taken` yet, and is from now on.
+fn free(key: &str, connection: &str, taken: &mut BTreeSet<String>) -> String {
+    let plain = format!("{key}-{}", slug::slug(connection));
+    let mut name = plain.clone();
+    let mut length = 6;
+    while taken.contains(&name) {
+        name = format!("{plain}-{}", slug::hash(connection, length));
+        length += 2;
+    }
+    taken.insert(name.clone());
+    name
+}
+
+impl Planned {
+    /// Calls units as `earlier` does, which are those of a run that this one goes on with: its record knows them by these
+    /// names, and whether they share their keys with others may have changed since.
+    pub fn call_as<'a>(&mut self, earlier: impl Iterator<Item = &'a PlannedUnit>) {
+        let mut names: HashMap<(&str, &str), &UnitKey> = HashMap::new();
+        for unit in earlier {
+            names.entry((unit.connection.as_str(), unit.ktx_key().as_str())).or_insert(&unit.unit);
+        }
+        let mut taken: BTreeSet<String> = names.values().map(|name| name.to_string()).collect();
+        for PlannedUnit { unit, ktx_key, connection, .. } in self.units.iter_mut().map(|unit| &mut unit.planned) {
+            let key = ktx_key.take().unwrap_or_else(|| unit.clone());
+            match names.get(&(connection.as_str(), key.as_str())) {
+                Some(name) => (*name).clone_into(unit),
+                None if taken.contains(unit.as_str()) => *unit = free(&key, connection, &mut taken).as_str().into(),
+                None => drop(taken.insert(unit.to_string())),
+            }
+            *ktx_key = (key != *unit).then_some(key);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Entries of `sl_refs` that lead nowhere any more, and their pages without them, as KTX leaves them out before it
+//! commits.
+//!
+//! Pages that nothing was done to keep what led nowhere before. This module must not write.
+
+use std::io;
+
+use super::{
+    references::{Catalog, When},
+    wiki::{self, Page},
+    workspace::Workspace,
+};
+use crate::tape::note::SlRefRepair;
+
+/// Folder of the pages that are of one person each, a folder for everyone.
+const OF_PEOPLE: &str = "wiki/user";
+
+/// A page without the entries that lead nowhere.
+pub(crate) struct Repaired {
+    /// Project-relative path.
+    pub(crate) path: String,
+    /// The whole page.
+    pub(crate) text: String,
+    /// What became of it.
+    pub(crate) repair: SlRefRepair,
+}
+
+/// The pages whose `sl_refs` name what is not there, now that the files of `workspace` are changed: all entries of
+/// changed pages, and of the others those that led somewhere before. A page that cannot be read or written is left alone.
+pub(crate) fn sl_refs(workspace: &Workspace, connections: &[String]) -> io::Result<Vec<Repaired>> {
+    let changes = workspace.changes();
+    if changes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let now = Catalog::new(workspace, connections, When::Now)?;
+    let before = Catalog::new(workspace, connections, When::Before)?;
+    let shared = now.keys().iter().map(|key| (None, key.clone(), wiki::path_of(key)));
+    let mut repaired = Vec::new();
+    for (scope_id, page_key, path) in shared.chain(of_people(workspace)) {
+        let bytes = workspace.peek(&path).ok().flatten();
+        let Some(mut page) = bytes.and_then(|bytes| Page::parse(&bytes).ok()) else { continue };
+        let is_changed = changes.contains_key(&path);
+        let is_lost = |entry: &String| !now.keeps(entry) && (is_changed || before.keeps(entry));
+        let mut entries: Vec<String> = Vec::new();
+        for entry in page.front.sl_refs.into_iter().flatten() {
+            if !entry.trim().is_empty() && !entries.contains(&entry) {
+                entries.push(entry);
+            }
+        }
+        let (removed_refs, kept): (Vec<String>, Vec<String>) = entries.into_iter().partition(is_lost);
+        page.front.sl_refs = Some(kept);
+        if let (false, Ok(text)) = (removed_refs.is_empty(), page.render()) {
+            repaired.push(Repaired { path, text, repair: SlRefRepair { page_key, scope_id, removed_refs } });
+        }
+    }
+    Ok(repaired)
+}
+
+/// Pages that are of one person: whose, key and path.
+fn of_people(workspace: &Workspace) -> impl Iterator<Item = (Option<String>, String, String)> {
+    let people = workspace.names(OF_PEOPLE, "").unwrap_or_default();
+    people.into_iter().flat_map(|person| {
+        let folder = format!("{OF_PEOPLE}/{person}");
+        let names = workspace.names(&folder, ".md").unwrap_or_default();
+        let keys = names.into_iter().filter_map(|name| Some(name.strip_suffix(".md")?.to_owned()));
+        let page = move |key: String| (Some(person.clone()), key.clone(), format!("{folder}/{key}.md"));
+        keys.filter(|key| wiki::is_key(key)).map(page)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn pages_lose_what_is_gone_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let page = "---\nsummary: s\nsl_refs: [s, t, never, s, s.m, s.id]\nowner: maya\n---\n\ntext\n";
+        for (path, text) in [
+            ("semantic-layer/wh/s.yaml", "name: s\ncolumns: [{name: id}]\nmeasures: [{name: m}]\n"),
+            ("semantic-layer/wh/t.yaml", "name: t\n"),
+            ("wiki/global/a.md", page),
+            ("wiki/global/b.md", page),
+            ("wiki/global/broken.md", "---\nsl_refs: [s]\n"),
+            ("wiki/user/maya/own.md", page),
+            ("wiki/user/maya/not a key.md", page),
+            ("wiki/user/odd.md", page),
+        ] {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let space = Workspace::create(dir.path(), &dir.path().join("work")).unwrap();
+        assert!(sl_refs(&space, &["wh".to_owned()]).unwrap().is_empty(), "nothing was changed");
+        space.read("semantic-layer/wh/s.yaml").unwrap();
+        space.remove("semantic-layer/wh/s.yaml").unwrap();
+        space.read("wiki/global/b.md").unwrap();
+        space.write("wiki/global/b.md", page.replace("text", "new").as_bytes()).unwrap();
+        let repaired = sl_refs(&space, &["wh".to_owned()]).unwrap();
+        let told: Vec<String> = repaired.iter().map(|page| page.repair.to_string()).collect();
+        insta::assert_snapshot!(told.join("\n"), @r"
+        page a no longer has sl_refs to s, s.m
+        page b no longer has sl_refs to s, never, s.m, s.id
+        page own no longer has sl_refs to s, s.m (a page of user maya)
+        ");
+        assert_eq!(repaired[2].path, "wiki/user/maya/own.md");
+        let kept = Page::parse(repaired[0].text.as_bytes()).unwrap();
+        assert_eq!(kept.front.sl_refs.unwrap(), ["t", "never", "s.id"]);
+        assert_eq!((kept.body.as_str(), kept.front.more["owner"].as_str()), ("text", Some("maya")));
+    }
+}

@@ -1,0 +1,637 @@
+//! Semantic models as sources of the semantic layer, as KTX writes them before any unit runs: dimensions and entities
+//! become columns, measures and the metrics of one model become measures, and foreign entities become joins.
+//!
+//! What no source can hold as it is meant is left to the units, with the reason: percentiles, cumulative and conversion
+//! metrics, and metrics over several models, other periods or filtered inputs. It must not know the semantic layer.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::LazyLock,
+};
+
+use regex_lite::{NoExpand, Regex};
+use serde_json::{Map, Value as Json, json};
+
+use super::{TYPES, field, list, text, text_of};
+use crate::ingest::{
+    source::tree::{one_line, shown},
+    yaml::{Node, Value},
+};
+
+/// Longest expression of a measure, in bytes. Names in it may stand for longer ones, again and again.
+const LONGEST_EXPR: usize = 10_000;
+
+/// A source that semantic models give.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProjectedSource {
+    /// Its name.
+    pub name: String,
+    /// The raw file of its semantic model.
+    pub path: String,
+    /// The source as YAML holds it.
+    pub doc: Map<String, Json>,
+}
+
+/// What the semantic models of a connection give.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Projection {
+    /// The sources, in the order of their files.
+    pub sources: Vec<ProjectedSource>,
+    /// Raw files with something that no source can hold, and a sentence about it.
+    pub left_out: Vec<(String, String)>,
+}
+
+/// The sources of the semantic models in `files`, which are raw files with their content.
+pub(super) fn project(files: &[(&str, Value)]) -> Projection {
+    let mut models = Models::default();
+    for (path, value) in files {
+        for node in list(value, "semantic_models") {
+            models.add(path, node);
+        }
+    }
+    let metrics = files.iter().flat_map(|(path, value)| list(value, "metrics").map(move |node| (*path, node)));
+    let metrics: Vec<Metric<'_>> = metrics.filter_map(|(path, node)| Metric::of(path, node)).collect();
+    models.resolve(&metrics);
+    models.into_projection()
+}
+
+#[derive(Debug)]
+struct Model {
+    path: String,
+    /// The table or dbt model that it is about.
+    about: String,
+    description: Option<String>,
+    columns: Vec<Column>,
+    entities: Vec<Entity>,
+    measures: Vec<Measure>,
+}
+
+#[derive(Debug)]
+struct Column {
+    name: String,
+    /// The expression that computes it, where it is more than a column.
+    expr: Option<String>,
+    /// What filters call it: the dimension or the entity.
+    called: Option<String>,
+    kind: &'static str,
+    is_hidden: bool,
+    description: Option<String>,
+}
+
+#[derive(Debug)]
+struct Entity {
+    name: String,
+    kind: String,
+    column: String,
+    /// The expression that computes the column, where it is more than that.
+    expr: Option<String>,
+    description: Option<String>,
+}
+
+#[derive(Debug)]
+struct Measure {
+    name: String,
+    formula: Formula,
+    description: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+enum Formula {
+    Aggregate { function: &'static str, column: String, filter: Option<String> },
+    Derived(String),
+}
+
+/// A metric that can be read.
+#[derive(Clone, Copy, Debug)]
+struct Metric<'a> {
+    path: &'a str,
+    name: &'a str,
+    kind: &'a str,
+    node: &'a Node,
+}
+
+/// A metric or measure that a metric is made of.
+#[derive(Debug)]
+struct Reference {
+    name: String,
+    alias: Option<String>,
+    /// It is meant as it is, not filtered or of another period.
+    is_plain: bool,
+}
+
+/// A foreign entity of one model, and the primary one of another that it means.
+#[derive(Debug)]
+struct Relationship<'a> {
+    from: (&'a str, &'a str),
+    to: (&'a str, &'a str),
+}
+
+#[derive(Debug, Default)]
+struct Models {
+    all: Vec<Model>,
+    left_out: Vec<(String, String)>,
+}
+
+impl Models {
+    fn add(&mut self, path: &str, node: &Node) {
+        let Some(name) = text_of(node, "name").map(one_line) else { return };
+        let Some(about) = text_of(node, "model").map(table_of).filter(|about| !identifier(about).is_empty()) else {
+            return self.leave_out(path, &format!("semantic model {name} names no model"));
+        };
+        let entities: Vec<Entity> = list(&node.value, "entities").filter_map(Entity::of).collect();
+        let mut columns: Vec<Column> = Vec::new();
+        let mut seen = BTreeSet::new();
+        for dimension in list(&node.value, "dimensions") {
+            let Some((name, expr)) = column_of(dimension) else { continue };
+            if seen.insert(name.to_lowercase()) {
+                let kind = if text_of(dimension, "type") == Some("time") { "time" } else { "string" };
+                let called = text_of(dimension, "name").map(str::to_owned);
+                columns.push(Column { name, expr, called, kind, is_hidden: false, description: described(dimension) });
+            }
+        }
+        for Entity { name, column, expr, description, .. } in &entities {
+            if seen.insert(column.to_lowercase()) {
+                columns.push(Column {
+                    name: column.clone(),
+                    expr: expr.clone(),
+                    called: Some(name.clone()),
+                    kind: "string",
+                    is_hidden: true,
+                    description: description.clone(),
+                });
+            }
+        }
+        let mut measures = Vec::new();
+        for node in list(&node.value, "measures") {
+            match Measure::of(node) {
+                Some(Ok(measure)) => measures.push(measure),
+                Some(Err(why)) => self.leave_out(path, &why),
+                None => {}
+            }
+        }
+        let model = Model { path: path.to_owned(), about, description: described(node), columns, entities, measures };
+        self.all.push(model);
+    }
+
+    fn leave_out(&mut self, path: &str, why: &str) {
+        self.left_out.push((path.to_owned(), why.to_owned()));
+    }
+
+    /// Makes measures of the metrics that are about one model.
+    fn resolve(&mut self, metrics: &[Metric<'_>]) {
+        let mut measure_at: HashMap<String, usize> = HashMap::new();
+        for (at, model) in self.all.iter().enumerate() {
+            measure_at.extend(model.measures.iter().map(|measure| (measure.name.clone(), at)));
+        }
+        // Where each metric is, and the measure that stands for it there.
+        let mut known: HashMap<&str, (usize, String)> = HashMap::new();
+        for metric in metrics.iter().filter(|metric| metric.kind == "simple") {
+            let Some(measure) = metric.input("measure").filter(|measure| measure.is_plain) else { continue };
+            if let Some(at) = measure_at.get(&measure.name) {
+                let stands = if metric.filters().is_empty() { measure.name } else { metric.name.to_owned() };
+                known.insert(metric.name, (*at, stands));
+            }
+        }
+        for metric in metrics {
+            match metric.kind {
+                "simple" => self.add_simple(metric, &mut measure_at),
+                "derived" | "ratio" => self.add_derived(metric, &mut known),
+                _ => self.leave_out(
+                    metric.path,
+                    &format!("{} metric {} has no counterpart", metric.kind, one_line(metric.name)),
+                ),
+            }
+        }
+    }
+
+    /// A metric of one measure: a measure of its own where it has a filter, else words about that measure.
+    fn add_simple(&mut self, metric: &Metric<'_>, measure_at: &mut HashMap<String, usize>) {
+        let Some(measure) = metric.input("measure") else { return };
+        if !measure.is_plain {
+            return self
+                .leave_out(metric.path, &format!("the measure of metric {} has a filter", one_line(metric.name)));
+        }
+        let Some((at, model)) = measure_at.get(&measure.name).and_then(|at| Some((*at, self.all.get_mut(*at)?))) else {
+            return;
+        };
+        let Some(base) = model.measures.iter_mut().find(|known| known.name == measure.name) else { return };
+        let description = described(metric.node);
+        let filters = metric.filters();
+        let Formula::Aggregate { function, column, .. } = base.formula.clone() else { return };
+        if filters.is_empty() {
+            base.description = description.or(base.description.take());
+            return;
+        }
+        let column_called = |name: &str| {
+            let column = model.columns.iter().find(|column| column.called.as_deref() == Some(name))?;
+            Some(column.name.clone())
+        };
+        let filter: Option<Vec<String>> = filters.iter().map(|filter| sql_of(filter, column_called)).collect();
+        let Some(filter) = filter else {
+            let why = format!("the filter of metric {} is not about columns of its model", one_line(metric.name));
+            return self.leave_out(metric.path, &why);
+        };
+        let formula = Formula::Aggregate { function, column, filter: Some(filter.join(" AND ")) };
+        let description = description.or_else(|| base.description.clone());
+        if metric.name == base.name {
+            (base.formula, base.description) = (formula, description);
+        } else if !model.measures.iter().any(|known| known.name == metric.name) {
+            model.measures.push(Measure { name: metric.name.to_owned(), formula, description });
+        }
+        measure_at.insert(metric.name.to_owned(), at);
+    }
+
+    /// A metric of other metrics, if those are of one model.
+    fn add_derived<'a>(&mut self, metric: &Metric<'a>, known: &mut HashMap<&'a str, (usize, String)>) {
+        let inputs = metric.inputs();
+        let owners: BTreeSet<usize> =
+            inputs.iter().filter_map(|input| Some(known.get(input.name.as_str())?.0)).collect();
+        let name = one_line(metric.name);
+        let is_known = |input: &Reference| input.is_plain && known.contains_key(input.name.as_str());
+        let (Some(at), 1) = (owners.first().copied(), owners.len()) else {
+            return self.leave_out(metric.path, &format!("metric {name} is not of one semantic model"));
+        };
+        if !inputs.iter().all(is_known) || !metric.filters().is_empty() {
+            return self.leave_out(metric.path, &format!("metric {name} is not made of whole measures"));
+        }
+        let stands = |input: &Reference| {
+            known.get(input.name.as_str()).map_or_else(|| input.name.clone(), |(_, measure)| measure.clone())
+        };
+        let written = field(metric.node, "type_params").and_then(|params| scalar_of(params, "expr"));
+        let expr = match (written, &*inputs) {
+            (Some(expr), _) => renamed(expr, &inputs, stands),
+            (None, [above, below]) if metric.kind == "ratio" => {
+                Some(format!("{} / NULLIF({}, 0)", stands(above), stands(below)))
+            }
+            (None, _) => None,
+        };
+        let Some(expr) = expr.filter(|expr| !expr.trim().is_empty()) else {
+            return self.leave_out(metric.path, &format!("metric {name} has no expression that can be used"));
+        };
+        if let Some(model) =
+            self.all.get_mut(at).filter(|model| model.measures.iter().all(|known| known.name != metric.name))
+        {
+            let description = described(metric.node);
+            model.measures.push(Measure { name: metric.name.to_owned(), formula: Formula::Derived(expr), description });
+            known.insert(metric.name, (at, metric.name.to_owned()));
+        }
+    }
+
+    /// What foreign entities mean, each once, as far as both columns are there.
+    fn relationships(&self) -> Vec<Relationship<'_>> {
+        let mut primary: HashMap<&str, (&str, &str)> = HashMap::new();
+        for model in &self.all {
+            for entity in model.entities.iter().filter(|entity| matches!(&*entity.kind, "primary" | "unique")) {
+                primary.insert(&entity.name, (&model.about, &entity.column));
+            }
+        }
+        let columns: BTreeMap<&str, BTreeSet<String>> = self
+            .all
+            .iter()
+            .map(|model| (&*model.about, model.columns.iter().map(|column| column.name.to_lowercase()).collect()))
+            .collect();
+        let has =
+            |(about, column): (&str, &str)| columns.get(about).is_some_and(|of| of.contains(&column.to_lowercase()));
+        let mut seen = BTreeSet::new();
+        let mut found = Vec::new();
+        for model in &self.all {
+            for entity in model.entities.iter().filter(|entity| entity.kind == "foreign") {
+                let from = (&*model.about, &*entity.column);
+                let Some(to) = primary.get(&*entity.name).copied().filter(|to| to.0 != from.0) else { continue };
+                if has(from) && has(to) && seen.insert([from.0, from.1, to.0, to.1].map(str::to_lowercase)) {
+                    found.push(Relationship { from, to });
+                }
+            }
+        }
+        found
+    }
+
+    fn into_projection(mut self) -> Projection {
+        let mut joins: HashMap<&str, Vec<Json>> = HashMap::new();
+        for Relationship { from, to } in self.relationships() {
+            let (source, target) = (identifier(from.0), identifier(to.0));
+            let on = format!("{source}.{} = {target}.{}", from.1, to.1);
+            joins.entry(from.0).or_default().push(json!({"to": target, "on": on, "relationship": "many_to_one"}));
+        }
+        let mut sources: Vec<ProjectedSource> = Vec::new();
+        let mut replaced = Vec::new();
+        for model in &self.all {
+            let source = model.source(joins.get(&*model.about).cloned().unwrap_or_default());
+            match sources.iter_mut().find(|known| known.name == source.name) {
+                // As in KTX, the last one is written.
+                Some(known) => {
+                    replaced
+                        .push((known.path.clone(), format!("another semantic model is about {}, too", source.name)));
+                    *known = source;
+                }
+                None => sources.push(source),
+            }
+        }
+        self.left_out.append(&mut replaced);
+        Projection { sources, left_out: self.left_out }
+    }
+}
+
+impl Model {
+    fn source(&self, joins: Vec<Json>) -> ProjectedSource {
+        let column = |column: &Column| {
+            let mut map = json!({"name": column.name, "type": column.kind});
+            if let Some(expr) = &column.expr {
+                map["expr"] = json!(expr);
+            }
+            if column.is_hidden {
+                map["visibility"] = "hidden".into();
+            }
+            if let Some(text) = &column.description {
+                map["descriptions"] = json!({"dbt": text});
+            }
+            map
+        };
+        let name = identifier(&self.about);
+        let grain = self.columns.iter().filter(|column| !column.is_hidden).map(|column| Json::from(&*column.name));
+        let doc = Map::from_iter([
+            ("name".to_owned(), Json::from(&*name)),
+            ("descriptions".to_owned(), json!({"dbt": self.description.as_ref().unwrap_or(&self.about)})),
+            ("table".to_owned(), Json::from(&*self.about)),
+            ("grain".to_owned(), grain.collect()),
+            ("columns".to_owned(), self.columns.iter().map(column).collect()),
+            ("joins".to_owned(), Json::Array(joins)),
+            ("measures".to_owned(), self.measures.iter().map(Measure::to_json).collect()),
+        ]);
+        ProjectedSource { name, path: self.path.clone(), doc }
+    }
+}
+
+impl Entity {
+    fn of(node: &Node) -> Option<Self> {
+        let (name, (column, expr)) = (text_of(node, "name")?.to_owned(), column_of(node)?);
+        let kind = text_of(node, "type").unwrap_or_default().to_owned();
+        Some(Self { name, kind, column, expr, description: described(node) })
+    }
+}
+
+impl Measure {
+    /// The measure, or why no source can hold it; `None` where it has no name.
+    fn of(node: &Node) -> Option<Result<Self, String>> {
+        let name = text_of(node, "name")?.to_owned();
+        let percentile = || {
+            let params = field(node, "agg_params")?;
+            scalar_of(params, "percentile")?.parse::<f64>().ok()
+        };
+        let function = match text_of(node, "agg").unwrap_or_default() {
+            "sum" | "sum_boolean" => "sum",
+            "average" | "avg" => "avg",
+            "count" => "count",
+            "count_distinct" => "count_distinct",
+            "min" => "min",
+            "max" => "max",
+            "median" => "median",
+            "percentile" if percentile().is_none_or(|share| (share - 0.5).abs() < f64::EPSILON) => "median",
+            other => {
+                return Some(Err(format!(
+                    "measure {} has aggregation `{}`, which sources lack",
+                    one_line(&name),
+                    shown(other)
+                )));
+            }
+        };
+        let column = expression_of(node)?;
+        let formula = Formula::Aggregate { function, column, filter: None };
+        Some(Ok(Self { name, formula, description: described(node) }))
+    }
+
+    fn to_json(&self) -> Json {
+        let (expr, filter) = match &self.formula {
+            Formula::Aggregate { function, column, filter } => (format!("{function}({column})"), filter.as_ref()),
+            Formula::Derived(expr) => (expr.clone(), None),
+        };
+        let mut map = json!({"name": self.name, "expr": expr});
+        if let Some(filter) = filter {
+            map["filter"] = json!(filter);
+        }
+        if let Some(text) = &self.description {
+            map["description"] = json!(text);
+        }
+        map
+    }
+}
+
+impl<'a> Metric<'a> {
+    fn of(path: &'a str, node: &'a Node) -> Option<Self> {
+        let (name, kind) = (text_of(node, "name")?, text_of(node, "type")?);
+        TYPES.contains(&kind).then_some(Self { path, name, kind, node })
+    }
+
+    /// What the parameter `key` names.
+    fn input(&self, key: &str) -> Option<Reference> {
+        let node = field(field(self.node, "type_params")?, key)?;
+        Reference::of(node)
+    }
+
+    /// The metrics that it is made of.
+    fn inputs(&self) -> Vec<Reference> {
+        if self.kind == "ratio" {
+            return ["numerator", "denominator"].into_iter().filter_map(|key| self.input(key)).collect();
+        }
+        let params = field(self.node, "type_params");
+        params.into_iter().flat_map(|params| list(&params.value, "metrics")).filter_map(Reference::of).collect()
+    }
+
+    fn filters(&self) -> Vec<String> {
+        let Some(filter) = field(self.node, "filter") else { return Vec::new() };
+        match &filter.value {
+            Value::Text(text) if text.is_empty() => Vec::new(),
+            Value::Text(text) => vec![text.clone()],
+            Value::List(nodes) => nodes.iter().filter_map(text).map(str::to_owned).collect(),
+            Value::Map(_) => {
+                let wheres = list(&filter.value, "where_filters");
+                wheres.filter_map(|node| text_of(node, "where_sql_template")).map(str::to_owned).collect()
+            }
+            Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) => Vec::new(),
+        }
+    }
+}
+
+impl Reference {
+    fn of(node: &Node) -> Option<Self> {
+        let name = text(node).or_else(|| text_of(node, "name"))?.to_owned();
+        let is_plain = ["filter", "offset_window", "offset_to_grain"].iter().all(|key| field(node, key).is_none());
+        Some(Self { name, alias: text_of(node, "alias").map(str::to_owned), is_plain })
+    }
+}
+
+/// `expr` with the measures that stand for its inputs; `None` if that is too long.
+fn renamed(mut expr: String, inputs: &[Reference], stands: impl Fn(&Reference) -> String) -> Option<String> {
+    for input in inputs {
+        let (called, measure) = (input.alias.as_ref().unwrap_or(&input.name), stands(input));
+        if *called != measure && !called.is_empty() {
+            let word = Regex::new(&format!(r"\b{}\b", regex_lite::escape(called))).ok()?;
+            expr = word.replace_all(&expr, NoExpand(&measure)).into_owned();
+        }
+        if expr.len() > LONGEST_EXPR {
+            return None;
+        }
+    }
+    Some(expr)
+}
+
+/// A filter with the names of columns instead of MetricFlow's calls; `None` if it is about anything else.
+fn sql_of(filter: &str, column_called: impl Fn(&str) -> Option<String>) -> Option<String> {
+    static CALL: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        Regex::new(r#"\{\{\s*(?:Dimension|TimeDimension|Entity)\s*\(\s*['"]([^'"]+)['"]\s*(?:,[^)]*)?\)\s*\}\}"#).ok()
+    });
+    let call = CALL.as_ref()?;
+    let (mut sql, mut end) = (String::new(), 0);
+    for found in call.captures_iter(filter) {
+        let (whole, path) = (found.get(0)?, found.get(1)?.as_str());
+        sql.push_str(filter.get(end..whole.start())?);
+        sql.push_str(&column_called(path.rsplit("__").next().unwrap_or(path))?);
+        end = whole.end();
+    }
+    sql.push_str(filter.get(end..)?);
+    let sql = sql.trim();
+    (!["{{", "{%"].iter().any(|call| sql.contains(call))).then(|| sql.to_owned())
+}
+
+/// The dbt model or table that a semantic model is about: `orders` of `ref('orders')` and of `source('shop', 'orders')`.
+fn table_of(model: &str) -> String {
+    static CALL: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r#"(?:ref|source)\s*\(\s*(?:['"][^'"]+['"]\s*,\s*)?['"]([^'"]+)['"]\s*\)"#).ok());
+    let found = CALL.as_ref().and_then(|call| call.captures(model));
+    found.and_then(|found| Some(found.get(1)?.as_str())).unwrap_or(model).trim().to_owned()
+}
+
+/// Name of the source of a table: its last part in lower-case letters, digits and single underscores.
+fn identifier(table: &str) -> String {
+    let last = table.rsplit('.').next().unwrap_or(table);
+    let words = last.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("_")
+}
+
+/// The column that a dimension or an entity is about, and the expression that computes it where it is more than a column.
+fn column_of(node: &Node) -> Option<(String, Option<String>)> {
+    let expr = expression_of(node)?;
+    let is_plain = expr.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    match text_of(node, "name") {
+        Some(name) if !is_plain => Some((name.to_owned(), Some(expr))),
+        _ => Some((expr, None)),
+    }
+}
+
+/// The column or expression that a dimension, an entity or a measure is about.
+fn expression_of(node: &Node) -> Option<String> {
+    let column = scalar_of(node, "expr").or_else(|| text_of(node, "name").map(str::to_owned))?;
+    let column = column.trim();
+    (!column.is_empty()).then(|| column.to_owned())
+}
+
+fn described(node: &Node) -> Option<String> {
+    text_of(node, "description").map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+fn scalar_of(node: &Node, key: &str) -> Option<String> {
+    match &field(node, key)?.value {
+        Value::Text(text) => Some(text.clone()),
+        Value::Int(number) => Some(number.to_string()),
+        Value::Float(number) => Some(number.to_string()),
+        Value::Bool(is) => Some(is.to_string()),
+        Value::Null | Value::List(_) | Value::Map(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ingest::yaml;
+
+    fn projected(files: &[(&str, &str)]) -> Projection {
+        let files: Vec<(&str, Value)> =
+            files.iter().map(|(path, text)| (*path, yaml::from_str::<Value>(text).unwrap())).collect();
+        project(&files)
+    }
+
+    const ORDERS: &str = r#"
+semantic_models:
+  - name: orders
+    description: " One row an order. "
+    model: ref('fct_Orders')
+    entities:
+      - {name: order_id, type: primary}
+      - {name: customer, type: foreign, expr: customer_id, description: Who bought}
+    dimensions:
+      - {name: ordered_at, type: time, type_params: {time_granularity: day}, description: When}
+      - {name: is_large, type: categorical, expr: is_large_order}
+      - {name: month, type: time, expr: "date_trunc('month', o.ordered_at)"}
+    measures:
+      - {name: revenue, agg: sum, expr: amount, description: Gross}
+      - {name: order_count, agg: sum, expr: 1}
+      - {name: p90, agg: percentile, expr: amount, agg_params: {percentile: 0.9}}
+      - {name: typical, agg: percentile, expr: amount}
+"#;
+    const CUSTOMERS: &str = r#"
+semantic_models:
+  - name: customers
+    model: source("shop", "customers")
+    entities: [{name: customer, type: primary, expr: customer_id}]
+    dimensions: [{name: region, type: categorical}]
+    measures: [{name: customer_count, agg: count_distinct, expr: customer_id}]
+"#;
+    const METRICS: &str = r#"
+metrics:
+  - {name: revenue, type: simple, description: All revenue, type_params: {measure: revenue}}
+  - name: large_revenue
+    type: simple
+    type_params: {measure: {name: revenue}}
+    filter: |
+      {{ Dimension('order_id__is_large') }} = true
+  - {name: orders, type: simple, type_params: {measure: order_count}}
+  - {name: local, type: simple, type_params: {measure: order_count}, filter: "{{ Dimension('customer__region') }} = 'x'"}
+  - {name: aov, type: ratio, type_params: {numerator: revenue, denominator: orders}}
+  - {name: share, type: derived, type_params: {expr: 100 * big / revenue, metrics: [{name: large_revenue, alias: big}, {name: revenue}]}}
+  - {name: running, type: cumulative, type_params: {measure: revenue}}
+  - {name: growth, type: derived, type_params: {expr: a - b, metrics: [{name: revenue, alias: a}, {name: revenue, alias: b, offset_window: 1 month}]}}
+  - {name: per_customer, type: ratio, type_params: {numerator: revenue, denominator: customers}}
+  - {name: customers, type: simple, type_params: {measure: customer_count}}
+  - {name: visits, type: conversion, type_params: {}}
+"#;
+
+    #[test]
+    fn semantic_models_become_sources() {
+        let projection = projected(&[("a.yml", METRICS), ("m/customers.yml", CUSTOMERS), ("m/orders.yml", ORDERS)]);
+        insta::assert_json_snapshot!(projection.sources.iter().map(|source| &source.doc).collect::<Vec<_>>());
+        let paths: Vec<_> = projection.sources.iter().map(|source| (&*source.name, &*source.path)).collect();
+        assert_eq!(paths, [("customers", "m/customers.yml"), ("fct_orders", "m/orders.yml")]);
+        let left_out: Vec<String> = projection.left_out.iter().map(|(path, why)| format!("{path}: {why}")).collect();
+        insta::assert_snapshot!(left_out.join("\n"));
+    }
+
+    #[test]
+    fn expressions_cannot_grow_without_bounds() {
+        let mut text =
+            ORDERS.to_owned() + "metrics:\n  - {name: b b, type: simple, filter: x, type_params: {measure: revenue}}\n";
+        let inputs = "{name: b b, alias: b}, ".repeat(60);
+        text.push_str(&format!("  - {{name: bomb, type: derived, type_params: {{expr: b, metrics: [{inputs}]}}}}\n"));
+        let projection = projected(&[("x.yml", &text)]);
+        assert!(projection.left_out.iter().any(|(_, why)| why == "metric bomb has no expression that can be used"));
+    }
+
+    #[test]
+    fn names_of_tables_become_names_of_sources() {
+        let cases = [
+            ("ref('orders')", "orders"),
+            ("ref('shop', \"fct_Orders\")", "fct_orders"),
+            ("source('raw', 'order items')", "order_items"),
+            ("Analytics.Public.Orders", "orders"),
+            ("ref(orders", "ref_orders"),
+            ("日本", ""),
+        ];
+        for (model, name) in cases {
+            assert_eq!(identifier(&table_of(model)), name, "{model}");
+        }
+        let column = |name: &str| (name == "at").then(|| "ordered_at".to_owned());
+        assert_eq!(sql_of("{{ TimeDimension('order__at', 'day') }} > x ", column).as_deref(), Some("ordered_at > x"));
+        for filter in ["{{ Dimension('customer__kind') }} = 1", "{{Metric('x', group_by=['a'])}} > 1", "{% if x %}"] {
+            assert_eq!(sql_of(filter, column), None, "{filter}");
+        }
+    }
+}

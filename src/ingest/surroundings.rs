@@ -1,0 +1,80 @@
+//! What an attempt is told of the project: the wiki index, the sources of each connection that it may write to, and for
+//! the reconcile step what the units changed.
+//!
+//! Reads pages and sources. It must not know how a prompt is written.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+};
+
+use super::{
+    layer::{self, Layer},
+    project::Project,
+    prompt::{ConnectionSources, Surroundings},
+    reach::{Reach, Reached},
+    reconcile::{ChangeKind, Stage},
+    wiki::{self, Page, Wiki},
+    workspace::Workspace,
+};
+
+/// Reads what an attempt in `workspace` is told. It has seen every page and source of it from now on.
+pub(super) fn read(reach: &Reach, workspace: &Workspace, stage: Option<&Stage>) -> io::Result<Surroundings> {
+    let mut semantic_layer = Vec::new();
+    for Reached { id, is_target, .. } in &reach.connections {
+        let sources = Layer(workspace).sources(id)?;
+        for file in &sources.files {
+            let _ = workspace.read(&file.path);
+        }
+        let names: Vec<String> = sources.all.into_keys().collect();
+        if *is_target || !names.is_empty() {
+            semantic_layer.push(ConnectionSources { connection: id.clone(), is_target: *is_target, names });
+        }
+    }
+    let details = stage.map(|stage| details(stage, workspace)).unwrap_or_default();
+    Ok(Surroundings { wiki: pages(workspace)?, semantic_layer, details })
+}
+
+/// Key and summary of each page.
+fn pages(workspace: &Workspace) -> io::Result<Vec<(String, String)>> {
+    let mut pages = Vec::new();
+    for key in Wiki(workspace).keys()? {
+        let page = Wiki(workspace).text(&key).ok().flatten().and_then(|bytes| Page::parse(&bytes).ok());
+        pages.push((key, page.map_or_else(|| "(cannot be read)".into(), |page| page.front.summary)));
+    }
+    Ok(pages)
+}
+
+/// Summary or description of each page and source that units changed and that is there, by path.
+fn details(stage: &Stage, workspace: &Workspace) -> BTreeMap<String, String> {
+    let changes = stage.units.iter().flat_map(|unit| &unit.changes);
+    let there = changes.filter(|change| change.kind != ChangeKind::Removed);
+    let paths: BTreeSet<&String> = there.map(|change| &change.path).collect();
+    paths.into_iter().filter_map(|path| Some((path.clone(), detail(path, workspace)?))).collect()
+}
+
+fn detail(path: &str, workspace: &Workspace) -> Option<String> {
+    let bytes = || workspace.peek(path).ok()?;
+    if wiki::key_of(path).is_some() {
+        return Some(Page::parse(&bytes()?).ok()?.front.summary);
+    }
+    layer::place_of(path)?;
+    let doc = layer::parse(&String::from_utf8(bytes()?).ok()?).ok()?;
+    layer::description(&doc).map(str::to_owned)
+}
+
+/// One sentence for each index of the project that a prompt cannot list as a whole. What cannot be read is not reported
+/// here: the attempts do that.
+pub fn cut_indexes(project: &Project) -> Vec<String> {
+    let around = read(&Reach::of(project, None), &Workspace::read_only(&project.root), None).unwrap_or_default();
+    let sources: usize = around.semantic_layer.iter().map(|of| of.names.len()).sum();
+    let wiki = around.is_wiki_cut().then_some(("wiki", around.wiki.len(), "pages", "wiki_search"));
+    let layer = around.is_layer_cut().then_some(("semantic layer", sources, "sources", "sl_discover"));
+    let sentence = |(place, count, things, tool): (&str, usize, &str, &str)| {
+        format!(
+            "the {place} has {count} {things}, more than a prompt can list: each unit sees a part of them and finds the \
+             others with {tool}"
+        )
+    };
+    wiki.into_iter().chain(layer).map(sentence).collect()
+}

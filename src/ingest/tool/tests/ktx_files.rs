@@ -1,0 +1,100 @@
+//! Pages and sources that KTX and our tools both write: the same calls leave the same files, and either side's files
+//! survive the other's edits.
+
+use super::*;
+
+/// What KTX left of the calls in `calls.jsonl`.
+const FILES: [(&str, &str); 3] = [
+    ("semantic-layer/orbit/m.yaml", include_str!("../../../../tests/fixtures/ktx/b3/semantic-layer/orbit/m.yaml")),
+    ("semantic-layer/wh/orders.yaml", include_str!("../../../../tests/fixtures/ktx/b3/semantic-layer/wh/orders.yaml")),
+    ("wiki/global/p1.md", include_str!("../../../../tests/fixtures/ktx/b3/wiki/global/p1.md")),
+];
+const CALLS: &str = include_str!("../../../../tests/fixtures/ktx/b3/calls.jsonl");
+const OTHER: &str = include_str!("../../../../tests/fixtures/ktx/b2/wiki/global/other.md");
+const CUSTOMERS: &str = include_str!("../../../../tests/fixtures/ktx/b2/semantic-layer/wh/customers.yaml");
+
+/// A desk of a unit of `orbit` that may write sources of `wh`, over a project with `files`.
+fn desk(files: &[(&str, &str)]) -> Desk {
+    let (mut bench, dir) = bench();
+    bench.reach.connections = vec![connection("orbit", "dbt", true), connection("wh", "postgres", true)];
+    bench.unit.planned.connection = "orbit".into();
+    bench.unit.planned.raw_files = vec!["schema.yml".into()];
+    for (path, text) in files {
+        let path = dir.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    Desk { tools: Tools::new(Arc::new(bench), None), dir }
+}
+
+fn written(desk: &Desk, path: &str) -> String {
+    String::from_utf8(desk.tools.bench.workspace.read(path).unwrap().unwrap()).unwrap()
+}
+
+fn calls() -> Vec<(String, Value)> {
+    let call = |line: &str| {
+        let mut call: Value = serde_json::from_str(line).unwrap();
+        (call["tool"].as_str().unwrap().to_owned(), call["input"].take())
+    };
+    CALLS.lines().map(call).collect()
+}
+
+#[test]
+fn the_calls_of_ktx_leave_the_files_of_ktx() {
+    let desk = desk(&[]);
+    for (tool, input) in calls() {
+        desk.text(&tool, input);
+    }
+    for (path, text) in FILES {
+        assert_eq!(written(&desk, path), text, "{path}");
+    }
+}
+
+#[test]
+fn fields_left_out_or_in_another_order_make_no_difference() {
+    let desk = desk(&[]);
+    for (tool, mut input) in calls() {
+        if let Some(source) = input.get_mut("source").and_then(Value::as_object_mut) {
+            source.retain(|field, _| !matches!(field.as_str(), "joins" | "measures"));
+            source.sort_keys();
+            source["columns"][0] = json!({"type": "number", "name": "id"});
+        }
+        desk.text(&tool, input);
+    }
+    for (path, text) in FILES {
+        assert_eq!(written(&desk, path), text, "{path}");
+    }
+}
+
+#[test]
+fn sources_of_ktx_keep_everything_when_they_are_edited() {
+    let path = "semantic-layer/wh/customers.yaml";
+    let desk = desk(&[FILES[0], FILES[1], (path, CUSTOMERS)]);
+    desk.text("record_verification_ledger", json!({"summary": "checked"}));
+    let edit = |source: &str, old: &str, new: &str| {
+        let edits = json!([{"oldText": old, "newText": new}]);
+        desk.text("sl_edit_source", json!({"connectionId": "wh", "sourceName": source, "yaml_edits": edits}));
+    };
+    let measure = "measures:\n  - name: revenue\n    expr: sum(amount)";
+    edit("orders", "measures: []", measure);
+    assert_eq!(written(&desk, FILES[1].0), FILES[1].1.replace("measures: []", measure));
+    // KTX cannot edit a source without the lists of its schema.
+    edit("customers", "count(*)", "count(id)");
+    assert_eq!(written(&desk, path), format!("{}joins: []\n", CUSTOMERS.replace("count(*)", "count(id)")));
+}
+
+#[test]
+fn pages_of_ktx_keep_everything_when_they_are_edited() {
+    let path = "wiki/global/other.md";
+    let other = OTHER.replace("sl_refs: []\n", "sl_refs: []\nowner: maya\narea: {team: core, since: 2024}\n");
+    let desk = desk(&[FILES[2], (path, &other)]);
+    desk.text("record_verification_ledger", json!({"summary": "checked"}));
+    let edit = |key: &str, summary: &str, old: &str, new: &str| {
+        let replacements = json!([{"oldText": old, "newText": new}]);
+        desk.text("wiki_write", json!({"key": key, "summary": summary, "replacements": replacements}));
+    };
+    edit("p1", "P1", "Body", "More");
+    assert_eq!(written(&desk, FILES[2].0), FILES[2].1.replace("Body", "More"));
+    edit("other", "Another: page", "Other body", "A body");
+    insta::assert_snapshot!(written(&desk, path));
+}

@@ -1,0 +1,206 @@
+//! What an attempt put on record beside its changes, as people read it: conflicts, evictions, merged artifacts, and raw
+//! files that could not be mapped. Pure. It must not know where it is shown.
+
+use serde_json::Value;
+
+use super::{report::PASS, state::RunState};
+use crate::tape::note::{Work, work::Unmapped};
+
+/// Flagged decisions that one sentence names.
+const NAMED: usize = 5;
+
+/// Something that was put on record. Its texts come from an agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// What it is about.
+    pub kind: DecisionKind,
+    /// The page, source or raw file that it is about.
+    pub about: String,
+    /// What was decided, and why.
+    pub text: String,
+    /// A person should look at it.
+    pub is_flagged: bool,
+}
+
+/// What a decision is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecisionKind {
+    /// A conflict between units.
+    Conflict,
+    /// A raw file that is gone.
+    Eviction,
+    /// A page or source that was merged into another one, or replaced by it.
+    Resolution,
+    /// A raw file that could not be mapped.
+    Fallback,
+}
+
+impl DecisionKind {
+    /// Its label.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Conflict => "conflict",
+            Self::Eviction => "eviction",
+            Self::Resolution => "merge",
+            Self::Fallback => "not mapped",
+        }
+    }
+}
+
+impl Decision {
+    fn conflict(value: &Value) -> Self {
+        let kind = field(value, "kind").replace('_', " ");
+        let contested = value["contestedKey"].as_str().map(|key| format!(" about {key}")).unwrap_or_default();
+        let unit = value["unitKey"].as_str().map(|unit| format!(" (unit {unit})")).unwrap_or_default();
+        Self {
+            kind: DecisionKind::Conflict,
+            about: field(value, "artifactKey").to_owned(),
+            text: format!("{kind}{contested}{unit}: {}", field(value, "detail")),
+            is_flagged: value["flaggedForHuman"] == true,
+        }
+    }
+
+    fn eviction(value: &Value) -> Self {
+        let (path, action) = (field(value, "rawPath"), field(value, "action"));
+        Self {
+            kind: DecisionKind::Eviction,
+            about: artifact(value),
+            text: format!("{action}, because {path} is gone: {}", field(value, "reason")),
+            is_flagged: false,
+        }
+    }
+
+    fn resolution(value: &Value) -> Self {
+        let (path, action) = (field(value, "rawPath"), field(value, "actionType"));
+        Self {
+            kind: DecisionKind::Resolution,
+            about: artifact(value),
+            text: format!("{action} ({path}): {}", field(value, "reason")),
+            is_flagged: false,
+        }
+    }
+
+    fn fallback(file: &Unmapped) -> Self {
+        let detail = file.detail.as_deref().map(|detail| format!(" – {detail}")).unwrap_or_default();
+        Self {
+            kind: DecisionKind::Fallback,
+            about: file.raw_path.clone(),
+            text: format!("{} → {}{detail}", file.reason, file.fallback),
+            is_flagged: file.fallback == "flagged",
+        }
+    }
+}
+
+/// `crates – near duplicate: merged`.
+impl std::fmt::Display for Decision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let flag = if self.is_flagged { " [flagged for a person]" } else { "" };
+        write!(f, "{} – {}{flag}", self.about, self.text)
+    }
+}
+
+/// Everything that is on record in `work`, flagged conflicts first.
+pub fn decisions(work: &Work) -> Vec<Decision> {
+    let conflicts = work.conflicts.iter().map(Decision::conflict);
+    let evictions = work.evictions.iter().map(Decision::eviction);
+    let resolutions = work.resolutions.iter().map(Decision::resolution);
+    let fallbacks = work.unmapped.iter().map(Decision::fallback);
+    let mut all: Vec<Decision> = conflicts.chain(evictions).chain(resolutions).chain(fallbacks).collect();
+    all.sort_by_key(|decision| (decision.kind != DecisionKind::Conflict, !decision.is_flagged));
+    all
+}
+
+/// Conflicts that the reconcile step of a run settled and flagged for a person.
+pub fn flagged_conflicts(state: &RunState) -> Vec<Decision> {
+    let step = state.units.iter().find(|unit| unit.planned.is_none() && unit.key.as_str() == PASS);
+    step.and_then(|step| state.work(step)).map(flagged).unwrap_or_default()
+}
+
+/// The conflicts of `work` that are flagged for a person.
+fn flagged(work: &Work) -> Vec<Decision> {
+    let is_wanted = |decision: &Decision| decision.kind == DecisionKind::Conflict && decision.is_flagged;
+    decisions(work).into_iter().filter(is_wanted).collect()
+}
+
+/// `2 conflicts are flagged for a person: crates, terms`; `None` where none is.
+pub fn flagged_sentence(work: &Work) -> Option<String> {
+    sentence(&flagged(work))
+}
+
+/// The same for decisions that are all flagged.
+pub fn sentence(flagged: &[Decision]) -> Option<String> {
+    let count = match flagged.len() {
+        0 => return None,
+        1 => "1 conflict is".to_owned(),
+        count => format!("{count} conflicts are"),
+    };
+    let named: Vec<&str> = flagged.iter().take(NAMED).map(|decision| decision.about.as_str()).collect();
+    let more = match flagged.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some(format!("{count} flagged for a person: {}{more}", named.join(", ")))
+}
+
+fn artifact(value: &Value) -> String {
+    format!("{} {}", field(value, "artifactKind"), field(value, "artifactKey"))
+}
+
+/// Tapes of other programs may lack it.
+fn field<'a>(value: &'a Value, name: &str) -> &'a str {
+    value[name].as_str().unwrap_or("?")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn work() -> Work {
+        let conflict = |key: &str, flagged: bool| json!({"unitKey": "docs-a", "kind": "near_duplicate", "artifactKey": key, "detail": "merged", "flaggedForHuman": flagged});
+        let about = json!({"kind": "definitional_contradiction", "contestedKey": "churn", "artifactKey": "wiki churn", "detail": "both named", "flaggedForHuman": true});
+        let fallback = Unmapped {
+            raw_path: "a.yml".into(),
+            reason: "parse_error".into(),
+            detail: Some("Jinja".into()),
+            fallback: "wiki_only".into(),
+        };
+        Work {
+            conflicts: vec![conflict("crates", false), about, json!(7)],
+            evictions: vec![
+                json!({"rawPath": "kb/b.md", "artifactKind": "wiki", "artifactKey": "b", "action": "removed", "reason": "nothing else supports it"}),
+            ],
+            resolutions: vec![
+                json!({"rawPath": "kb/a.md", "artifactKind": "sl", "artifactKey": "orders", "actionType": "merged", "reason": "into sales"}),
+            ],
+            unmapped: vec![fallback],
+            ..Work::default()
+        }
+    }
+
+    #[test]
+    fn decisions_read_as_sentences_and_flagged_ones_come_first() {
+        let lines: Vec<String> = decisions(&work()).iter().map(|it| format!("{}: {it}", it.kind.word())).collect();
+        insta::assert_snapshot!(lines.join("\n"), @r"
+        conflict: wiki churn – definitional contradiction about churn: both named [flagged for a person]
+        conflict: crates – near duplicate (unit docs-a): merged
+        conflict: ? – ?: ?
+        eviction: wiki b – removed, because kb/b.md is gone: nothing else supports it
+        merge: sl orders – merged (kb/a.md): into sales
+        not mapped: a.yml – parse_error → wiki_only – Jinja
+        ");
+    }
+
+    #[test]
+    fn flagged_conflicts_are_counted_and_named() {
+        let with = |flagged: usize| {
+            let one = json!({"artifactKey": "k", "flaggedForHuman": true});
+            flagged_sentence(&Work { conflicts: vec![one; flagged], ..Work::default() })
+        };
+        assert_eq!(with(0), None);
+        assert_eq!(with(1).as_deref(), Some("1 conflict is flagged for a person: k"));
+        assert_eq!(with(7).as_deref(), Some("7 conflicts are flagged for a person: k, k, k, k, k and 2 more"));
+        assert_eq!(flagged_sentence(&work()).as_deref(), Some("1 conflict is flagged for a person: wiki churn"));
+    }
+}

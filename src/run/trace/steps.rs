@@ -1,0 +1,269 @@
+//! The steps around the units: how the plan came about, the reconcile step, the integration, the commit.
+
+use serde_json::{Map, Value, json};
+
+use super::{Event, Trace, TraceLevel, is_pass};
+use crate::tape::{
+    Millis, UnitKey,
+    note::{AttemptEnded, DiffCounts, Integration, Outcome, PatchIntegrated, Saved, SourceRead},
+};
+
+const DEBUG: TraceLevel = TraceLevel::Debug;
+const ERROR: TraceLevel = TraceLevel::Error;
+
+impl Trace {
+    /// What led to the plan of one connection. Only copying its files takes long enough to be timed.
+    pub(super) fn source_read(&self, at: Millis, read: &SourceRead, out: &mut Vec<u8>) {
+        let SourceRead { connection, adapter, staged, .. } = read;
+        let DiffCounts { added, modified, deleted, unchanged } = read.diff;
+        let diff = json!({"added": added, "modified": modified, "deleted": deleted, "unchanged": unchanged});
+        let count = added.saturating_add(modified).saturating_add(unchanged);
+        let units = self.plan.units.iter().filter(|unit| unit.connection == *connection && unit.adapter == *adapter);
+        let of_source = json!({"connectionId": connection, "sourceKey": adapter});
+        let with = |more: Value| {
+            let fields = [&of_source, &more].into_iter().filter_map(Value::as_object).flatten();
+            Value::Object(fields.map(|(key, value)| (key.clone(), value.clone())).collect())
+        };
+        let steps = [
+            ("fetch", "resolve_staged_dir_finished", json!({"bundleRefKind": "upload", "sourceKey": adapter})),
+            ("stage_raw_files", "stage_raw_files_finished", with(json!({"stagedDir": staged, "syncId": self.sync()}))),
+            ("diff", "compute_diff_set_finished", with(json!({"currentHashCount": count, "scopeFingerprint": null}))),
+            ("snapshot", "input_snapshot", json!({"stagedDir": staged, "rawFileCount": count, "diffSummary": diff})),
+            ("detect", "adapter_detected", json!({"detected": true})),
+            (
+                "planning",
+                "chunk_work_units_finished",
+                json!({"stagedDir": staged, "added": added, "modified": modified, "deleted": deleted}),
+            ),
+            (
+                "planning",
+                "work_units_planned",
+                json!({
+                    "workUnitCount": units.count(), "evictionCount": read.deleted.len(), "unresolvedCardCount": 0,
+                    "triageEnabled": false,
+                }),
+            ),
+        ];
+        for (phase, name, data) in steps {
+            let took = read.stage_ms.map(Millis).filter(|_| phase == "stage_raw_files");
+            let event = Event { took, ..Event::new(TraceLevel::Debug, phase, name, data) };
+            self.write(at, connection, adapter, &event, out);
+        }
+    }
+
+    pub(super) fn saved(&mut self, at: Millis, saved: &Saved, out: &mut Vec<u8>) {
+        if !std::mem::take(&mut self.reconciled) {
+            let data = json!({
+                "skipped": true, "stopReason": null, "actionCount": 0, "conflictCount": 0, "fallbackCount": 0,
+                "artifactResolutionCount": 0,
+            });
+            let event = Event::new(TraceLevel::Debug, "reconciliation", "reconciliation_finished", data);
+            self.of_run(at, &event, out);
+        }
+        let data = json!({"commitSha": saved.commit, "branch": saved.branch, "touchedPaths": saved.paths});
+        let event = Event::new(TraceLevel::Debug, "squash", "squash_finished", data);
+        let took = self.step(at);
+        self.of_run(at, &Event { took, ..event }, out);
+        self.commit.clone_from(&saved.commit);
+    }
+
+    /// How long the step took that ends now; the next one begins.
+    fn step(&mut self, at: Millis) -> Option<Millis> {
+        self.stepped.replace(at).map(|began| at.since(began))
+    }
+
+    /// The reconcile step is no work unit: KTX traces it in a phase of its own.
+    pub(super) fn pass_ended(
+        &mut self,
+        at: Millis,
+        ended: &AttemptEnded,
+        took: Option<Millis>,
+        figures: Map<String, Value>,
+        out: &mut Vec<u8>,
+    ) {
+        let AttemptEnded { verdict, work, .. } = ended;
+        self.stepped = Some(at);
+        self.reconciled = true;
+        let mut data = Map::new();
+        data.insert("mode".into(), "single".into());
+        data.insert("skipped".into(), false.into());
+        data.insert("stopReason".into(), json!(verdict.stop));
+        data.extend(figures);
+        let executed = Event::new(TraceLevel::Debug, "reconciliation", "reconciliation_executed", Value::Object(data));
+        self.of_run(at, &Event { took, ..executed }, out);
+        if verdict.outcome != Outcome::Succeeded {
+            return self.pass_failed(at, &verdict.reason, out);
+        }
+        let data = json!({
+            "skipped": false, "stopReason": verdict.stop, "actionCount": work.actions.len(),
+            "conflictCount": work.conflicts.len(), "fallbackCount": work.unmapped.len(),
+            "artifactResolutionCount": work.resolutions.len(),
+        });
+        let event = Event::new(TraceLevel::Debug, "reconciliation", "reconciliation_finished", data);
+        self.of_run(at, &event, out);
+    }
+
+    fn pass_failed(&self, at: Millis, reason: &str, out: &mut Vec<u8>) {
+        let event = Event::new(TraceLevel::Error, "reconciliation", "reconciliation_failed", Value::Null);
+        self.of_run(at, &Event { error: Some(("Error", reason)), ..event }, out);
+    }
+
+    pub(super) fn integrated(&mut self, at: Millis, unit: &UnitKey, integrated: &PatchIntegrated, out: &mut Vec<u8>) {
+        let took = self.step(at);
+        let verdict = integrated.verdict.as_ref();
+        if is_pass(unit) {
+            return verdict.into_iter().for_each(|verdict| self.pass_failed(at, &verdict.reason, out));
+        }
+        if verdict.is_some() {
+            self.failed.insert(unit.clone());
+        }
+        // The steps before the last one, as KTX traces them; the first has the time of all.
+        let steps: &[(TraceLevel, &str)] = match integrated.result {
+            Integration::Accepted => {
+                &[(DEBUG, "patch_apply_finished"), (DEBUG, "semantic_gate_finished"), (DEBUG, "patch_accepted")]
+            }
+            Integration::Noop => &[(DEBUG, "patch_noop_accepted")],
+            Integration::TextualConflict => &[(ERROR, "patch_apply_failed"), (ERROR, "patch_textual_conflict")],
+            Integration::SemanticConflict => {
+                &[(DEBUG, "patch_apply_finished"), (ERROR, "semantic_gate_failed"), (ERROR, "patch_semantic_conflict")]
+            }
+            Integration::Policy => &[(ERROR, "patch_policy_rejected")],
+            Integration::Lost => &[(ERROR, "patch_apply_failed")],
+        };
+        for (index, (level, name)) in steps.iter().enumerate() {
+            let mut data = json!({"unitKey": self.key(unit), "touchedPaths": integrated.paths});
+            if index + 1 == steps.len() {
+                match verdict {
+                    Some(verdict) => data["reason"] = verdict.reason.as_str().into(),
+                    None => {
+                        data["commitSha"] = json!(integrated.commit);
+                        if !integrated.shared.is_empty() {
+                            data["sharedPaths"] = json!(integrated.shared);
+                        }
+                    }
+                }
+            }
+            let took = took.filter(|_| index == 0);
+            self.of_unit(at, unit, &Event { took, ..Event::new(*level, "integration", name, data) }, out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+    use crate::tape::{
+        Body, Entry, Header, Note, Seq,
+        note::{Integrating, PatchWritten, PlannedUnit, RunEnded, RunPlanned, StopReason, Verdict, Work},
+    };
+
+    fn ended(outcome: Outcome, work: Work) -> Note {
+        let verdict = Verdict {
+            outcome,
+            stop: StopReason::Natural,
+            cause: crate::tape::note::Cause::Completed,
+            reason: "its reason".into(),
+            remedy: None,
+        };
+        let json = json!({"kind": "attempt_ended", "verdict": verdict, "work": work});
+        Note::parse(&serde_json::to_vec(&json).unwrap())
+    }
+
+    /// A run of two connections with a good and a failed unit, a reconcile step and a commit.
+    fn traced() -> Vec<Value> {
+        let header = include_str!("../../../tests/fixtures/tapes/demo.jsonl").lines().next().unwrap();
+        let mut trace = Trace::new(Header::parse(header.as_bytes()).unwrap(), TraceLevel::Debug);
+        let unit = |unit: &str, connection: &str| PlannedUnit {
+            unit: unit.into(),
+            connection: connection.into(),
+            adapter: "dbt".into(),
+            ..PlannedUnit::default()
+        };
+        let units = vec![unit("good", "orbit"), unit("bad", "shop")];
+        let read = SourceRead {
+            connection: "orbit".into(),
+            adapter: "dbt".into(),
+            staged: Some(".ktx/cache/local-ingest/j/upload/orbit".into()),
+            stage_ms: Some(9),
+            diff: DiffCounts { added: 6, ..DiffCounts::default() },
+            ..SourceRead::default()
+        };
+        let result =
+            br#"{"type":"result","subtype":"success","num_turns":9,"usage":{"input_tokens":5,"output_tokens":2}}"#;
+        let paths = vec!["wiki/global/a.md".to_owned()];
+        let patch = PatchWritten { paths: paths.clone(), ..PatchWritten::default() };
+        let work = Work { conflicts: vec![json!({})], ..Work::default() };
+        let taken = |result| Note::PatchIntegrated(Box::new(PatchIntegrated { result, ..PatchIntegrated::default() }));
+        let entries: Vec<(u64, Option<&str>, Option<Note>)> = vec![
+            (0, None, Some(Note::RunPlanned(Box::new(RunPlanned { job: "j".into(), units, ..RunPlanned::default() })))),
+            (1, None, Some(Note::SourceRead(Box::new(read)))),
+            (10, Some("good"), Some(Note::AttemptStarted(Box::default()))),
+            (12, Some("bad"), Some(Note::AttemptStarted(Box::default()))),
+            (500, Some("good"), None),
+            (530, Some("good"), Some(Note::PatchWritten(patch.clone()))),
+            (540, Some("good"), Some(ended(Outcome::Succeeded, Work::default()))),
+            (600, Some("bad"), Some(ended(Outcome::Failed, Work::default()))),
+            (610, None, Some(Note::Integrating(Integrating { units: vec!["good".into()], ..Integrating::default() }))),
+            (640, Some("good"), Some(taken(Integration::Accepted))),
+            (650, Some(super::super::PASS), Some(Note::AttemptStarted(Box::default()))),
+            (800, Some(super::super::PASS), None),
+            (820, Some(super::super::PASS), Some(Note::PatchWritten(patch))),
+            (850, Some(super::super::PASS), Some(ended(Outcome::Succeeded, work))),
+            (860, Some(super::super::PASS), Some(taken(Integration::Noop))),
+            (900, None, Some(Note::Saved(Saved { commit: Some("c0ffee".into()), paths, ..Saved::default() }))),
+            (910, None, Some(Note::RunEnded(RunEnded { outcome: "partial".into(), ..RunEnded::default() }))),
+        ];
+        let mut out = Vec::new();
+        for (seq, (at, unit, note)) in (0..).zip(&entries) {
+            let json = note.as_ref().map(Note::to_json);
+            let body = json.as_deref().map_or(Body::Out(result), Body::Note);
+            let lane = unit.map(|unit| (unit.into(), 1));
+            trace.take(&Entry { seq: Seq(seq), at: Millis(*at), lane, body }, &mut out);
+        }
+        String::from_utf8(out).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_run_is_traced_in_the_steps_of_ktx() {
+        let lines = traced();
+        let told: Vec<String> = lines
+            .iter()
+            .map(|line| {
+                let took = line["durationMs"].as_u64().map_or(String::new(), |took| format!(" {took} ms"));
+                let unit = line["data"]["unitKey"].as_str().map_or(String::new(), |unit| format!(" {unit}"));
+                let text = |key: &str| line[key].as_str().unwrap().to_owned();
+                format!("{} {} {}{unit}{took}", text("connectionId"), text("phase"), text("event"))
+            })
+            .collect();
+        insta::assert_snapshot!(told.join("\n"));
+    }
+
+    /// KTX's profile adds up what has a duration, by phase, and takes whatever names a unit for a work unit.
+    #[test]
+    fn the_profile_of_ktx_finds_the_units_slowest() {
+        let mut phases: BTreeMap<String, u64> = BTreeMap::new();
+        let mut units = BTreeSet::new();
+        for line in traced() {
+            *phases.entry(line["phase"].as_str().unwrap().to_owned()).or_default() +=
+                line["durationMs"].as_u64().unwrap_or(0);
+            units.extend(line["data"]["unitKey"].as_str().map(str::to_owned));
+        }
+        phases.retain(|_, took| *took > 0);
+        let expected = [
+            ("integration", 30),
+            ("reconciliation", 200),
+            ("squash", 40),
+            ("stage_raw_files", 9),
+            ("work_unit", 1_118),
+        ];
+        assert_eq!(phases, expected.map(|(phase, took)| (phase.to_owned(), took)).into());
+        assert_eq!(units.into_iter().collect::<Vec<_>>(), ["bad", "good"]);
+        let executed: Vec<Value> = traced().into_iter().filter(|line| line["event"] == "work_unit_executed").collect();
+        assert_eq!((&executed[0]["data"]["agentLoopMs"], &executed[0]["durationMs"]), (&json!(490), &json!(530)));
+        let finished = traced().into_iter().rev().find(|line| line["connectionId"] == "shop").unwrap();
+        assert_eq!(finished["data"]["failedWorkUnits"], json!(["bad"]));
+        assert_eq!(finished["data"]["commitSha"], "c0ffee");
+    }
+}

@@ -1,0 +1,173 @@
+//! A project that KTX ingested before: what its database tells the plan, and what a hostile one must not do.
+
+use std::{fs, os::unix::fs::symlink};
+
+use rusqlite::{Connection, params};
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    place::{Place, Ran, contract},
+    whole::{git, is_clean, newest_tape, pass, run, summary, wiki},
+};
+
+/// What KTX 0.12.0 wrote: files, a page `p1`, and sources `wh/orders` and `orbit/m`.
+const DUMP: &str = include_str!("../../fixtures/ktx/history.sql");
+const JOB: &str = "local-mws8g82v";
+const DATABASE: &str = ".ktx/db.sqlite";
+
+/// A dbt project that KTX is done with, as a git repository.
+fn ingested() -> Place {
+    let place = Place::new();
+    place.write(
+        "ktx.yaml",
+        "connections:\n  wh:\n    driver: postgres\n  orbit:\n    driver: dbt\n    source_dir: dbt\nllm:\n  provider:\n    backend: claude-code\n",
+    );
+    let model = |name: &str| format!("models/marts/{name}.sql");
+    let models = ["mart_arr_daily", "mart_customer_health", "mart_revenue_daily"].map(model);
+    let yaml = ["dbt_project.yml", "schema.yml", "sources.yml"].map(str::to_owned);
+    let files: Vec<String> = yaml.into_iter().chain(models).collect();
+    for file in &files {
+        place.write(&format!("dbt/{file}"), format!("name: {}\n", file.replace(['/', '.'], "_")));
+    }
+    fs::create_dir(place.path(".ktx")).unwrap();
+    let database = Connection::open(place.path(DATABASE)).unwrap();
+    database.execute_batch(DUMP).unwrap();
+    for file in &files {
+        let hash: String = Sha256::digest(fs::read(place.path(&format!("dbt/{file}"))).unwrap())
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let update = "UPDATE bundle_ingest_provenance SET raw_content_hash = ?1 WHERE raw_path = ?2";
+        assert!(database.execute(update, params![hash, file]).unwrap() > 0, "{file}");
+    }
+    database.close().unwrap();
+    place.write("wiki/global/p1.md", "---\nsummary: P1\n---\n\nAbout p1.\n");
+    place.write(
+        "semantic-layer/wh/orders.yaml",
+        "name: orders\ntable: orders\ngrain: [id]\ncolumns:\n  - name: id\n    type: number\n",
+    );
+    place.write(".gitignore", "script.toml\n.ktx/\n");
+    git(&place, &["init", "--quiet", "--initial-branch=main"]);
+    git(&place, &["add", "--all"]);
+    git(&place, &["commit", "--quiet", "--message=Begin"]);
+    place
+}
+
+fn warnings(ran: &Ran) -> Vec<&str> {
+    ran.stderr.lines().filter(|line| line.contains("warning: ")).collect()
+}
+
+#[test]
+fn files_that_ktx_ingested_are_not_planned_again() {
+    let place = ingested();
+    let plan = place.run(&["plan"]);
+    assert!(plan.done().contains("nothing to do: its one unit is unchanged"), "{plan:?}");
+    let sentence = "1 unit is unchanged since KTX ingested the files, according to .ktx/db.sqlite";
+    assert!(matches!(warnings(&plan).as_slice(), [one] if one.contains(sentence)), "{plan:?}");
+    assert!(place.run(&["plan", "--full"]).done().contains("1 unit planned"));
+
+    fs::write(place.path("dbt/schema.yml"), "name: changed\n").unwrap();
+    let plan = place.run(&["plan", "--ui", "json"]);
+    assert!(plan.done().contains("\"why\":\"1 file modified\"") && warnings(&plan).is_empty(), "{plan:?}");
+    let claude = place.player("[[part]]\nsteps = [{ say = \"Read it.\" }]").display().to_string();
+    let ran = run(&place, &claude, &[]);
+    contract(ran.done());
+    let tape = newest_tape(&place);
+    for made in ["wiki p1 (wiki_written in run ", "sl wh/orders (source_created in run "] {
+        assert!(tape.contains(&format!("schema.yml: {made}{JOB})")), "priorProvenance names {made}");
+    }
+    let plan = place.run(&["plan"]);
+    assert!(plan.done().contains("nothing to do"), "our record and KTX's add up: {plan:?}");
+}
+
+#[test]
+fn files_gone_since_ktx_are_evicted_with_its_artifacts() {
+    let place = ingested();
+    for file in ["models/marts/mart_arr_daily.sql", "schema.yml"] {
+        fs::remove_file(place.path(&format!("dbt/{file}"))).unwrap();
+    }
+    git(&place, &["commit", "--quiet", "--all", "--message=Less"]);
+    let plan = place.run(&["plan"]);
+    assert!(plan.done().contains("gone: schema.yml") && plan.stdout.contains("1 file is gone"), "{plan:?}");
+    let evicts = r#"
+  { call = { tool = "eviction_list" } },
+  { call = { tool = "record_verification_ledger", with = { summary = "Seen." } } },
+  { call = { tool = "wiki_remove", with = { key = "p1", rawPaths = ["orbit/schema.yml"] } } },
+  { say = "Removed." },"#;
+    let ran = run(&place, place.player(&pass(evicts)).to_str().unwrap(), &[]);
+    let lines = contract(ran.done());
+    assert_eq!(summary(&lines)["units"]["succeeded"], 1, "{ran:?}");
+    let job = lines[0]["event"]["job"].as_str().unwrap();
+    let told = fs::read_to_string(place.path(&format!(".ktx/ingest-transcripts/{job}/reconcile.jsonl"))).unwrap();
+    assert!(told.contains(&format!("wiki p1 (wiki_written in run {JOB})")), "{told}");
+    let orders = format!("sl wh/orders (source_created in run {JOB}), also rests on orbit/dbt_project.yml");
+    assert!(told.contains(&orders), "{told}");
+    assert_eq!(wiki(&place), Vec::<String>::new());
+    is_clean(&place);
+    let plan = place.run(&["plan"]);
+    assert!(plan.done().contains("nothing to do") && !plan.stdout.contains("gone"), "once: {plan:?}");
+}
+
+#[test]
+fn units_that_failed_in_ktx_are_planned() {
+    let place = ingested();
+    let database = Connection::open(place.path(DATABASE)).unwrap();
+    let fail = "UPDATE bundle_ingest_provenance SET artifact_kind = NULL, artifact_key = NULL, action_type = 'skipped';
+        UPDATE bundle_ingest_reports SET body_json = json_set(body_json, '$.failedWorkUnits', json_array('dbt-all'));";
+    database.execute_batch(fail).unwrap();
+    database.close().unwrap();
+    let plan = place.run(&["plan"]);
+    assert!(plan.done().contains("1 unit planned") && warnings(&plan).is_empty(), "{plan:?}");
+}
+
+/// Where nothing that KTX knows is there, its paths are of another directory.
+#[test]
+fn paths_of_another_directory_are_not_gone() {
+    let place = ingested();
+    let database = Connection::open(place.path(DATABASE)).unwrap();
+    database.execute_batch("UPDATE bundle_ingest_provenance SET raw_path = 'sub/' || raw_path").unwrap();
+    database.close().unwrap();
+    let plan = place.run(&["plan"]);
+    assert!(plan.done().contains("1 unit planned") && !plan.stdout.contains("gone"), "{plan:?}");
+}
+
+#[test]
+fn unusable_ktx_database_is_one_warning_and_absent() {
+    let foreign = "DROP TABLE bundle_ingest_provenance; CREATE TABLE bundle_ingest_provenance (x);";
+    let endless = "DROP TABLE bundle_ingest_runs;
+        CREATE VIEW bundle_ingest_runs AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)
+        SELECT x AS id, 'completed' AS status, '' AS connection_id, '' AS source_key, '' AS sync_id, '' AS job_id, '' AS completed_at FROM n;";
+    for damage in ["garbage", "link", "pipe", "directory", foreign, endless] {
+        let place = ingested();
+        let path = place.path(DATABASE);
+        match damage {
+            "garbage" => fs::write(&path, "this was never a database ".repeat(200)).unwrap(),
+            "link" => {
+                fs::rename(&path, place.path("elsewhere.sqlite")).unwrap();
+                symlink(place.path("elsewhere.sqlite"), &path).unwrap();
+            }
+            "pipe" => {
+                fs::remove_file(&path).unwrap();
+                nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+            }
+            "directory" => {
+                fs::remove_file(&path).unwrap();
+                fs::create_dir(&path).unwrap();
+            }
+            sql => Connection::open(&path).unwrap().execute_batch(sql).unwrap(),
+        }
+        let contents = || if damage == "pipe" { None } else { fs::read(&path).ok() };
+        let bytes = contents();
+        let plan = place.run(&["plan"]);
+        assert!(plan.done().contains("1 unit planned"), "{damage}: {plan:?}");
+        let told = warnings(&plan);
+        let sentence =
+            "cannot read what KTX recorded in .ktx/db.sqlite, so files that only KTX ingested count as new: ";
+        assert!(matches!(told.as_slice(), [one] if one.contains(sentence)), "{damage}: {plan:?}");
+        assert_eq!(contents(), bytes, "{damage}");
+        let beside: Vec<_> =
+            fs::read_dir(place.path(".ktx")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let is_of_sqlite = |name: &std::ffi::OsString| name.to_string_lossy().starts_with("db.sqlite-");
+        assert!(!beside.iter().any(is_of_sqlite), "{damage}: {beside:?}");
+    }
+}

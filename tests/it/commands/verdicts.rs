@@ -1,0 +1,176 @@
+//! The verdicts of KTX 0.12.0 on 26 units, one scenario each, against those of the same calls here, under the rule that
+//! is KTX's.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    place::Place,
+    whole::{git, orchard, run, wiki},
+};
+
+/// Where the verdict is another one, and why.
+const OTHERWISE: [(&str, &str, &str); 4] = [
+    ("u08", "failed", "a tool that is not there is called: every call that is rejected counts here"),
+    (
+        "u18",
+        "failed",
+        "it removes a page that another one refers to: KTX finds that at the end, and loses the whole job",
+    ),
+    ("u22", "failed", "a measure names a segment that is not there: KTX does not look"),
+    ("u23", "failed", "its grain is no column: KTX does not look"),
+];
+
+/// Endings of the model that no call makes: what becomes of them is Claude Code's business.
+const OF_THE_AGENT: [&str; 2] = ["u19", "u26"];
+
+fn fixture(name: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/ktx/verdicts").join(name);
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// What the model does in one turn, as steps of a script.
+fn steps(turn: &Value) -> Vec<Value> {
+    let Some(blocks) = turn.as_array() else {
+        let text = turn["message"].as_str().unwrap_or_default();
+        return match turn["status"].as_u64() {
+            Some(status) => vec![json!({"api_error": {"status": status, "error": "invalid_request", "text": text}})],
+            None => vec![json!({"say": "no"})],
+        };
+    };
+    let step = |block: &Value| match block["type"].as_str().unwrap() {
+        "tool_use" => {
+            let tool = block["name"].as_str().unwrap().trim_start_matches("mcp__ktx__");
+            json!({"call": {"tool": tool, "with": block["input"]}})
+        }
+        _ => json!({"say": block["text"]}),
+    };
+    blocks.iter().map(step).collect()
+}
+
+/// Outcome and reason of each unit.
+fn verdicts(report: &Value) -> BTreeMap<String, (String, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let units = report["workUnits"].as_array().unwrap().iter();
+    let verdict = |unit: &Value| (text(&unit["unitKey"]), (text(&unit["status"]), text(&unit["reason"])));
+    units.map(verdict).map(|(key, verdict)| (key.trim_start_matches("dbt-models-").to_owned(), verdict)).collect()
+}
+
+#[test]
+fn units_are_judged_as_ktx_judges_them() {
+    let scenarios: Map<String, Value> = fixture("scenarios.json").as_object().unwrap().clone();
+    let place = Place::new();
+    let settings = "connections:\n  wh: {driver: postgres}\n  orbit: {driver: dbt, source_dir: dbt}\n\
+        ingest:\n  workUnits: {stepBudget: 10, maxConcurrency: 2}\nllm:\n  provider: {backend: claude-code}\n";
+    place.write("ktx.yaml", settings);
+    place.write("config.toml", "[ingest]\ntool_failures = \"recoverable\"\n");
+    place.write("dbt/dbt_project.yml", "name: x\nversion: \"1\"\n");
+    let page =
+        |summary: &str, refs: &str, body: &str| format!("---\nsummary: {summary}\nrefs: {refs}\n---\n\n{body}\n");
+    place.write("wiki/global/base.md", page("Base", "[]", "Base body."));
+    place.write("wiki/global/user.md", page("User of base", "[base]", "See [[base]]."));
+    for number in 1..=26 {
+        place.write(&format!("dbt/models/u{number:02}.yml"), format!("version: 2\nmodels:\n  - name: u{number:02}\n"));
+    }
+    place.write(".gitignore", "script.toml\n");
+    git(&place, &["init", "--quiet", "--initial-branch=main"]);
+    git(&place, &["add", "--all"]);
+    git(&place, &["commit", "--quiet", "--message=Begin"]);
+    let part = |(unit, turns): (&String, &Value)| {
+        let steps: Vec<Value> = turns.as_array().unwrap().iter().flat_map(steps).collect();
+        json!({"unit": unit, "steps": steps})
+    };
+    let script = json!({"part": scenarios.iter().map(part).collect::<Vec<_>>()});
+    let claude = place.player(&toml::to_string(&script).unwrap()).display().to_string();
+    let ran = run(&place, &claude, &["--no-reconcile", "--config", "config.toml"]);
+    assert_eq!(ran.code, Some(100), "{ran:?}");
+
+    let report = place.run(&["report", "--format", "json"]);
+    let ours = verdicts(&serde_json::from_str::<Value>(report.done()).unwrap()["body"]);
+    let ktx = fixture("report.json");
+    let mut theirs = verdicts(&ktx);
+    // What KTX finds when it puts patches together is not in the status of the unit.
+    let dropped = ktx["failure"]["details"]["unitKey"].as_str().unwrap().trim_start_matches("dbt-models-");
+    theirs.get_mut(dropped).unwrap().0 = "failed".to_owned();
+    assert_eq!((ours.len(), theirs.len()), (26, 26));
+    for (unit, (outcome, reason)) in &ours {
+        let otherwise = OTHERWISE.iter().find(|(of, ..)| of == unit);
+        if OF_THE_AGENT.contains(&unit.as_str()) {
+            continue;
+        }
+        let (wanted, because) = &theirs[unit];
+        match otherwise {
+            Some((_, verdict, why)) => {
+                assert_eq!((outcome.as_str(), wanted.as_str()), (*verdict, "success"), "{unit}: {why}: {reason}");
+            }
+            None => assert_eq!(outcome, wanted, "{unit}: {reason}"),
+        }
+        // The words of an API error are those of the agent.
+        if !because.is_empty() && unit != "u13" {
+            assert_eq!(reason, because, "{unit}");
+        }
+    }
+    let dangling = &ours["u04"].1;
+    assert_eq!(dangling, "wiki references target missing page(s): p04 -> missing-page");
+    assert!(ours["u05"].1.contains("`missing_source` in sl_refs is no source of the connections orbit, wh"));
+    assert!(ours["u18"].1.ends_with("user -> base"), "{:?}", ours["u18"]);
+    for key in ["base", "user", "p01", "p21"] {
+        assert!(wiki(&place).contains(&format!("{key}.md")), "{key}");
+    }
+}
+
+/// A run leaves such pages as they are, so it does not speak of them.
+#[test]
+fn pages_that_ktx_would_refuse_are_named_once() {
+    let place = orchard();
+    assert!(!place.run(&["plan"]).stderr.contains("wiki pages"));
+    place
+        .write("wiki/global/p04.md", "---\nsummary: s\nsl_refs: [gone]\n---\n\nSee [[missing-page]], `source:none`.\n");
+    let said = "wiki pages refer to what is not there (p04 -> missing-page; wiki page p04: `source:none` names no source of connection orchard)";
+    let plan = place.run(&["plan"]);
+    assert_eq!(plan.stderr.matches(said).count(), 1, "{plan:?}");
+    let doctor = place.run(&["doctor"]);
+    assert_eq!(doctor.stdout.matches(said).count(), 1, "{doctor:?}");
+}
+
+/// With a repository and without.
+#[test]
+fn what_pages_lose_with_a_source_is_reported() {
+    for has_history in [true, false] {
+        let place = orchard();
+        let source = "name: crates\ntable: crates\ngrain: [id]\ncolumns: [{name: id, type: number}]\n";
+        place.write("semantic-layer/orchard/crates.yaml", source);
+        place.write("wiki/global/fan.md", "---\nsummary: s\nsl_refs: [crates, never]\n---\n\nText.\n");
+        git(&place, &["add", "--all"]);
+        git(&place, &["commit", "--quiet", "--message=Know crates"]);
+        if !has_history {
+            fs::remove_dir_all(place.path(".git")).unwrap();
+        }
+        let script = r#"
+[[part]]
+steps = [
+  { call = { tool = "record_verification_ledger", with = { summary = "Read it." } } },
+  { call = { tool = "sl_write_source", with = { connectionId = "orchard", sourceName = "crates", delete = true } } },
+  { say = "Done." },
+]
+"#;
+        let claude = place.player(script).display().to_string();
+        let ran = run(&place, &claude, &["--no-reconcile", "--only", "docs-crates"]);
+        let said = "page fan no longer has sl_refs to crates";
+        assert!(ran.done().contains(said), "{ran:?}");
+        let page = fs::read_to_string(place.path("wiki/global/fan.md")).unwrap();
+        assert!(!page.contains("crates") && page.contains("never"), "{page}");
+        if has_history {
+            let changed = git(&place, &["show", "--format=", "--name-only", "HEAD", "--", "wiki", "semantic-layer"]);
+            assert_eq!(changed, "semantic-layer/orchard/crates.yaml\nwiki/global/fan.md\n");
+            assert_eq!(git(&place, &["status", "--porcelain"]), "");
+        }
+        let report = place.run(&["report", "--format", "json"]);
+        let body = &serde_json::from_str::<Value>(report.done()).unwrap()["body"];
+        let repair = json!({"pageKey": "fan", "scopeId": null, "removedRefs": ["crates"], "scope": "GLOBAL"});
+        assert_eq!(body["wikiSlRefRepairs"], json!([repair]));
+        assert_eq!(body["wikiSlRefRepairWarnings"], json!([said]));
+        assert_eq!(place.run(&["replay", "latest", "--ui", "json"]).stdout, ran.stdout);
+    }
+}
