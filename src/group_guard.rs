@@ -37,12 +37,18 @@ pub fn start(exe: &Path) -> io::Result<()> {
     let mut guard = guard();
     if guard.is_none() {
         let mut command = Command::new(exe);
-        command.arg(GROUP_GUARD).env_clear().current_dir("/");
+        clear_environment(&mut command).arg(GROUP_GUARD).current_dir("/");
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         // Ctrl-C is for the foreground group, and the guard must be the last to go.
         *guard = command.process_group(0).spawn()?.stdin;
     }
     Ok(())
+}
+
+/// Clears the environment of a helper of this program. It is not left empty: a process without an environment looks like one
+/// that is about to execute a program, and the end of every agent would wait for it to do so.
+pub(crate) fn clear_environment(command: &mut Command) -> &mut Command {
+    command.env_clear().env(MARK, "")
 }
 
 /// True while this process has a guard, as far as is known.
@@ -123,6 +129,23 @@ fn remaining(from: impl BufRead) -> BTreeMap<Pid, Watched> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn helpers_do_not_look_like_agents_that_start() {
+        let mut command = Command::new("cat");
+        let mut helper = clear_environment(&mut command).stdin(Stdio::piped()).spawn().unwrap();
+        let mut scanner = process_table::Scanner::new();
+        let pid = Pid::from_raw(i32::try_from(helper.id()).unwrap());
+        let started = scanner.start_time(pid);
+        let environment = format!("/proc/{}/environ", helper.id());
+        while std::fs::read(&environment).unwrap() != b"INGESTDECK_AGENT=\0" {
+            std::thread::yield_now();
+        }
+        assert!(scanner.scan(started).unwrap().marked("").contains(&pid));
+        drop(helper.stdin.take());
+        helper.wait().unwrap();
+    }
 
     #[test]
     fn only_groups_that_were_not_taken_back_remain() {

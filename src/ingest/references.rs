@@ -307,7 +307,7 @@ fn lacks(source: &str, entity: &str) -> String {
 }
 
 /// Whether `table`, as somebody wrote it, is what `source` stands for.
-fn is_of_table(source: &Source, table: &str) -> bool {
+pub(super) fn is_of_table(source: &Source, table: &str) -> bool {
     let plain = |text: &str| text.trim().replace(['"', '`', '[', ']'], "").to_lowercase();
     let wanted = plain(table);
     if wanted.is_empty() {

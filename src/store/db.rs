@@ -491,7 +491,7 @@ mod tests {
         db.connection.pragma_update(None, "user_version", 99).unwrap();
         drop(db);
         let error = Db::open(&path).unwrap_err();
-        assert!(matches!(error, DbError::Newer { found: 99, known: 6, .. }), "{error}");
+        assert!(matches!(error, DbError::Newer { found: 99, known: 7, .. }), "{error}");
         assert!(error.to_string().contains("reindex"));
     }
 

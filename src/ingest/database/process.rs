@@ -20,6 +20,7 @@ use nix::{
 };
 
 use super::{QueryError, worker::LARGEST_REPLY};
+use crate::group_guard::clear_environment;
 
 /// How long a killed process is waited for. One that hangs in the kernel is reaped later.
 const REAP: Duration = Duration::from_secs(1);
@@ -74,10 +75,9 @@ struct WorkerProcess {
 
 impl WorkerProcess {
     fn start(command: &WorkerCommand) -> io::Result<Self> {
-        let child = Command::new(&command.program)
+        let child = clear_environment(&mut Command::new(&command.program))
             .arg0("ingestdeck")
             .args(&command.args)
-            .env_clear()
             // SQLite's `localtime` modifier reads it.
             .envs(std::env::var_os("TZ").map(|zone| ("TZ", zone)))
             .current_dir("/")

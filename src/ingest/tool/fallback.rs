@@ -2,11 +2,11 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{Bench, Tool, refusal};
 use crate::{
-    ingest::{layer::Source, schema::shown},
+    ingest::{references::is_of_table, schema::shown},
     tape::note::work::Unmapped,
     units::ToolReply,
 };
@@ -159,23 +159,9 @@ fn keep(kept: &mut Vec<Unmapped>, new: Unmapped) {
 /// The connection and name of the source that `table` names, among the connections that sources may be written for: by
 /// its own name, or by its table, whose first parts may be left out.
 fn source_of(bench: &Bench, table: &str) -> Option<(String, String)> {
-    let table = plain(table);
-    if table.is_empty() {
-        return None;
-    }
-    let is_meant = |source: &Source| {
-        let of = plain(source.doc.get("table").and_then(Value::as_str).unwrap_or_default());
-        plain(&source.name) == table
-            || of.strip_suffix(&table).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-    };
     bench.reach.targets().find_map(|target| {
         let sources = bench.layer().sources(&target.id).unwrap_or_default();
-        let source = sources.all.into_values().find(is_meant)?;
+        let source = sources.all.into_values().find(|source| is_of_table(source, table))?;
         Some((target.id.clone(), source.name))
     })
-}
-
-/// A table reference without quotes, in lower case.
-fn plain(table: &str) -> String {
-    table.trim().replace(['"', '`', '[', ']'], "").to_lowercase()
 }

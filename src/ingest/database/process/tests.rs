@@ -38,12 +38,12 @@ fn worker_that_ends_is_killed_and_reaped() {
 }
 
 #[test]
-fn worker_has_no_environment_and_a_neutral_directory() {
+fn worker_has_none_of_our_environment_and_a_neutral_directory() {
     let reply = shell("/usr/bin/env | /usr/bin/cut -d= -f1 | /usr/bin/sort | /usr/bin/tr '\\n' ' '; pwd")
         .exchange(Vec::new(), Duration::from_secs(20))
         .unwrap();
     let reply = String::from_utf8(reply).unwrap();
     let words: Vec<&str> = reply.split_whitespace().filter(|word| !["_", "SHLVL", "TZ"].contains(word)).collect();
     // The shell sets `PWD` itself.
-    assert_eq!(words, ["PWD", "/"]);
+    assert_eq!(words, ["INGESTDECK_AGENT", "PWD", "/"]);
 }
