@@ -234,6 +234,11 @@ impl<'a> Catalog<'a> {
         self.targets.iter().any(|connection| self.sources(connection).all.values().any(is_meant))
     }
 
+    /// Whether KTX's repair keeps `entry` and its gate refuses it: the first source of that name lacks what another has.
+    pub(crate) fn refuses(&self, entry: &str) -> bool {
+        self.keeps(entry) && self.entry(entry).is_some()
+    }
+
     /// Where a reference is looked up.
     fn connections<'b>(&'b self, named: Option<&'b str>) -> Vec<&'b str> {
         named.map_or_else(|| self.targets.iter().map(String::as_str).collect(), |named| vec![named])

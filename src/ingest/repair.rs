@@ -26,7 +26,8 @@ pub(crate) struct Repaired {
 }
 
 /// The pages whose `sl_refs` name what is not there, now that the files of `workspace` are changed: all entries of
-/// changed pages, and of the others those that led somewhere before. A page that cannot be read or written is left alone.
+/// changed pages, and of the others those that led somewhere before. So are entries that the repair would have to keep and
+/// KTX's gate would refuse only now. A page that cannot be read or written is left alone.
 pub(crate) fn sl_refs(workspace: &Workspace, connections: &[String]) -> io::Result<Vec<Repaired>> {
     let changes = workspace.changes();
     if changes.is_empty() {
@@ -40,7 +41,10 @@ pub(crate) fn sl_refs(workspace: &Workspace, connections: &[String]) -> io::Resu
         let bytes = workspace.peek(&path).ok().flatten();
         let Some(mut page) = bytes.and_then(|bytes| Page::parse(&bytes).ok()) else { continue };
         let is_changed = changes.contains_key(&path);
-        let is_lost = |entry: &String| !now.keeps(entry) && (is_changed || before.keeps(entry));
+        let is_lost = |entry: &String| {
+            let is_new_refusal = now.refuses(entry) && !before.refuses(entry);
+            is_new_refusal || !now.keeps(entry) && (is_changed || before.keeps(entry))
+        };
         let mut entries: Vec<String> = Vec::new();
         for entry in page.front.sl_refs.into_iter().flatten() {
             if !entry.trim().is_empty() && !entries.contains(&entry) {
@@ -109,5 +113,22 @@ mod tests {
         let kept = Page::parse(repaired[0].text.as_bytes()).unwrap();
         assert_eq!(kept.front.sl_refs.unwrap(), ["t", "never", "s.id"]);
         assert_eq!((kept.body.as_str(), kept.front.more["owner"].as_str()), ("text", Some("maya")));
+    }
+
+    /// KTX's repair looks for an entry in every connection, and its gate in the first source of that name.
+    #[test]
+    fn entries_that_only_the_gate_refuses_are_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let page = "---\nsummary: s\nsl_refs: [t, t.n]\n---\n\ntext\n";
+        for (path, text) in [("semantic-layer/orbit/t.yaml", "name: t\n"), ("wiki/global/a.md", page)] {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let space = Workspace::create(dir.path(), &dir.path().join("work")).unwrap();
+        space.write("semantic-layer/wh/t.yaml", b"name: t\nmeasures: [{name: n}]\n").unwrap();
+        let repaired = sl_refs(&space, &["orbit".to_owned(), "wh".to_owned()]).unwrap();
+        let told: Vec<String> = repaired.iter().map(|page| page.repair.to_string()).collect();
+        assert_eq!(told, ["page a no longer has sl_refs to t.n"]);
     }
 }

@@ -37,9 +37,10 @@ impl Fold {
             }
             Note::Projected(projected) => {
                 let level = if projected.reason.is_some() { Level::Warning } else { Level::Info };
-                self.remark(story, arrived, level, projected.to_string());
-                for why in &projected.left_out {
-                    self.remark(story, arrived, Level::Info, format!("left to the units: {why}"));
+                let left_out = projected.left_out.iter().map(|why| (Level::Info, format!("left to the units: {why}")));
+                for (level, text) in [(level, projected.to_string())].into_iter().chain(left_out) {
+                    emit(Emitted::Run { at, change: RunChange::Said { level, text: &text } });
+                    self.remark(story, arrived, level, text);
                 }
                 story.state.projected = Some(Arc::new((**projected).clone()));
             }

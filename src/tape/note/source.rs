@@ -63,7 +63,8 @@ impl fmt::Display for Projected {
         let names: Vec<&str> = self.actions.iter().take(NAMED).map(|action| action.key.as_str()).collect();
         let more = count.saturating_sub(NAMED);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        write!(f, "{count} source{plural} of semantic models written before the units: {}{more}", names.join(", "))
+        write!(f, "{count} source{plural} of semantic models written before the units: {}{more}", names.join(", "))?;
+        self.commit.as_deref().map_or(Ok(()), |commit| write!(f, ", commit {}", commit.get(..7).unwrap_or(commit)))
     }
 }
 

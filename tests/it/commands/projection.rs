@@ -56,7 +56,7 @@ fn commit(place: &Place) {
 
 fn run(place: &Place, more: &[&str]) -> Ran {
     let claude = place.player(READS);
-    place.run(&[&["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "none"], more].concat())
+    place.run(&[&["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "lines"], more].concat())
 }
 
 /// The newest tape.
@@ -87,7 +87,9 @@ fn sources_of_semantic_models_are_committed_first() {
     let object: Value = serde_json::from_str(plan.done().lines().last().unwrap()).unwrap();
     assert_eq!((&object["connection"], &object["projected"][2]), (&json!("flow"), &json!("fct_orders")));
 
-    run(&place, &[]).done();
+    let ran = run(&place, &[]);
+    let line = "2 sources of semantic models written before the units: customers, fct_orders, commit ";
+    assert!(ran.done().contains(line), "{ran:?}");
     let subjects = subjects(&place);
     assert_eq!(subjects.len(), 2, "the units wrote nothing: {subjects:?}");
     assert!(subjects[0].starts_with("ingest(metricflow): deterministic projection syncId=20"), "{subjects:?}");

@@ -28,8 +28,7 @@ steps = [{ say = "done" }]
 "#;
 
 /// A page as a run writes it.
-const SHARED: &str =
-    "---\nsummary: s\ntags: []\nrefs: []\nsl_refs: []\nusage_mode: auto\n---\n\none\n\nb\n\nc\n\nd\n\ntwo\n";
+const SHARED: &str = "---\nsummary: s\nusage_mode: auto\nsort_order: 0\ntags: []\nrefs: []\nsl_refs: []\n---\n\none\n\nb\n\nc\n\nd\n\ntwo\n";
 
 /// Commands that make git merge two changes of the page.
 const MERGE: &str = "git checkout -q -b other && sed -i s/one/ONE/ wiki/global/shared.md && git commit -qam 1 && \
