@@ -48,7 +48,10 @@ use crate::{
     scoped_dir,
     tape::{
         Body, Note, UnitKey,
-        note::{Amendment, AttemptEnded, Content, Outcome, PatchWritten, SlRefsRepaired, StopHow, Verdict, Work},
+        note::{
+            Amendment, AttemptEnded, Content, CountedFailure, Outcome, PatchWritten, SlRefsRepaired, StopHow, Verdict,
+            Work,
+        },
     },
     units::{
         schedule::Together,
@@ -408,6 +411,11 @@ impl Executor for Attempts {
         let ended = AttemptEnded {
             verdict: verdict.clone(),
             tool_failures: u32::try_from(facts.tally.calls().len()).unwrap_or(u32::MAX),
+            failed_call: facts
+                .tally
+                .counted(self.terms.rule)
+                .next()
+                .map(|call| CountedFailure { tool: call.tool.clone(), message: call.message.clone() }),
             exit_code: facts.exit_code,
             signal: facts.signal,
             stderr_tail: facts.stderr_tail,

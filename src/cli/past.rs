@@ -287,6 +287,7 @@ fn ktx_prior(file: &KtxFile, own: Option<&PastFile>) -> Option<diff::Prior> {
     let failed = own.is_some_and(|own| is_newer(own.failed));
     Some(diff::Prior { processed: Some(processed), failed, origin: RecordOrigin::Ktx })
 }
+
 fn standing(past: &PastUnit) -> Standing {
     let is = |statuses: &[UnitStatus]| statuses.iter().any(|known| known.word() == past.status);
     let run = past.run.short();

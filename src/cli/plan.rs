@@ -199,13 +199,13 @@ impl Outlook {
     }
 }
 
-/// Why `unit` may not be done in its `turns`, if so. An agent may read several files in a turn, so it is no certainty.
+/// Why `unit` might need more than its `turns`, if so. An agent may read several files in a turn, so it is no certainty.
 fn wide_unit(unit: &WorkUnit, turns: u32) -> Option<String> {
     let (planned, calls) = (&unit.planned, unit.reading_calls());
     (calls > u64::from(turns)).then(|| {
         let (files, bytes) = (counted(planned.raw_files.len(), "file"), planned.bytes.map_or_else(|| "?".into(), size));
         format!(
-            "unit {} may not be done in {}: reading its {files} ({bytes}) takes {calls} calls; raise \
+            "unit {} might need more than {}: reading its {files} ({bytes}) takes {calls} calls; raise \
              ingest.workUnits.stepBudget in ktx.yaml",
             planned.unit,
             counted(turns as usize, "turn")
@@ -213,7 +213,7 @@ fn wide_unit(unit: &WorkUnit, turns: u32) -> Option<String> {
     })
 }
 
-/// A warning for each of the first units that may not be done in their turns, and how many more there are.
+/// A warning for each of the first units that might need more than their turns, and how many more there are.
 fn wide_units(taken: &Taken, turns: u32) -> Vec<String> {
     let mut warnings: Vec<String> = taken.units_to_run().filter_map(|unit| wide_unit(unit, turns)).collect();
     let more = warnings.len().saturating_sub(NAMED);
@@ -394,7 +394,11 @@ fn projects(out: &mut impl io::Write, due: &DueProjection) -> io::Result<()> {
     let more = due.sources.len().saturating_sub(NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let (count, named) = (counted(due.sources.len(), "source"), text::safe(&named.join(", "), 400).into_owned());
-    writeln!(out, "{}: {count} written from semantic models before the units run: {named}{more}", due.connection)?;
+    writeln!(
+        out,
+        "{}: up to {count} written from semantic models before the units run: {named}{more}",
+        due.connection
+    )?;
     for why in due.left_out.iter().take(NAMED) {
         writeln!(out, "  left to the units: {}", text::safe(why, 200))?;
     }

@@ -181,6 +181,7 @@ impl Executor for Sessions {
         let ended = AttemptEnded {
             verdict: verdict.clone(),
             tool_failures: 0,
+            failed_call: None,
             exit_code: end.facts.exit_code,
             signal: end.facts.signal,
             stderr_tail: end.facts.stderr_tail,

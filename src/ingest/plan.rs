@@ -354,7 +354,7 @@ fn choose(
     let names = |chunk: &Chunk| wanted.names((&*chunk.key, keys.of_unit(&chunk.key)));
     let asked_for = chunks.iter().filter(|chunk| takes(chunk)).count();
     // Tapes of older programs know a unit that shares its key by its name in the run alone.
-    let standing = |key: &str| baseline.unit(id, key).or_else(|| baseline.unit(id, keys.of_unit(key)));
+    let standing = |key: &str| baseline.unit(id, key).or_else(|| baseline.unit(id, &name::shared_name(key, id)));
     let forced = |chunk: &Chunk| match names(chunk) {
         true => Some(Forced::ByName),
         false => wanted.full.then_some(Forced::Full),

@@ -31,7 +31,7 @@ pub fn causes(state: &RunState) -> Vec<Failures> {
     let failures = failed.iter().zip(&errors).map(|((_, unit), error)| Failure {
         cause: cause(state, unit),
         error,
-        unit: &unit.key,
+        unit: unit.planned.as_ref().map_or(&unit.key, |planned| planned.ktx_key()),
     });
     let heaps = clusters(failures);
     heaps

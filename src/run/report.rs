@@ -616,6 +616,7 @@ impl Report {
         self.failures.retain(|heap| !heap.units.is_empty());
         self.aside = self.pass().cloned();
         self.units.retain(|unit| is_of(Some(unit)));
+        self.sources.retain(|source| source.connection == connection);
         self.shared.retain(|file| self.units.iter().any(|unit| file.units.contains(&unit.key)));
         self.totals = totals(&self.units);
         Ok(self)

@@ -403,6 +403,9 @@ pub struct AttemptEnded {
     /// Tool calls that failed, each once.
     #[serde(default)]
     pub tool_failures: u32,
+    /// The first of them that the verdict counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_call: Option<CountedFailure>,
     /// Exit code of the process.
     #[serde(default)]
     pub exit_code: Option<i32>,
@@ -421,6 +424,15 @@ pub struct AttemptEnded {
     /// Anything a later program adds.
     #[serde(flatten)]
     pub more: serde_json::Map<String, Value>,
+}
+
+/// A tool call that failed and was not made good.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountedFailure {
+    /// Tool without its server prefix.
+    pub tool: String,
+    /// Error text, cut to 4 KiB.
+    pub message: String,
 }
 
 /// How an attempt ended, and why.
@@ -655,6 +667,7 @@ mod tests {
                 remedy: None,
             },
             tool_failures: 2,
+            failed_call: None,
             exit_code: Some(1),
             signal: None,
             stderr_tail: vec!["x".into()],

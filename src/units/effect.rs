@@ -34,8 +34,13 @@ pub enum Effect {
     Declined(Option<Subject>),
     /// It wrote, and so makes good what failed on its subject before.
     Wrote(Subject),
-    /// The agent put on record that a raw file cannot be mapped, maybe onto this table: there will be no source for it.
-    GaveUp(Option<String>),
+    /// The agent said that a raw file cannot be mapped, maybe onto this table: there will be no source for it.
+    GaveUp {
+        /// The table or source.
+        table: Option<String>,
+        /// It is on record. If the call was declined, it is not.
+        is_recorded: bool,
+    },
 }
 
 /// What `call` did, now that it has its `reply`.
@@ -43,8 +48,9 @@ pub fn of(call: &ToolCall, reply: &ToolReply) -> Effect {
     let success = reply.structured.as_ref().and_then(|structured| structured.get("success")).and_then(Value::as_bool);
     match (success, call.name.as_str()) {
         _ if reply.is_error && reply.structured.is_none() => Effect::Rejected(subject(call)),
-        // Also one that is declined: the agent has said what it had to say about the table.
-        (_, "emit_unmapped_fallback") => Effect::GaveUp(argument(call, "tableRef")),
+        (_, "emit_unmapped_fallback") => {
+            Effect::GaveUp { table: argument(call, "tableRef"), is_recorded: success != Some(false) }
+        }
         (Some(false), _) => Effect::Declined(subject(call)),
         (Some(true), _) => subject(call).map_or(Effect::Plain, Effect::Wrote),
         (None, _) => Effect::Plain,
@@ -107,10 +113,13 @@ mod tests {
             ),
             (effect("wiki_write", json!([]), good(), false), Effect::Plain),
             (effect("no_such_tool", json!({}), None, true), Effect::Rejected(None)),
-            (effect("emit_unmapped_fallback", json!({}), declined(), false), Effect::GaveUp(None)),
+            (
+                effect("emit_unmapped_fallback", json!({}), declined(), false),
+                Effect::GaveUp { table: None, is_recorded: false },
+            ),
             (
                 effect("emit_unmapped_fallback", json!({"tableRef": "db.orders"}), good(), false),
-                Effect::GaveUp(Some("db.orders".into())),
+                Effect::GaveUp { table: Some("db.orders".into()), is_recorded: true },
             ),
         ];
         for (found, expected) in cases {

@@ -138,7 +138,11 @@ impl Tally {
         self.told.extend(tool_use_id.map(str::to_owned));
         match effect {
             Effect::Wrote(subject) => self.recover(Recovery::Settled, |call| call.subject() == Some(subject)),
-            Effect::GaveUp(table) => self.give_up(table.as_deref()),
+            Effect::GaveUp { table, is_recorded } => {
+                // KTX takes a call that was declined for one, too.
+                let recovery = if *is_recorded { Recovery::Settled } else { Recovery::SameTool };
+                self.give_up(table.as_deref(), recovery);
+            }
             Effect::Plain | Effect::Rejected(_) | Effect::Broken | Effect::Declined(_) => {}
         }
         let Some(message) = failure else {
@@ -150,7 +154,7 @@ impl Tally {
         let cure = match effect {
             Effect::Declined(Some(subject)) => Cure::Subject(subject.clone()),
             Effect::Rejected(subject) => Cure::SameTool(subject.clone()),
-            Effect::Plain | Effect::Broken | Effect::Declined(None) | Effect::Wrote(_) | Effect::GaveUp(_) => {
+            Effect::Plain | Effect::Broken | Effect::Declined(None) | Effect::Wrote(_) | Effect::GaveUp { .. } => {
                 Cure::Never
             }
         };
@@ -169,10 +173,15 @@ impl Tally {
 
     /// How many calls fail the unit under `rule`.
     pub fn count(&self, rule: FailureRule) -> usize {
-        match rule {
-            FailureRule::Strict => self.failed.iter().filter(|call| call.recovery < Recovery::Settled).count(),
-            FailureRule::Recoverable => self.failed.iter().filter(|call| call.recovery == Recovery::None).count(),
-        }
+        self.counted(rule).count()
+    }
+
+    /// The failed calls that `rule` counts, in order.
+    pub fn counted(&self, rule: FailureRule) -> impl Iterator<Item = &FailedCall> {
+        self.failed.iter().filter(move |call| match rule {
+            FailureRule::Strict => call.recovery < Recovery::Settled,
+            FailureRule::Recoverable => call.recovery == Recovery::None,
+        })
     }
 
     /// True when there were failures and every one of them was made good later.
@@ -212,9 +221,9 @@ impl Tally {
     }
 
     /// Writes of the table's source need not succeed any more. Without a table, the only one that failed is meant.
-    fn give_up(&mut self, table: Option<&str>) {
+    fn give_up(&mut self, table: Option<&str>, recovery: Recovery) {
         let pending = |call: &FailedCall| match &call.cure {
-            Cure::Subject(subject @ Subject::Source { .. }) if call.recovery == Recovery::None => Some(subject.clone()),
+            Cure::Subject(subject @ Subject::Source { .. }) if call.recovery < recovery => Some(subject.clone()),
             _ => None,
         };
         let meant = |subject: &Subject| match (subject, table) {
@@ -229,7 +238,7 @@ impl Tally {
         if table.is_some() || given_up.len() == 1 {
             let is_given_up =
                 |call: &FailedCall| matches!(&call.cure, Cure::Subject(subject) if given_up.contains(subject));
-            self.recover(Recovery::Settled, is_given_up);
+            self.recover(recovery, is_given_up);
         }
     }
 }
@@ -396,7 +405,12 @@ mod tests {
             for name in names {
                 declined(&mut tally, "sl_write_source", source(name), name);
             }
-            tally.answered("emit_unmapped_fallback", Some("e"), &Effect::GaveUp(table.map(str::to_owned)), None);
+            tally.answered(
+                "emit_unmapped_fallback",
+                Some("e"),
+                &Effect::GaveUp { table: table.map(str::to_owned), is_recorded: true },
+                None,
+            );
             assert_eq!(tally.count(FailureRule::Strict), tally.count(FailureRule::Recoverable));
             tally.count(FailureRule::Recoverable) - 1
         };
@@ -405,6 +419,19 @@ mod tests {
         assert_eq!(pending(None, &["orders"]), 0, "it can only mean that one");
         assert_eq!(pending(None, &["orders", "refunds"]), 2, "it could mean either");
         assert_eq!(pending(None, &[]), 0);
+    }
+
+    #[test]
+    fn giving_up_without_a_record_settles_nothing() {
+        let mut tally = Tally::default();
+        declined(&mut tally, "sl_write_source", source("orders"), "t1");
+        let mut give_up = |is_recorded| {
+            let effect = Effect::GaveUp { table: Some("orders".into()), is_recorded };
+            tally.answered("emit_unmapped_fallback", Some("t2"), &effect, None);
+            [FailureRule::Strict, FailureRule::Recoverable].map(|rule| tally.count(rule))
+        };
+        assert_eq!(give_up(false), [1, 0], "KTX takes it for good");
+        assert_eq!(give_up(true), [0, 0]);
     }
 
     #[test]

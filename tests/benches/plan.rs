@@ -108,6 +108,7 @@ fn succeed(root: &Path) -> Outcome<()> {
         let ended = AttemptEnded {
             verdict,
             tool_failures: 0,
+            failed_call: None,
             exit_code: Some(0),
             signal: None,
             stderr_tail: Vec::new(),

@@ -279,6 +279,7 @@ fn recorded(folder: &Path, lines: &[&str], resume: Option<Resume<'_>>) -> std::p
     let ended = Note::AttemptEnded(Box::new(AttemptEnded {
         verdict,
         tool_failures: 0,
+        failed_call: None,
         exit_code: Some(0),
         signal: None,
         stderr_tail: Vec::new(),

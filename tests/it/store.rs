@@ -53,6 +53,7 @@ fn attempt_ended(verdict: Verdict) -> Note {
     Note::AttemptEnded(Box::new(AttemptEnded {
         verdict,
         tool_failures: 0,
+        failed_call: None,
         exit_code: Some(0),
         signal: None,
         stderr_tail: vec![],

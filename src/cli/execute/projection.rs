@@ -24,7 +24,8 @@ impl Attempts {
         let projected = projection::project(&self.project.root, &place, &self.job, due);
         let projected =
             projected.unwrap_or_else(|error| Projected { reason: Some(error.to_string()), ..Projected::default() });
-        if !projected.actions.is_empty() || projected.reason.is_some() {
+        let Projected { actions, reason, left_out, .. } = &projected;
+        if !actions.is_empty() || reason.is_some() || !left_out.is_empty() {
             record(self.recorder.as_ref(), None, &Note::Projected(Box::new(projected)));
         }
         self

@@ -80,9 +80,7 @@ pub(super) fn replays(report: &Report, steps: &Steps) -> Vec<Value> {
         let units: Vec<&UnitReport> = report.units.iter().filter(is_of).collect();
         json!({"memoryFlowReplaySchemaVersion": 1, "replay": replay(report, connection, adapter, &units, steps)})
     };
-    // The pass over what the units wrote is of no connection.
-    let groups = report.connections().into_iter().filter(|group| report.pass().is_none() || *group != (None, None));
-    groups.map(of).collect()
+    report.concerned_connections().into_iter().map(of).collect()
 }
 
 fn replay(

@@ -30,13 +30,19 @@ enum Verdict {
 /// Writes it.
 pub(super) fn write(report: &Report) -> String {
     let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
-    let all: Vec<&UnitReport> = report.units.iter().collect();
+    let mut all: Vec<&UnitReport> = report.units.iter().collect();
+    // A connection that only lost files has no unit of its own, but the reconcile step dealt with them.
+    let step = report.pass().filter(|_| all.is_empty());
+    all.extend(step);
     let name = attribute(&words::title(report));
     let _ = writeln!(out, "<testsuites name=\"{name}\" {}>", sums(&all, report.outcome, report.duration));
     for (connection, adapter) in report.connections() {
         let units: Vec<&UnitReport> =
             all.iter().filter(|unit| (unit.connection(), unit.adapter()) == (connection, adapter)).copied().collect();
         suite(&mut out, report, connection.unwrap_or("ingest"), adapter, &units);
+    }
+    if let Some(step) = step {
+        suite(&mut out, report, "ingest", None, &[step]);
     }
     out.push_str("</testsuites>\n");
     out

@@ -131,7 +131,8 @@ fn snapshot(
         report.sl_ref_repairs.iter().map(|repair| (sl_ref_repair(repair), repair.to_string())).unzip();
     body.insert("wikiSlRefRepairs".into(), repairs.into());
     body.insert("wikiSlRefRepairWarnings".into(), warnings.into());
-    let mut extras = extras(report, units, &unmapped, outcome(units, is_failed));
+    let is_step_open = units.is_empty() && pass.is_some_and(|pass| !pass.is_good());
+    let mut extras = extras(report, units, &unmapped, outcome(units, is_failed || is_step_open));
     if let Some(projected) = projected {
         let actions = projected.actions.iter().filter(|action| action.target_connection_id.as_deref() == connection);
         extras["projection"] = json!({

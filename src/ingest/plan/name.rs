@@ -36,9 +36,15 @@ impl RunKeys {
     }
 }
 
+/// What a run calls a unit that shares its key with units of other connections. Older runs called it so also if they
+/// had no other connection, and did not record its key.
+pub(super) fn shared_name(key: &str, connection: &str) -> String {
+    format!("{key}-{}", slug::slug(connection))
+}
+
 /// A name for the unit `key` of `connection` that is not `taken` yet, and is from now on.
 fn free(key: &str, connection: &str, taken: &mut BTreeSet<String>) -> String {
-    let plain = format!("{key}-{}", slug::slug(connection));
+    let plain = shared_name(key, connection);
     let mut name = plain.clone();
     let mut length = 6;
     while taken.contains(&name) {
@@ -60,12 +66,39 @@ impl Planned {
         let mut taken: BTreeSet<String> = names.values().map(|name| name.to_string()).collect();
         for PlannedUnit { unit, ktx_key, connection, .. } in self.units.iter_mut().map(|unit| &mut unit.planned) {
             let key = ktx_key.take().unwrap_or_else(|| unit.clone());
-            match names.get(&(connection.as_str(), key.as_str())) {
+            let shared = shared_name(&key, connection);
+            let name = [key.as_str(), &shared].into_iter().find_map(|key| names.get(&(connection.as_str(), key)));
+            match name {
                 Some(name) => (*name).clone_into(unit),
                 None if taken.contains(unit.as_str()) => *unit = free(&key, connection, &mut taken).as_str().into(),
                 None => drop(taken.insert(unit.to_string())),
             }
             *ktx_key = (key != *unit).then_some(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ingest::plan::WorkUnit;
+
+    fn planned(unit: &str, key: Option<&str>) -> PlannedUnit {
+        let (unit, ktx_key) = (unit.into(), key.map(UnitKey::from));
+        PlannedUnit { unit, ktx_key, connection: "b".into(), ..PlannedUnit::default() }
+    }
+
+    #[test]
+    fn units_keep_the_names_of_the_run_that_goes_on() {
+        let old_and_new = [planned("docs-page-b", None), planned("docs-page-b", Some("docs-page"))];
+        for earlier in [old_and_new[0].clone(), old_and_new[1].clone(), planned("docs-page", None)] {
+            for now in [planned("docs-page", None), planned("docs-page-b", Some("docs-page"))] {
+                let unit = WorkUnit { planned: now, ..WorkUnit::default() };
+                let mut plan = Planned { units: vec![unit], ..Planned::default() };
+                plan.call_as(std::iter::once(&earlier));
+                let called = &plan.units[0].planned;
+                assert_eq!((&called.unit, called.ktx_key().as_str()), (&earlier.unit, "docs-page"));
+            }
         }
     }
 }

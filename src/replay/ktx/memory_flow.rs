@@ -198,6 +198,7 @@ impl<'a> Rewriting<'a> {
         let ended = AttemptEnded {
             verdict,
             tool_failures: 0,
+            failed_call: None,
             exit_code: None,
             signal: None,
             stderr_tail: Vec::new(),

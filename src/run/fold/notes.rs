@@ -295,6 +295,11 @@ impl Fold {
         if status == UnitStatus::Budget {
             story.touch.marks.add(Mark::Limit);
         }
+        if let Some(failed) = &ended.failed_call {
+            // What the stream told first may have been made good since.
+            fold.attempt(story).first_failure = None;
+            fold.tell_failure(story, Some(&failed.tool), || failed.message.as_str().into());
+        }
         let attempt = fold.attempt(story);
         attempt.ended_at = Some(arrived.at);
         attempt.pid = None;

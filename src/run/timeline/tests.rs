@@ -110,6 +110,7 @@ fn ended(outcome: Outcome) -> Note {
             remedy: None,
         },
         tool_failures: 0,
+        failed_call: None,
         exit_code: Some(0),
         signal: None,
         stderr_tail: vec![],

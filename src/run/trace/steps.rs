@@ -64,7 +64,8 @@ impl Trace {
         let event = Event::new(TraceLevel::Debug, "squash", "squash_finished", data);
         let took = self.step(at);
         self.of_run(at, &Event { took, ..event }, out);
-        self.commit.clone_from(&saved.commit);
+        // A later round that changed nothing has none.
+        self.commit = saved.commit.clone().or(self.commit.take());
     }
 
     /// How long the step took that ends now; the next one begins.
@@ -116,6 +117,8 @@ impl Trace {
         }
         if verdict.is_some() {
             self.failed.insert(unit.clone());
+        } else {
+            self.failed.remove(unit);
         }
         // The steps before the last one, as KTX traces them; the first has the time of all.
         let steps: &[(TraceLevel, &str)] = match integrated.result {

@@ -47,6 +47,19 @@ pub(super) fn rows(state: &RunState) -> Vec<ArtifactRow> {
             }));
         }
     }
+    if let Some(projected) = &state.projected {
+        for action in projected.actions.iter().filter(|_| projected.reason.is_none()) {
+            let connection = action.target_connection_id.clone().unwrap_or_default();
+            rows.extend(action.raw_paths.iter().flatten().map(|path| ArtifactRow {
+                connection: connection.clone(),
+                path: path.clone(),
+                target: action.target.word().to_owned(),
+                target_connection: connection.clone(),
+                key: action.key.clone(),
+                change: action.change.word().to_owned(),
+            }));
+        }
+    }
     rows
 }
 

@@ -59,6 +59,9 @@ impl fmt::Display for Projected {
         if let Some(reason) = &self.reason {
             return write!(f, "the sources of semantic models are not written: {reason}");
         }
+        if self.actions.is_empty() {
+            return f.write_str("no source of semantic models had to be written before the units");
+        }
         let (count, plural) = (self.actions.len(), if self.actions.len() == 1 { "" } else { "s" });
         let names: Vec<&str> = self.actions.iter().take(NAMED).map(|action| action.key.as_str()).collect();
         let more = count.saturating_sub(NAMED);

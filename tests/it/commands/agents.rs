@@ -146,6 +146,26 @@ steps = [
 }
 
 #[test]
+fn settled_refusal_is_not_named_as_the_failure() {
+    let place = Place::new();
+    place.notes(&["one"]);
+    let script = r#"
+[[part]]
+steps = [
+  { call = { tool = "wiki_write", with = { key = "one", summary = "One", content = "One." } } },
+  { call = { tool = "record_verification_ledger", with = { summary = "Read it." } } },
+  { call = { tool = "wiki_write", with = { key = "one", summary = "One", content = "One." } } },
+  { call = { tool = "wiki_write", with = { key = "two", content = "Two." } } },
+  { say = "written" },
+]"#;
+    let ran = run(&place, script, &[]);
+    assert_eq!(ran.code, Some(100), "{ran:?}");
+    let report = place.run(&["report"]);
+    assert!(report.done().contains("summary"), "the field that the last call lacks: {report:?}");
+    assert!(!report.stdout.contains("call record_verification_ledger first"), "{report:?}");
+}
+
+#[test]
 fn an_agent_that_hangs_is_stopped_and_one_that_will_not_is_killed() {
     for (steps, interrupts) in
         [("\"hang\"", 2), ("{ ignore = [\"sigint\", \"sigterm\", \"interrupt\", \"eof\"] }, \"hang\"", 3)]

@@ -149,6 +149,7 @@ fn ended(tape: &mut Tape, unit: &str, outcome: Outcome, stop: StopReason, cause:
     let ended = AttemptEnded {
         verdict,
         tool_failures: 0,
+        failed_call: None,
         exit_code: Some(0),
         signal: None,
         stderr_tail: Vec::new(),

@@ -171,6 +171,7 @@ impl Tape {
         let ended = AttemptEnded {
             verdict,
             tool_failures: failures,
+            failed_call: None,
             exit_code: Some(0),
             signal: None,
             stderr_tail: Vec::new(),
