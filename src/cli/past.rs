@@ -4,6 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use jiff::Timestamp;
+
 use super::{exit::Failure, resume::Left, runs};
 use crate::{
     ingest::{
@@ -229,7 +231,10 @@ impl History {
     /// When the index cannot be read.
     pub fn past(&self, before: Option<RunId>) -> Result<Past, Failure> {
         let (mut past, files) = self.own.as_ref().map(|own| own.past(before)).transpose()?.unwrap_or_default();
-        let is_before = |completed_ms: u64| before.is_none_or(|run| completed_ms < run.began_ms());
+        // A time in the future would outrank every run of ours.
+        let now = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default();
+        let is_before =
+            |completed_ms: u64| completed_ms <= now && before.is_none_or(|run| completed_ms < run.began_ms());
         for file in self.ktx.files.iter().filter(|file| is_before(file.completed_ms)) {
             let own = files.get(&(file.connection.clone(), file.adapter.clone(), file.path.clone()));
             if let Some(prior) = ktx_prior(file, own) {

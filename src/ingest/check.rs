@@ -101,7 +101,9 @@ pub(crate) fn references(workspace: &Workspace, targets: &[String]) -> io::Resul
     for key in others {
         let Some(page) = page_of(workspace, key) else { continue };
         let mut lost = now.astray(key, &page);
-        lost.retain(|astray| !is_mended(&now, astray));
+        let is_new_refusal =
+            |astray: &Astray| matches!(astray, Astray::Entry(entry, _) if now.refuses(entry) && !before.refuses(entry));
+        lost.retain(|astray| !is_mended(&now, astray) && !is_new_refusal(astray));
         if !lost.is_empty() {
             let stale = before.astray(key, &page);
             lost.retain(|astray| !stale.contains(astray));

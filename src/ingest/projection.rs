@@ -104,10 +104,17 @@ impl Planned {
 }
 
 /// Writes what is `due` into the project below `root`, wholly or not at all. In a repository, attempts start from it then.
+/// `targets` are the ids of the connections whose sources pages may speak of, sorted.
 ///
 /// # Errors
 /// When it cannot be written; the project is as it was.
-pub fn project(root: &Path, place: &Place, job: &Job, due: &[DueProjection]) -> Result<Projected, ProjectionError> {
+pub fn project(
+    root: &Path,
+    place: &Place,
+    job: &Job,
+    due: &[DueProjection],
+    targets: &[String],
+) -> Result<Projected, ProjectionError> {
     let workspace = match place {
         Place::Overlay(dir) => Workspace::create(root, dir)?,
         Place::Worktree { trees, .. } => {
@@ -115,16 +122,16 @@ pub fn project(root: &Path, place: &Place, job: &Job, due: &[DueProjection]) -> 
             Workspace::worktree(trees.open(Some(NAME), &base)?, base)
         }
     };
-    let written = write(&workspace, due).and_then(|written| match place {
+    let written = write(&workspace, due, targets).and_then(|written| match place {
         Place::Overlay(_) => Ok(Projected { paths: workspace.publish()?, ..written }),
-        Place::Worktree { trees, .. } => commit(root, &workspace, trees, job, due, written),
+        Place::Worktree { trees, .. } => commit(root, &workspace, trees, (job, due), targets, written),
     });
     workspace.discard();
     written
 }
 
 /// Writes the sources that hold, and checks what comes of them.
-fn write(workspace: &Workspace, due: &[DueProjection]) -> Result<Projected, ProjectionError> {
+fn write(workspace: &Workspace, due: &[DueProjection], targets: &[String]) -> Result<Projected, ProjectionError> {
     let mut written = Projected::default();
     for due in due {
         written.left_out.extend(due.left_out.iter().cloned());
@@ -145,7 +152,7 @@ fn write(workspace: &Workspace, due: &[DueProjection]) -> Result<Projected, Proj
             }
         }
     }
-    let checked = check::check(workspace, &connections(due));
+    let checked = check::check(workspace, targets);
     match checked.dangling.into_iter().chain(checked.invalid).next() {
         Some(finding) => Err(ProjectionError::Refused(finding)),
         None => Ok(written),
@@ -220,8 +227,8 @@ fn commit(
     root: &Path,
     workspace: &Workspace,
     trees: &Arc<Worktrees>,
-    job: &Job,
-    due: &[DueProjection],
+    (job, due): (&Job, &[DueProjection]),
+    targets: &[String],
     written: Projected,
 ) -> Result<Projected, ProjectionError> {
     let Some(difference) = workspace.patch()?.filter(|difference| !difference.patch.is_empty()) else {
@@ -230,8 +237,8 @@ fn commit(
     let path = format!("{PATCHES}/{}/{NAME}.patch", safe_name(&job.id));
     ScopedDir::open(root)?.write(&path, &difference.patch, PRIVATE, 0o600)?;
     let patch =
-        Patch { unit: NAME.into(), file: Some(root.join(path)), semantic_layer: true, targets: connections(due) };
-    let mut integration = Integration::begin(trees, connections(due))?;
+        Patch { unit: NAME.into(), file: Some(root.join(path)), semantic_layer: true, targets: targets.to_vec() };
+    let mut integration = Integration::begin(trees, targets.to_vec())?;
     let mut refused = None;
     integration.integrate(&[patch], |_, integrated| {
         refused = match integrated {
@@ -251,9 +258,4 @@ fn commit(
     let mut left_out = written.left_out;
     left_out.extend(saved.repairs.iter().map(ToString::to_string));
     Ok(Projected { commit: saved.commit, paths: saved.paths, left_out, ..written })
-}
-
-fn connections(due: &[DueProjection]) -> Vec<String> {
-    let ids: BTreeSet<&String> = due.iter().map(|due| &due.connection).collect();
-    ids.into_iter().cloned().collect()
 }

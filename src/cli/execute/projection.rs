@@ -1,6 +1,6 @@
 //! Sources that follow from raw files alone, written before the first attempt.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::{Attempts, Ground, patches::record};
 use crate::{
@@ -21,7 +21,9 @@ impl Attempts {
             Ground::Overlay(work) => Place::Overlay(work.join("projection")),
             Ground::Worktrees(trees) => Place::Worktree { trees: Arc::clone(trees), index: 0 },
         };
-        let projected = projection::project(&self.project.root, &place, &self.job, due);
+        let targets = due.iter().flat_map(|due| self.project.targets(Some(&due.connection)));
+        let targets: Vec<String> = targets.collect::<BTreeSet<_>>().into_iter().collect();
+        let projected = projection::project(&self.project.root, &place, &self.job, due, &targets);
         let projected =
             projected.unwrap_or_else(|error| Projected { reason: Some(error.to_string()), ..Projected::default() });
         let Projected { actions, reason, left_out, .. } = &projected;

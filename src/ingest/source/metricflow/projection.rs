@@ -9,7 +9,7 @@ use std::{
     sync::LazyLock,
 };
 
-use regex_lite::{NoExpand, Regex};
+use regex_lite::Regex;
 use serde_json::{Map, Value as Json, json};
 
 use super::{TYPES, field, list, text, text_of};
@@ -259,7 +259,7 @@ impl Models {
         };
         let written = field(metric.node, "type_params").and_then(|params| scalar_of(params, "expr"));
         let expr = match (written, &*inputs) {
-            (Some(expr), _) => renamed(expr, &inputs, stands),
+            (Some(expr), _) => renamed(&expr, &inputs, stands),
             (None, [above, below]) if metric.kind == "ratio" => {
                 Some(format!("{} / NULLIF({}, 0)", stands(above), stands(below)))
             }
@@ -460,19 +460,26 @@ impl Reference {
     }
 }
 
-/// `expr` with the measures that stand for its inputs; `None` if that is too long.
-fn renamed(mut expr: String, inputs: &[Reference], stands: impl Fn(&Reference) -> String) -> Option<String> {
-    for input in inputs {
-        let (called, measure) = (input.alias.as_ref().unwrap_or(&input.name), stands(input));
-        if *called != measure && !called.is_empty() {
-            let word = Regex::new(&format!(r"\b{}\b", regex_lite::escape(called))).ok()?;
-            expr = word.replace_all(&expr, NoExpand(&measure)).into_owned();
-        }
-        if expr.len() > LONGEST_EXPR {
+/// `expr` with the measures that stand for its inputs, all at once; `None` if that is too long.
+fn renamed(expr: &str, inputs: &[Reference], stands: impl Fn(&Reference) -> String) -> Option<String> {
+    static WORD: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\w+").ok());
+    if expr.len() > LONGEST_EXPR {
+        return None;
+    }
+    let called = |input: &Reference| input.alias.clone().unwrap_or_else(|| input.name.clone());
+    let measures: HashMap<String, String> = inputs.iter().rev().map(|input| (called(input), stands(input))).collect();
+    let (mut renamed, mut end) = (String::new(), 0);
+    for word in WORD.as_ref()?.find_iter(expr) {
+        let measure = measures.get(word.as_str()).map_or(word.as_str(), String::as_str);
+        renamed.push_str(&expr[end..word.start()]);
+        renamed.push_str(measure);
+        end = word.end();
+        if renamed.len() > LONGEST_EXPR {
             return None;
         }
     }
-    Some(expr)
+    renamed.push_str(&expr[end..]);
+    (renamed.len() <= LONGEST_EXPR).then_some(renamed)
 }
 
 /// A filter with the names of columns instead of MetricFlow's calls; `None` if it is about anything else.
