@@ -613,13 +613,21 @@ metrics:
     }
 
     #[test]
-    fn expressions_cannot_grow_without_bounds() {
-        let mut text =
-            ORDERS.to_owned() + "metrics:\n  - {name: b b, type: simple, filter: x, type_params: {measure: revenue}}\n";
-        let inputs = "{name: b b, alias: b}, ".repeat(60);
-        text.push_str(&format!("  - {{name: bomb, type: derived, type_params: {{expr: b, metrics: [{inputs}]}}}}\n"));
-        let projection = projected(&[("x.yml", &text)]);
-        assert!(projection.left_out.iter().any(|(_, why)| why == "metric bomb has no expression that can be used"));
+    fn inputs_are_renamed_all_at_once_and_within_bounds() {
+        let input = |name: &str, alias: Option<&str>| Reference {
+            name: name.into(),
+            alias: alias.map(str::to_owned),
+            is_plain: true,
+        };
+        let plain = |of: &Reference| of.name.clone();
+        let swapped = [input("x", Some("y")), input("y", Some("x"))];
+        assert_eq!(renamed("x - y / xy", &swapped, plain).unwrap(), "y - x / xy");
+        let chained = [input("revenue", None), input("gross", None)];
+        let measure = |of: &Reference| if of.name == "revenue" { "gross".to_owned() } else { "net".to_owned() };
+        assert_eq!(renamed("revenue - gross", &chained, measure).unwrap(), "gross - net");
+        let long = |_: &Reference| "m".repeat(LONGEST_EXPR / 2);
+        assert_eq!(renamed(&"b ".repeat(4_000), &[input("m", Some("b"))], long), None);
+        assert_eq!(renamed(&"b".repeat(LONGEST_EXPR + 1), &[], plain), None);
     }
 
     #[test]
