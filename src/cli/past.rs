@@ -87,7 +87,7 @@ impl Past {
         }
     }
 
-    /// Adds what another record tells of an artifact, unless something newer is known.
+    /// Adds an artifact of another record, unless a newer one is known.
     fn add_artifact(&mut self, artifact: WrittenArtifact) {
         let known = self.artifacts.entry((artifact.row.connection.clone(), artifact.row.path.clone())).or_default();
         match known.iter_mut().find(|known| known.id() == artifact.id()) {
@@ -231,7 +231,7 @@ impl History {
     /// When the index cannot be read.
     pub fn past(&self, before: Option<RunId>) -> Result<Past, Failure> {
         let (mut past, files) = self.own.as_ref().map(|own| own.past(before)).transpose()?.unwrap_or_default();
-        // A time in the future would outrank every run of ours.
+        // A time in the future would outrank every later run.
         let now = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default();
         let is_before =
             |completed_ms: u64| completed_ms <= now && before.is_none_or(|run| completed_ms < run.began_ms());
@@ -249,7 +249,7 @@ impl History {
 }
 
 impl OwnHistory {
-    /// What the index tells, and the files that it tells of.
+    /// The past according to the index, and the files that the index knows.
     fn past(&self, before: Option<RunId>) -> Result<(Past, BTreeMap<FileKey, PastFile>), Failure> {
         let Self { runs, db, marked } = self;
         let mut baseline = Baseline::default();
@@ -281,7 +281,7 @@ fn prior(file: &PastFile, marked: &HashSet<RunId>) -> diff::Prior {
     }
 }
 
-/// What KTX knows of a file, unless a run of ours knows as much or is newer.
+/// What KTX recorded about a file, unless a run of this program recorded the same or is newer.
 fn ktx_prior(file: &KtxFile, own: Option<&PastFile>) -> Option<diff::Prior> {
     let processed = Fingerprint::parse(&file.sha256)?;
     let is_newer = |run: Option<RunId>| run.is_some_and(|run| run.began_ms() > file.completed_ms);

@@ -125,7 +125,7 @@ pub fn lines(project: &Project) -> Vec<String> {
 /// The sentence about pages of the project that refer to what is not there: KTX refuses to ingest beside them.
 pub fn stale_pages(project: &Project) -> Option<String> {
     const NAMED: usize = 5;
-    // A wiki that cannot be listed is told by whoever needs it.
+    // A wiki that cannot be listed is an error where it is read.
     let stale = check::standing(&project.root, &project.targets(None)).unwrap_or_default();
     let named = stale.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join("; ");
     let more = match stale.len().saturating_sub(NAMED) {

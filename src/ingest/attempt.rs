@@ -235,7 +235,7 @@ impl Attempt {
         Ok(Delivered::Patch { base, path: Some(path.clone()), paths })
     }
 
-    /// Mends the `sl_refs` of pages where nobody does it for all attempts together.
+    /// Repairs the `sl_refs` of pages in projects without git, where no integration does.
     fn repair(&self) -> Vec<SlRefRepair> {
         let Bench { workspace, reach, .. } = &*self.bench;
         let repaired = repair::sl_refs(workspace, &reach.target_ids()).unwrap_or_default().into_iter();

@@ -28,7 +28,7 @@ pub struct Prior {
 /// Who wrote a record of an earlier run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RecordOrigin {
-    /// This installation.
+    /// A run of this installation recorded it.
     #[default]
     Own,
     /// Another installation of this program.
@@ -68,7 +68,7 @@ impl Baseline {
         self.sources.get(&(connection.to_owned(), adapter.to_owned()))
     }
 
-    /// Who recorded that a unit succeeded with the file; `None` if nobody did.
+    /// Which program recorded that a unit succeeded with the file; `None` if none did.
     pub(super) fn origin(&self, connection: &str, adapter: &str, path: &str) -> Option<RecordOrigin> {
         let known = self.source(connection, adapter)?.get(path)?;
         known.processed.map(|_| known.origin)

@@ -473,7 +473,7 @@ impl<'a> Wanted<'a> {
         self.only.as_ref().is_none_or(|only| only.is_match(key) || only.is_match(in_run))
     }
 
-    /// True if a key was given in full: whoever does that wants that unit, changed or not.
+    /// True if a key was given in full, which selects that unit also if it has not changed.
     fn names(&self, (key, in_run): (&str, &str)) -> bool {
         let is = |pattern: &String, key: &str| pattern == key || *pattern == globset::escape(key);
         self.patterns.iter().any(|pattern| is(pattern, key) || is(pattern, in_run))

@@ -42,18 +42,18 @@ const NAME: &str = "projection";
 pub struct DueProjection {
     /// The connection, which is that of the sources too.
     pub connection: String,
-    /// Its adapter.
+    /// Adapter of the connection.
     pub adapter: String,
-    /// The sources.
+    /// Sources to be written, in the order of their files.
     pub sources: Vec<ProjectedSource>,
     /// What cannot become a source, one sentence each.
     pub left_out: Vec<String>,
 }
 
-/// Nothing was written.
+/// Why a projection was not written. The project is as it was.
 #[derive(Debug, thiserror::Error)]
 pub enum ProjectionError {
-    /// The system refuses.
+    /// A file of the semantic layer cannot be read or written.
     #[error("the semantic layer cannot be read or written: {0}")]
     Io(#[from] io::Error),
     /// A file cannot be read.
@@ -61,13 +61,13 @@ pub enum ProjectionError {
     Read {
         /// Relative to the project.
         path: String,
-        /// The system's words.
+        /// Error of the system call.
         cause: io::Error,
     },
     /// The worktree cannot be made.
     #[error(transparent)]
     Worktree(#[from] WorktreeError),
-    /// git says no.
+    /// A call of git failed.
     #[error(transparent)]
     Git(#[from] GitError),
     /// They did not reach the project.

@@ -185,7 +185,7 @@ impl Stage {
         Some((self.folders.get(connection)?, path))
     }
 
-    /// What the agent of the pass is told of it, with the summaries and descriptions in `details`, by path, if they fit.
+    /// The prompt of the reconcile step, with the summaries and descriptions in `details`, by path, if they fit.
     pub(crate) fn prompt(&self, details: &BTreeMap<String, String>) -> String {
         let change = |change: &Change, is_detailed: bool| {
             let detail = details.get(&change.path).filter(|_| is_detailed).map(|detail| short(&one_line(detail)));

@@ -53,7 +53,7 @@ fn is_link(text: &str) -> bool {
 /// Something of the semantic layer that a body mentions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mention<'a> {
-    /// As it stands there.
+    /// The text in the page, unchanged.
     token: &'a str,
     /// The connection that it names.
     connection: Option<&'a str>,
@@ -123,7 +123,7 @@ fn is_identifier(text: &str) -> bool {
 /// The state of a workspace that pages are judged by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
-    /// As it is.
+    /// With what was changed in it.
     Now,
     /// Without what was changed in it.
     Before,
@@ -311,7 +311,7 @@ fn lacks(source: &str, entity: &str) -> String {
     format!("source {} has no measure, segment or column `{}`", shown(source), shown(entity))
 }
 
-/// Whether `table`, as somebody wrote it, is what `source` stands for.
+/// True if `table`, as written in a page or a call, names `source` or its table.
 pub(super) fn is_of_table(source: &Source, table: &str) -> bool {
     let plain = |text: &str| text.trim().replace(['"', '`', '[', ']'], "").to_lowercase();
     let wanted = plain(table);

@@ -17,9 +17,9 @@ const OF_PEOPLE: &str = "wiki/user";
 
 /// A page without the entries that lead nowhere.
 pub(crate) struct Repaired {
-    /// Project-relative path.
+    /// Path of the page, relative to the project.
     pub(crate) path: String,
-    /// The whole page.
+    /// Text of the whole page after the repair.
     pub(crate) text: String,
     /// What became of it.
     pub(crate) repair: SlRefRepair,

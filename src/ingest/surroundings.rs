@@ -1,4 +1,4 @@
-//! What an attempt is told of the project: the wiki index, the sources of each connection that it may write to, and for
+//! The part of a prompt that describes the project: the wiki index, the sources of each connection that it may write to, and for
 //! the reconcile step what the units changed.
 //!
 //! Reads pages and sources. It must not know how a prompt is written.
@@ -18,7 +18,7 @@ use super::{
     workspace::Workspace,
 };
 
-/// Reads what an attempt in `workspace` is told. It has seen every page and source of it from now on.
+/// Reads the state of `workspace` for the prompt of an attempt. The attempt has seen every page and source of it from now on.
 pub(super) fn read(reach: &Reach, workspace: &Workspace, stage: Option<&Stage>) -> io::Result<Surroundings> {
     let mut semantic_layer = Vec::new();
     for Reached { id, is_target, .. } in &reach.connections {

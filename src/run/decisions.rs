@@ -36,7 +36,7 @@ pub enum DecisionKind {
 }
 
 impl DecisionKind {
-    /// Its label.
+    /// The word for it in reports.
     pub fn word(self) -> &'static str {
         match self {
             Self::Conflict => "conflict",

@@ -67,7 +67,7 @@ pub struct Trace {
     stepped: Option<Millis>,
     /// The reconcile step ran since the last commit.
     reconciled: bool,
-    /// The last commit.
+    /// Hash of the last commit that the run saved.
     commit: Option<String>,
     /// Units whose last attempt, or its patch, was not good.
     failed: BTreeSet<UnitKey>,

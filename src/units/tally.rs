@@ -24,7 +24,7 @@ pub fn bare_name(tool: &str) -> &str {
 /// Which failed calls fail a unit.
 ///
 /// A refusal is an answer of one of our own tools that says how to go on: record the verification ledger first, use a flat
-/// key, correct a field. An agent that then does as it was told has worked as intended, so both rules accept a refusal that
+/// key, correct a field. An agent that follows the refusal has worked as intended, so both rules accept a refusal that
 /// a later call settled. They differ in calls that no tool of ours has answered so, and in those that say nothing of their
 /// subject: unknown tools, denied calls, arguments that are no JSON, a path that is a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

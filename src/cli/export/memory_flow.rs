@@ -208,7 +208,7 @@ fn events(
     events
 }
 
-/// What KTX tells of a source before its units run.
+/// KTX's events about a source before its units run.
 fn begun(
     report: &Report,
     connection: Option<&str>,

@@ -57,9 +57,9 @@ pub(crate) struct KtxHistory {
 /// A raw file that KTX processed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KtxFile {
-    /// Connection.
+    /// Id of the connection in `ktx.yaml`.
     pub(crate) connection: String,
-    /// Adapter.
+    /// Adapter that read the file, such as `dbt`.
     pub(crate) adapter: String,
     /// Path relative to the source.
     pub(crate) path: String,
@@ -72,7 +72,7 @@ pub(crate) struct KtxFile {
 /// A page or source that KTX wrote from a raw file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KtxArtifact {
-    /// Connection.
+    /// Id of the connection in `ktx.yaml`.
     pub(crate) connection: String,
     /// Raw file, relative to the source.
     pub(crate) path: String,
@@ -84,7 +84,7 @@ pub(crate) struct KtxArtifact {
     pub(crate) key: String,
     /// KTX's word for what it did, like `wiki_written`.
     pub(crate) action: String,
-    /// KTX's job.
+    /// Id of KTX's job that wrote it, `local-<base36 milliseconds>`.
     pub(crate) job: String,
     /// When the run completed, in milliseconds since 1970.
     pub(crate) completed_ms: u64,

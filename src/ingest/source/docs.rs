@@ -8,7 +8,7 @@ use super::{
     tree::has_extension,
 };
 
-/// Folders of packages and of what programs make: nobody wrote their texts for this project.
+/// Folders of installed packages and build output, whose texts do not describe the project.
 pub(in crate::ingest) const INSTALLED: [&str; 5] = [".venv", "node_modules", "target", "vendor", "venv"];
 
 /// Plain documents, one unit each.

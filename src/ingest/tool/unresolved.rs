@@ -1,4 +1,4 @@
-//! What a write leaves open: references that lead nowhere so far, told with its answer, while they can be mended.
+//! References that lead nowhere after a write. The answer to the write names them, while they can be corrected.
 //!
 //! A page may refer to one that is written later, so this is no failure. It must not change anything.
 

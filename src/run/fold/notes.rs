@@ -296,7 +296,7 @@ impl Fold {
             story.touch.marks.add(Mark::Limit);
         }
         if let Some(failed) = &ended.failed_call {
-            // What the stream told first may have been made good since.
+            // The first failure of the stream may have been made good since.
             fold.attempt(story).first_failure = None;
             fold.tell_failure(story, Some(&failed.tool), || failed.message.as_str().into());
         }

@@ -101,14 +101,9 @@ fn out(unit: &str, number: u32, line: &str) -> Recorded {
 }
 
 fn ended(outcome: Outcome) -> Note {
+    let (stop, cause) = (StopReason::Natural, Cause::Completed);
     Note::AttemptEnded(Box::new(AttemptEnded {
-        verdict: Verdict {
-            outcome,
-            stop: StopReason::Natural,
-            cause: Cause::Completed,
-            reason: "said so".into(),
-            remedy: None,
-        },
+        verdict: Verdict { outcome, stop, cause, reason: "said so".into(), remedy: None },
         tool_failures: 0,
         failed_call: None,
         exit_code: Some(0),

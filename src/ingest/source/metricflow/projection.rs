@@ -24,7 +24,7 @@ const LONGEST_EXPR: usize = 10_000;
 /// A source that semantic models give.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProjectedSource {
-    /// Its name.
+    /// Name of the source, unique in its connection.
     pub name: String,
     /// The raw file of its semantic model.
     pub path: String,
@@ -183,7 +183,7 @@ impl Models {
         for (at, model) in self.all.iter().enumerate() {
             measure_at.extend(model.measures.iter().map(|measure| (measure.name.clone(), at)));
         }
-        // Where each metric is, and the measure that stands for it there.
+        // The model of each metric, and the measure for it there.
         let mut known: HashMap<&str, (usize, String)> = HashMap::new();
         for metric in metrics.iter().filter(|metric| metric.kind == "simple") {
             let Some(measure) = metric.input("measure").filter(|measure| measure.is_plain) else { continue };
