@@ -8,6 +8,7 @@ mod commands;
 mod config;
 mod demo;
 mod faults;
+mod formats;
 mod heads;
 mod hostile_clones;
 mod hostile_git;

@@ -1,0 +1,158 @@
+//! What programs read about a run: events, lists, comparisons, reports and exports, all of committed tapes. The tapes
+//! hold everything that these outputs can tell, with fixed times and ids, so that nothing has to be replaced in them but
+//! sentences.
+
+use ingestdeck::{
+    actions::{ActionKind, EventLevel, Phase},
+    tape::{Body, Entry, Note},
+};
+use serde_json::Value;
+
+use super::golden::{assert_published, is_message, json_lines, lines_without, path, pretty_without, read};
+use crate::commands::place::{Place, contract};
+
+/// Ids and tapes of a run with everything that can go well and some of the rest, of one that broke off before anything was
+/// saved, and of one that failed in a project without git.
+const RUNS: [(&str, &str); 3] = [
+    ("01a20000-0000-7000-8000-0000000000aa", "run.jsonl"),
+    ("01a20000-0001-7000-8000-0000000000cc", "run-unsaved.jsonl"),
+    ("01a20000-0002-7000-8000-0000000000dd", "run-failed.jsonl"),
+];
+
+/// Id of a run that recorded nothing.
+const EMPTY: &str = "01a20000-0003-7000-8000-0000000000ee";
+
+/// A place where all of them are recorded.
+pub(super) fn recorded() -> Place {
+    let place = Place::new();
+    for (run, tape) in RUNS {
+        place.write(&format!(".ktx/ingestdeck/runs/{run}/tape.jsonl"), read(tape));
+    }
+    place
+}
+
+fn tape(name: &str) -> String {
+    path(name).to_str().unwrap().to_owned()
+}
+
+/// The objects that a command prints, without the place's own path.
+fn objects(place: &Place, args: &[&str]) -> Vec<Value> {
+    let ran = place.run(args);
+    let root = place.path("").canonicalize().unwrap();
+    json_lines(&ran.done().replace(root.to_str().unwrap().trim_end_matches('/'), "<project>"))
+}
+
+/// The same of every recorded run, whose id is put in the place of `RUN`.
+fn objects_of_all(place: &Place, args: &[&str]) -> Vec<Value> {
+    let of = |run: &str| {
+        let args: Vec<&str> = args.iter().map(|arg| if *arg == "RUN" { run } else { *arg }).collect();
+        objects(place, &args)
+    };
+    RUNS.iter().flat_map(|(run, _)| of(*run)).collect()
+}
+
+fn assert_objects(name: &str, objects: Vec<Value>) {
+    let text: String = objects.into_iter().map(|object| pretty_without(object, &is_message)).collect();
+    assert_published(name, &text);
+}
+
+fn assert_lines(name: &str, objects: Vec<Value>) {
+    assert_published(name, &lines_without(objects, &is_message));
+}
+
+#[test]
+fn tapes_of_the_outputs_are_as_the_writer_writes_them() {
+    for (_, name) in RUNS {
+        for line in read(name).lines().skip(1) {
+            let entry = Entry::parse(line.as_bytes()).unwrap();
+            let mut again = Vec::new();
+            entry.write(&mut again);
+            assert_eq!(String::from_utf8(again).unwrap().trim_end(), line);
+            if let Body::Note(json) = entry.body {
+                assert_eq!(String::from_utf8(Note::parse(json).to_json()).unwrap(), String::from_utf8_lossy(json));
+            }
+        }
+    }
+}
+
+#[test]
+fn events_of_every_kind_are_as_published() {
+    let place = Place::new();
+    let mut lines = Vec::new();
+    for (_, name) in RUNS {
+        let ran = place.run(&["replay", &tape(name), "--ui", "json"]);
+        contract(ran.done());
+        lines.extend(json_lines(&ran.stdout));
+    }
+    let any = |key: &str, word: &str| {
+        let found =
+            |line: &Value| line["event"][key] == word || line["event"]["action"][key] == word || line[key] == word;
+        assert!(lines.iter().any(found), "no event whose {key} is {word}");
+    };
+    for kind in ["started", "action", "completed", "run", "unit", "message"] {
+        any("type", kind);
+    }
+    let kinds = [
+        ActionKind::Command,
+        ActionKind::Tool,
+        ActionKind::FileChange,
+        ActionKind::WebSearch,
+        ActionKind::Note,
+        ActionKind::Warning,
+    ];
+    kinds.iter().for_each(|kind| any("kind", kind.word()));
+    [Phase::Started, Phase::Updated, Phase::Completed].iter().for_each(|phase| any("phase", phase.word()));
+    any("level", EventLevel::Warning.word());
+    for state in ["planned", "paused", "resumed", "integrating", "saved", "not saved", "remark", "ended", "summary"] {
+        any("state", state);
+    }
+    for state in
+        ["queued", "running", "silent", "held", "waiting", "succeeded", "budget", "failed", "stopped", "reused"]
+    {
+        any("state", state);
+    }
+    for state in ["integrated", "unchanged", "conflict", "untried", "interrupted"] {
+        any("state", state);
+    }
+    ["declined", "cut short"].iter().for_each(|word| any("call", word));
+    assert_lines("events.jsonl", lines);
+}
+
+#[test]
+fn lists_of_runs_are_as_published() {
+    let place = recorded();
+    assert_lines("runs-list.jsonl", objects(&place, &["runs", "list", "--ui", "json"]));
+    assert_lines("runs-show.jsonl", objects_of_all(&place, &["runs", "show", "RUN", "--ui", "json"]));
+    // What is known of the sources rests on all of them but one that recorded nothing.
+    let (known, tape) = RUNS[2];
+    let header = read(tape).lines().next().unwrap().replace(known, EMPTY);
+    place.write(&format!(".ktx/ingestdeck/runs/{EMPTY}/tape.jsonl"), header + "\n");
+    let prune = |more: &[&str]| objects(&place, &[&["runs", "prune", "--keep", "0", "--ui", "json"], more].concat());
+    assert_lines("runs-prune.jsonl", [prune(&["--dry-run"]), prune(&[])].concat());
+}
+
+#[test]
+fn comparison_of_runs_is_as_published() {
+    let place = Place::new();
+    let args = ["diff", &tape("run.jsonl"), &tape("run-unsaved.jsonl"), "--all", "--ui", "json"];
+    assert_lines("diff.jsonl", objects(&place, &args));
+}
+
+#[test]
+fn report_snapshots_are_as_published() {
+    let place = recorded();
+    place.write(".ktx/ingest-traces/local-formats1/trace.jsonl", "");
+    assert_objects("report.json", objects_of_all(&place, &["report", "RUN", "--format", "json"]));
+}
+
+#[test]
+fn exported_traces_are_as_published() {
+    let place = recorded();
+    assert_lines("trace.jsonl", objects_of_all(&place, &["runs", "export", "RUN", "--format", "trace"]));
+}
+
+#[test]
+fn exported_memory_flows_are_as_published() {
+    let place = recorded();
+    assert_objects("memory-flow.json", objects_of_all(&place, &["runs", "export", "RUN", "--format", "memory-flow"]));
+}

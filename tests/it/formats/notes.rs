@@ -1,0 +1,541 @@
+//! Tape format 1: the header, every kind of entry, every note with and without its optional keys, and every value that a
+//! note can hold. Each is written by the writer of the program and read back equal.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use ingestdeck::tape::{
+    Body, Entry, FORMAT, Header, Millis, Note, RunId, Seq, UnitKey,
+    note::{
+        Amendment, AttemptEnded, AttemptStarted, CallDecision, Cause, Content, Continues, CountedFailure, DiffCounts,
+        Earlier, Evicted, FileRead, Integrating, Integration, IsolationChecked, Level, Outcome, PatchIntegrated,
+        PatchWritten, PlannedUnit, Projected, Reused, RunEnded, RunPlanned, SaveFailed, Saved, Selection, Shared,
+        Skipped, SlRefRepair, SlRefsRepaired, SourceRead, StopHow, StopReason, Verdict, Work,
+        work::{Change, MemoryAction, Target, Unmapped},
+    },
+};
+use serde_json::{Value, json};
+
+use super::golden::assert_published;
+
+/// The kinds, and the kind of a note. A new variant does not compile without one.
+macro_rules! kinds {
+    ($($pattern:pat => $kind:literal,)+) => {
+        const KINDS: &[&str] = &[$($kind),+];
+
+        fn kind(note: &Note) -> &'static str {
+            match note {
+                $($pattern => $kind,)+
+                Note::Unknown { .. } => panic!("the program writes no unknown note"),
+            }
+        }
+    };
+}
+
+kinds! {
+    Note::RunPlanned(_) => "run_planned",
+    Note::SourceRead(_) => "source_read",
+    Note::Evicted(_) => "evicted",
+    Note::Projected(_) => "projected",
+    Note::AttemptStarted(_) => "attempt_started",
+    Note::IsolationChecked(_) => "isolation_checked",
+    Note::AttemptEnded(_) => "attempt_ended",
+    Note::RetryScheduled { .. } => "retry_scheduled",
+    Note::RetryRequested { .. } => "retry_requested",
+    Note::StopRequested { .. } => "stop_requested",
+    Note::HoldRequested => "hold_requested",
+    Note::HoldReleased => "hold_released",
+    Note::RunUntil { .. } => "run_until",
+    Note::CallHeld { .. } => "call_held",
+    Note::CallDecided { .. } => "call_decided",
+    Note::LimitPaused { .. } => "limit_paused",
+    Note::LimitLifted => "limit_lifted",
+    Note::Throttled { .. } => "throttled",
+    Note::ConcurrencyChanged { .. } => "concurrency_changed",
+    Note::Published { .. } => "published",
+    Note::PatchWritten(_) => "patch_written",
+    Note::Integrating(_) => "integrating",
+    Note::PatchIntegrated(_) => "patch_integrated",
+    Note::Saved(_) => "saved",
+    Note::SlRefsRepaired(_) => "sl_refs_repaired",
+    Note::SaveFailed(_) => "save_failed",
+    Note::ToolFailed { .. } => "tool_failed",
+    Note::ToolDeclined { .. } => "tool_declined",
+    Note::Said { .. } => "said",
+    Note::RunEnded(_) => "run_ended",
+}
+
+/// Every value of an enum. A new variant does not compile without one.
+macro_rules! every {
+    ($type:ident { $($variant:ident),+ $(,)? }) => {{
+        let _exhaustive = |value: &$type| match value { $($type::$variant => (),)+ };
+        vec![$($type::$variant),+]
+    }};
+}
+
+pub(super) fn every_cause() -> Vec<Cause> {
+    let _exhaustive = |cause: &Cause| match cause {
+        Cause::Completed | Cause::Budget | Cause::PromptTooLarge | Cause::Isolation | Cause::Cancelled => (),
+        Cause::ContextOverflow | Cause::UsageLimit { .. } | Cause::RateLimited | Cause::Transient => (),
+        Cause::Network | Cause::SilenceTimeout | Cause::UnitTimeout | Cause::Auth | Cause::Credit => (),
+        Cause::Model | Cause::Crashed | Cause::ToolFailures | Cause::DanglingReferences | Cause::Validation => (),
+        Cause::Conflict | Cause::Policy | Cause::OversizedLine | Cause::LoopError | Cause::OpenFiles => (),
+        Cause::ProgramMissing | Cause::Internal | Cause::Other(_) => (),
+    };
+    vec![
+        Cause::Completed,
+        Cause::Budget,
+        Cause::PromptTooLarge,
+        Cause::Isolation,
+        Cause::Cancelled,
+        Cause::ContextOverflow,
+        Cause::UsageLimit { resets_at: Some(1_700_000_000) },
+        Cause::UsageLimit { resets_at: None },
+        Cause::RateLimited,
+        Cause::Transient,
+        Cause::Network,
+        Cause::SilenceTimeout,
+        Cause::UnitTimeout,
+        Cause::Auth,
+        Cause::Credit,
+        Cause::Model,
+        Cause::Crashed,
+        Cause::ToolFailures,
+        Cause::DanglingReferences,
+        Cause::Validation,
+        Cause::Conflict,
+        Cause::Policy,
+        Cause::OversizedLine,
+        Cause::LoopError,
+        Cause::OpenFiles,
+        Cause::ProgramMissing,
+        Cause::Internal,
+        Cause::Other("from_a_later_program".into()),
+    ]
+}
+
+fn text(text: &str) -> String {
+    text.to_owned()
+}
+
+fn texts(list: &[&str]) -> Vec<String> {
+    list.iter().map(|text| (*text).to_owned()).collect()
+}
+
+fn run(number: u128) -> RunId {
+    RunId(uuid::Uuid::from_u128(number))
+}
+
+fn unit(key: &str) -> UnitKey {
+    UnitKey::from(key)
+}
+
+fn verdict(outcome: Outcome, stop: StopReason, cause: Cause, remedy: Option<&str>) -> Verdict {
+    Verdict { outcome, stop, cause, reason: "the reason".into(), remedy: remedy.map(str::to_owned) }
+}
+
+fn content() -> Content {
+    Content {
+        key: text("k"),
+        raw: text("r"),
+        dependencies: text("d"),
+        prompt: text("p"),
+        tools: text("t"),
+        model: Some(text("opus")),
+        program: 3,
+        skills: texts(&["wiki_capture"]),
+    }
+}
+
+fn action(target: Target, change: Change) -> MemoryAction {
+    MemoryAction {
+        target,
+        change,
+        key: text("orders"),
+        detail: text("One row per order"),
+        target_connection_id: Some(text("warehouse")),
+        raw_paths: Some(texts(&["orders.md"])),
+    }
+}
+
+fn bare_action() -> MemoryAction {
+    MemoryAction {
+        target: Target::Wiki,
+        change: Change::Created,
+        key: text("orders"),
+        detail: String::new(),
+        target_connection_id: None,
+        raw_paths: None,
+    }
+}
+
+fn work() -> Work {
+    let changes = every!(Change { Created, Updated, Removed });
+    let actions = every!(Target { Wiki, Sl }).into_iter();
+    let actions = actions.flat_map(|target| changes.iter().map(move |change| action(target, *change)));
+    let unmapped =
+        |detail| Unmapped { raw_path: text("odd.md"), reason: text("parse_error"), detail, fallback: text("flagged") };
+    Work {
+        actions: actions.chain([bare_action()]).collect(),
+        unmapped: vec![unmapped(Some(text("line 3"))), unmapped(None)],
+        conflicts: vec![json!({"unitKey": "docs-orders"})],
+        evictions: vec![json!({"rawPath": "gone.md"})],
+        resolutions: vec![json!({"artifactKey": "orders"})],
+        transcript: Some(text(".ktx/ingest-transcripts/local-1/docs-orders.jsonl")),
+        fatal_failures: Some(1),
+    }
+}
+
+fn amendment() -> Amendment {
+    Amendment {
+        feedback: Some(text("Name the owner.")),
+        model: Some(text("opus")),
+        step_budget: Some(60),
+        resume: Some(text("s-1")),
+    }
+}
+
+fn planned() -> RunPlanned {
+    let earlier = |reused| Earlier { run: run(1), attempts: 2, cost_usd: Some(0.25), reused };
+    let reused = Reused { attempt: 2, budget: true, content: content(), patch: Some(text("a.patch")), work: work() };
+    let bare = Reused { attempt: 1, budget: false, content: content(), patch: None, work: Work::default() };
+    let untried = Earlier { run: run(1), attempts: 1, cost_usd: None, reused: None };
+    RunPlanned {
+        job: text("local-1"),
+        units: vec![
+            PlannedUnit {
+                unit: unit("docs-orders-2"),
+                ktx_key: Some(unit("docs-orders")),
+                connection: text("notes"),
+                adapter: text("docs"),
+                label: Some(text("orders.md")),
+                raw_files: texts(&["orders.md"]),
+                dependency_paths: texts(&["terms.md"]),
+                why: text("new"),
+                bytes: Some(6),
+                sl_disallowed: Some(text("lookml_connection_mismatch")),
+                peer_files: Some(4),
+            },
+            PlannedUnit {
+                unit: unit("docs-terms"),
+                ktx_key: None,
+                connection: text("notes"),
+                adapter: text("docs"),
+                label: None,
+                raw_files: Vec::new(),
+                dependency_paths: Vec::new(),
+                why: text("new"),
+                bytes: None,
+                sl_disallowed: None,
+                peer_files: None,
+            },
+        ],
+        skipped: vec![
+            Skipped { connection: text("bi"), why: text("no adapter"), fault: true },
+            Skipped { connection: text("wh"), why: text("no files"), fault: false },
+        ],
+        concurrency: 4,
+        step_budget: 40,
+        failure_mode: text("continue"),
+        tool_failures: text("strict"),
+        model: Some(text("sonnet")),
+        scripted: true,
+        run_budget_usd: Some(2.5),
+        instructions: texts(&["1 pin"]),
+        continues: Some(Continues {
+            run: run(1),
+            outcome: Some(text("limit")),
+            cost_usd: Some(0.5),
+            units: BTreeMap::from([
+                (unit("docs-a"), earlier(Some(reused))),
+                (unit("docs-b"), earlier(Some(bare))),
+                (unit("docs-c"), untried),
+            ]),
+            unreconciled: BTreeMap::from([(unit("docs-d"), text("d.patch"))]),
+        }),
+        silence_after_ms: Some(60_000),
+        selection: Some(Selection { connections: texts(&["notes"]), only: texts(&["docs-*"]), full: true }),
+    }
+}
+
+fn notes_of_the_plan() -> Vec<Note> {
+    let continues =
+        Continues { run: run(1), outcome: None, cost_usd: None, units: BTreeMap::new(), unreconciled: BTreeMap::new() };
+    let read = SourceRead {
+        connection: text("notes"),
+        adapter: text("docs"),
+        staged: Some(text(".ktx/cache/local-ingest/local-1/upload/notes")),
+        stage_ms: Some(9),
+        diff: DiffCounts { added: 1, modified: 2, deleted: 3, unchanged: 4 },
+        files: vec![FileRead { path: text("orders.md"), sha256: "ab".repeat(32), bytes: 6 }],
+        deleted: texts(&["gone.md"]),
+        open: texts(&["later.md"]),
+        complete: true,
+    };
+    let projected = Projected {
+        actions: vec![action(Target::Sl, Change::Created)],
+        left_out: texts(&["orders has no table"]),
+        commit: Some("c0".repeat(20)),
+        paths: texts(&["semantic-layer/warehouse/orders.yaml"]),
+        reason: Some(text("the disk is full")),
+    };
+    let evicted = Evicted { connection: text("notes"), adapter: text("docs"), paths: texts(&["gone.md"]) };
+    vec![
+        Note::RunPlanned(Box::new(planned())),
+        Note::RunPlanned(Box::new(RunPlanned { continues: Some(continues), ..RunPlanned::default() })),
+        Note::RunPlanned(Box::new(RunPlanned { selection: Some(Selection::default()), ..RunPlanned::default() })),
+        Note::RunPlanned(Box::default()),
+        Note::SourceRead(Box::new(read)),
+        Note::SourceRead(Box::default()),
+        Note::Evicted(Box::new(evicted)),
+        Note::Evicted(Box::default()),
+        Note::Projected(Box::new(projected)),
+        Note::Projected(Box::default()),
+    ]
+}
+
+fn notes_of_an_attempt() -> Vec<Note> {
+    let started = AttemptStarted {
+        argv: texts(&["claude", "-p"]),
+        cwd: text("/p"),
+        env_set: texts(&["TMPDIR"]),
+        env_stripped: texts(&["AWS_PROFILE"]),
+        env_passed: texts(&["ANTHROPIC_API_KEY"]),
+        env_inherited: texts(&["HOME"]),
+        model: Some(text("sonnet")),
+        step_budget: 40,
+        system_prompt: text("You are careful."),
+        prompt: text("Read it."),
+        tools: texts(&["mcp__ktx__wiki_read"]),
+        pid: Some(4711),
+        scripted: true,
+        amendment: Some(amendment()),
+        tolerates_mismatch: true,
+        content: Some(content()),
+    };
+    let ended = AttemptEnded {
+        verdict: verdict(Outcome::Failed, StopReason::Error, Cause::ToolFailures, Some("retry it")),
+        tool_failures: 2,
+        failed_call: Some(CountedFailure { tool: text("wiki_write"), message: text("no ledger") }),
+        exit_code: Some(1),
+        signal: Some(9),
+        stderr_tail: texts(&["oh"]),
+        wrote: texts(&["wiki/global/orders.md"]),
+        work: work(),
+        more: serde_json::Map::from_iter([("later".to_owned(), Value::from(1))]),
+    };
+    let checked =
+        IsolationChecked { breach: Some(text("a plugin is loaded")), settings_sources: Some(texts(&["user"])) };
+    let mut notes = vec![
+        Note::AttemptStarted(Box::new(started)),
+        Note::AttemptStarted(Box::new(AttemptStarted {
+            amendment: Some(Amendment::default()),
+            content: Some(Content::default()),
+            ..AttemptStarted::default()
+        })),
+        Note::AttemptStarted(Box::default()),
+        Note::IsolationChecked(checked),
+        Note::IsolationChecked(IsolationChecked::default()),
+        Note::AttemptEnded(Box::new(ended)),
+    ];
+    let outcomes = every!(Outcome { Succeeded, Failed, Stopped }).into_iter();
+    let outcomes = outcomes.map(|outcome| (outcome, StopReason::Natural, Cause::Completed));
+    let stops = every!(StopReason { Budget, Natural, Error }).into_iter();
+    let stops = stops.map(|stop| (Outcome::Succeeded, stop, Cause::Completed));
+    let causes = every_cause().into_iter().map(|cause| (Outcome::Failed, StopReason::Error, cause));
+    notes.extend(outcomes.chain(stops).chain(causes).map(|(outcome, stop, cause)| {
+        Note::AttemptEnded(Box::new(AttemptEnded {
+            verdict: verdict(outcome, stop, cause, None),
+            tool_failures: 0,
+            failed_call: None,
+            exit_code: None,
+            signal: None,
+            stderr_tail: Vec::new(),
+            wrote: Vec::new(),
+            work: Work::default(),
+            more: serde_json::Map::new(),
+        }))
+    }));
+    notes.extend([
+        Note::RetryScheduled { next: 2, delay_ms: 1_000, cause: Cause::Network },
+        Note::RetryScheduled { next: 2, delay_ms: 0, cause: Cause::UsageLimit { resets_at: None } },
+        Note::Published { paths: texts(&["wiki/global/orders.md"]) },
+        Note::ToolFailed { tool: text("wiki_write"), tool_use_id: Some(text("t1")), message: text("no ledger") },
+        Note::ToolFailed { tool: text("wiki_write"), tool_use_id: None, message: text("no ledger") },
+        Note::ToolDeclined { tool: text("wiki_read"), tool_use_id: Some(text("t1")), message: text("no page") },
+        Note::ToolDeclined { tool: text("wiki_read"), tool_use_id: None, message: text("no page") },
+    ]);
+    notes
+}
+
+fn notes_of_people() -> Vec<Note> {
+    let mut notes = vec![
+        Note::RetryRequested { next: 2, amendment: Some(amendment()) },
+        Note::RetryRequested { next: 2, amendment: None },
+        Note::HoldRequested,
+        Note::HoldReleased,
+        Note::RunUntil { condition: text("tool wiki_*, failure") },
+        Note::CallHeld {
+            tool: text("wiki_write"),
+            tool_use_id: Some(text("t1")),
+            input: json!({"key": "orders"}),
+            reached: Some(text("tool wiki_*")),
+        },
+        Note::CallHeld { tool: text("wiki_write"), tool_use_id: None, input: Value::Null, reached: None },
+        Note::CallDecided {
+            tool_use_id: Some(text("t1")),
+            decision: CallDecision::Edited,
+            input: Some(json!({"key": "sales"})),
+            reason: Some(text("not now")),
+        },
+        Note::ConcurrencyChanged { slots: 2 },
+    ];
+    notes.extend(every!(StopHow { Drain, Stop, Kill }).into_iter().map(|how| Note::StopRequested { how }));
+    let decisions = every!(CallDecision { Allowed, Edited, Denied, Released, Withdrawn }).into_iter();
+    notes.extend(decisions.map(|decision| Note::CallDecided {
+        tool_use_id: None,
+        decision,
+        input: None,
+        reason: None,
+    }));
+    notes
+}
+
+fn notes_of_the_run() -> Vec<Note> {
+    let shared = |merged| Shared { path: text("wiki/global/orders.md"), units: vec![unit("docs-a")], merged };
+    let saved = Saved {
+        commit: Some("c0".repeat(20)),
+        branch: Some(text("main")),
+        subject: text("ingest(docs): local-1"),
+        paths: texts(&["wiki/global/orders.md"]),
+        unreconciled: vec![unit("docs-a")],
+    };
+    let repair = |scope: Option<&str>| SlRefRepair {
+        page_key: text("orders"),
+        scope_id: scope.map(str::to_owned),
+        removed_refs: texts(&["warehouse.gone"]),
+    };
+    let patch = PatchWritten {
+        base: "ba".repeat(20),
+        path: Some(text(".ktx/ingest-patches/local-1/0000-docs-orders.patch")),
+        paths: texts(&["wiki/global/orders.md"]),
+    };
+    let integrated = PatchIntegrated {
+        result: Integration::TextualConflict,
+        commit: Some("c0".repeat(20)),
+        paths: texts(&["wiki/global/orders.md"]),
+        shared: vec![shared(true), shared(false)],
+        verdict: Some(verdict(Outcome::Failed, StopReason::Natural, Cause::Conflict, None)),
+    };
+    let ended = RunEnded {
+        outcome: text("partial"),
+        succeeded: 1,
+        budget: 2,
+        failed: 3,
+        stopped: 4,
+        not_run: 5,
+        unsaved: 6,
+        reused: 7,
+    };
+    let limit = || text("five_hour");
+    let mut notes = vec![
+        Note::LimitPaused { until: Some(Millis(9_000)), limit: limit(), wait_ms: Some(5_000) },
+        Note::LimitPaused { until: None, limit: limit(), wait_ms: None },
+        Note::LimitLifted,
+        Note::Throttled { slots: Some(1), limit: limit() },
+        Note::Throttled { slots: None, limit: limit() },
+        Note::PatchWritten(patch),
+        Note::PatchWritten(PatchWritten::default()),
+        Note::Integrating(Integrating { onto: "ba".repeat(20), units: vec![unit("docs-a")] }),
+        Note::Integrating(Integrating::default()),
+        Note::PatchIntegrated(Box::new(integrated)),
+        Note::Saved(saved),
+        Note::Saved(Saved::default()),
+        Note::SlRefsRepaired(SlRefsRepaired { repairs: vec![repair(Some("ada")), repair(None)] }),
+        Note::SlRefsRepaired(SlRefsRepaired::default()),
+        Note::SaveFailed(SaveFailed { reason: text("the branch moved") }),
+        Note::RunEnded(ended),
+    ];
+    let results = every!(Integration { Accepted, Noop, TextualConflict, SemanticConflict, Policy, Lost }).into_iter();
+    notes.extend(
+        results.map(|result| Note::PatchIntegrated(Box::new(PatchIntegrated { result, ..PatchIntegrated::default() }))),
+    );
+    let levels = every!(Level { Debug, Info, Warning, Error }).into_iter();
+    notes.extend(levels.map(|level| Note::Said { level, text: "done".into() }));
+    // Words that the program writes although they are texts.
+    let outcomes = ["done", "partial", "error", "limit", "stopped", "unusable"];
+    notes.extend(outcomes.map(|outcome| Note::RunEnded(RunEnded { outcome: text(outcome), ..RunEnded::default() })));
+    notes
+}
+
+fn header(is_full: bool) -> Header {
+    Header {
+        tape: FORMAT,
+        program: text("ingestdeck 0.1.0"),
+        run: run(7),
+        started_at: "2026-11-22T01:02:03.456789012Z".parse().unwrap(),
+        project: is_full.then(|| text("orbit")),
+        scripted: is_full,
+    }
+}
+
+fn written(seq: u64, lane: Option<(&'static str, u32)>, body: Body<'_>) -> String {
+    let lane = lane.map(|(unit, attempt)| (Cow::Borrowed(unit), attempt));
+    let entry = Entry { seq: Seq(seq), at: Millis(seq * 10), lane, body };
+    let mut line = Vec::new();
+    entry.write(&mut line);
+    assert_eq!(Entry::parse(line.strip_suffix(b"\n").unwrap()), Ok(entry), "{}", String::from_utf8_lossy(&line));
+    String::from_utf8(line).unwrap()
+}
+
+#[test]
+fn tape_of_every_entry_and_note_is_as_published() {
+    let mut tape = String::new();
+    for header in [header(true), header(false)] {
+        let line = header.to_line();
+        assert_eq!(Header::parse(&line), Ok(header));
+        tape.push_str(&String::from_utf8(line).unwrap());
+    }
+    let mut seq = 0;
+    let mut push = |lane, body: Body<'_>| {
+        tape.push_str(&written(seq, lane, body));
+        seq += 1;
+    };
+    let lane = Some(("docs-orders", 1));
+    push(lane, Body::Out(br#"{"type":"result",  "odd":"\ud800"}"#));
+    push(lane, Body::In(br#"{"type":"user"}"#));
+    push(lane, Body::Err("a \"line\" of\ttext".into()));
+    push(lane, Body::Raw(b"not json".into()));
+    push(lane, Body::Raw(b"not text \xff".into()));
+    push(Some(("docs \"quoted\"", 12)), Body::Out(b"{}"));
+    let of_attempts = [notes_of_an_attempt(), notes_of_people()].concat();
+    let notes = [notes_of_the_plan(), of_attempts, notes_of_the_run()].concat();
+    for note in &notes {
+        let json = note.to_json();
+        assert_eq!(Note::parse(&json), *note, "{}", String::from_utf8_lossy(&json));
+        let value: Value = serde_json::from_slice(&json).unwrap();
+        assert_eq!(value["kind"], kind(note));
+        push(None, Body::Note(&json));
+    }
+    for known in KINDS {
+        assert!(notes.iter().any(|note| kind(note) == *known), "no note of kind {known}");
+    }
+    assert_published("tape.jsonl", &tape);
+}
+
+/// What older programs wrote has fewer keys: none is needed that was added later.
+#[test]
+fn published_notes_are_read_and_written_unchanged() {
+    let published = super::golden::read("tape.jsonl");
+    let mut count = 0;
+    for line in published.lines().skip(2) {
+        let entry = Entry::parse(line.as_bytes()).unwrap();
+        let mut again = Vec::new();
+        entry.write(&mut again);
+        assert_eq!(String::from_utf8(again).unwrap().trim_end(), line);
+        if let Body::Note(json) = entry.body {
+            assert_eq!(String::from_utf8(Note::parse(json).to_json()).unwrap(), String::from_utf8_lossy(json));
+            count += 1;
+        }
+    }
+    assert!(count > KINDS.len(), "{count} notes");
+}

@@ -1,0 +1,115 @@
+//! Words that stand for states, causes and kinds in JSON, tapes, the index and reports, and the exit codes. One line for
+//! each value, by what it means: names of types and variants are the program's own business.
+
+use ingestdeck::{
+    actions::{ActionKind, EventLevel, Phase},
+    cli::exit::Exit,
+    run::{
+        Aside, RunOutcome, decisions::DecisionKind, diff::Change as UnitChange, state::UnitStatus, trace::TraceLevel,
+    },
+    store::Standing,
+    tape::note::{
+        Cause, Integration,
+        work::{Change, Target},
+    },
+};
+
+use super::{golden::assert_published, notes::every_cause};
+
+/// Every value of an enum with its word, under a heading. A new variant does not compile without one.
+macro_rules! words {
+    ($out:ident, $heading:literal, $type:ident { $($variant:ident),+ $(,)? }) => {{
+        let _exhaustive = |value: &$type| match value { $($type::$variant => (),)+ };
+        let words: Vec<String> = [$($type::$variant),+].iter().map(|value| value.word().to_owned()).collect();
+        $out.push_str(&format!("{}: {}\n", $heading, words.join(", ")));
+    }};
+}
+
+#[test]
+fn words_of_states_and_kinds_are_as_published() {
+    let mut out = String::new();
+    words!(
+        out,
+        "unit states",
+        UnitStatus {
+            Queued,
+            Untried,
+            Running,
+            Silent,
+            Held,
+            Waiting,
+            Succeeded,
+            Budget,
+            Failed,
+            Stopped,
+            Interrupted,
+            Reused,
+        }
+    );
+    words!(out, "run outcomes", RunOutcome { Running, Done, Partial, Error, Unusable, Limit, Stopped, Interrupted });
+    words!(out, "run states in lists", Standing { Running, Finished, Interrupted });
+    words!(out, "results of patches", Integration { Accepted, Noop, TextualConflict, SemanticConflict, Policy, Lost });
+    words!(out, "calls beside their event", Aside { Declined, Cut, Spent });
+    words!(out, "units in comparisons", UnitChange { New, Gone, Changed, Same });
+    words!(out, "decisions", DecisionKind { Conflict, Eviction, Resolution, Fallback });
+    words!(out, "artifacts", Target { Wiki, Sl });
+    words!(out, "changes of artifacts", Change { Created, Updated, Removed });
+    words!(
+        out,
+        "actions",
+        ActionKind { Command, Tool, FileChange, WebSearch, Subagent, Note, Turn, Warning, Telemetry }
+    );
+    words!(out, "phases of actions", Phase { Started, Updated, Completed });
+    words!(out, "levels of actions", EventLevel { Debug, Info, Warning, Error });
+    let levels = [TraceLevel::Error, TraceLevel::Info, TraceLevel::Debug, TraceLevel::Trace];
+    assert_eq!(["error", "info", "debug", "trace"].map(TraceLevel::parse), levels);
+    out.push_str("levels of traces: error, info, debug, trace\n\ncauses in comparisons and reports:\n");
+    for cause in every_cause() {
+        out.push_str(&format!("{} = {}\n", serde_json::to_string(&cause).unwrap(), cause.word()));
+    }
+    assert_published("words.txt", &out);
+}
+
+fn meaning(exit: Exit) -> &'static str {
+    match exit {
+        Exit::Ok => "every unit succeeded, or there was nothing to do",
+        Exit::Internal => "the program itself failed",
+        Exit::Usage => "bad usage or configuration",
+        Exit::NotFound => "no such unit, run or file",
+        Exit::Setup => "set-up failed: no Claude Code, not logged in",
+        Exit::UnitFailed => "a unit failed",
+        Exit::Limit => "stopped by a limit; can be resumed",
+        Exit::Signal(_) => "ended by a signal: 128 and its number",
+    }
+}
+
+#[test]
+fn exit_codes_are_as_published() {
+    let exits = [
+        Exit::Ok,
+        Exit::Internal,
+        Exit::Usage,
+        Exit::NotFound,
+        Exit::Setup,
+        Exit::UnitFailed,
+        Exit::Limit,
+        Exit::Signal(2),
+        Exit::Signal(15),
+    ];
+    let mut out: String = exits.iter().map(|exit| format!("{:>3}  {}\n", exit.code(), meaning(*exit))).collect();
+    out.push_str("\nwhen nothing but this kept every unit from running:\n");
+    let in_the_way = [
+        ("login", Cause::Auth),
+        ("credit", Cause::Credit),
+        ("model", Cause::Model),
+        ("network", Cause::Network),
+        ("program", Cause::ProgramMissing),
+        ("usage limit", Cause::UsageLimit { resets_at: None }),
+        ("rate limit", Cause::RateLimited),
+        ("service busy", Cause::Transient),
+    ];
+    for (what, cause) in in_the_way {
+        out.push_str(&format!("{:>3}  {what}\n", Exit::of_cause(&cause).code()));
+    }
+    assert_published("exit-codes.txt", &out);
+}
