@@ -35,6 +35,15 @@ fn assert_whole(repository: &Repository, commit: &CommitId, files_there: &[Optio
     assert_eq!(recover(repository).unwrap(), Settled::default(), "once is enough");
 }
 
+/// A later program finishes what this one has begun.
+#[test]
+fn journal_of_an_update_is_as_published() {
+    let [old, new] = ["0a", "0b"].map(|digits| CommitId::parse(&digits.repeat(20)).unwrap());
+    let expected = format!(r#"{{"old":"{old}","new":"{new}"}}"#);
+    assert_eq!(serde_json::to_string(&Journal { old, new }).unwrap(), expected);
+    assert_eq!(JOURNAL, ".git/ingestdeck/branch-update.json");
+}
+
 #[test]
 fn whoever_dies_at_any_step_leaves_the_old_state_or_the_new_one() {
     let torn = |root: &Path| write(root, "wiki/global/a.md", "a n");

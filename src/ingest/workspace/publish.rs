@@ -273,6 +273,16 @@ mod tests {
     use super::*;
     use crate::ingest::workspace::print_of;
 
+    /// A later program undoes what this one has begun.
+    #[test]
+    fn journal_of_a_publication_is_as_published() {
+        let line = Line { path: "wiki/global/a.md".into(), base: "-".into(), now: "0a".into() };
+        let expected = r#"{"files":[{"path":"wiki/global/a.md","base":"-","now":"0a"}]}"#;
+        assert_eq!(serde_json::to_string(&Journal { files: vec![line] }).unwrap(), expected);
+        assert_eq!(JOURNAL, ".ktx/ingestdeck/publish/current/journal.json");
+        assert_eq!(LOCK, ".ktx/ingestdeck/publish/lock");
+    }
+
     /// Files of a project before, and what an attempt made of them (`None` = removed).
     #[derive(Clone, Debug)]
     struct Case {

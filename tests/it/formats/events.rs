@@ -48,7 +48,7 @@ fn objects_of_all(place: &Place, args: &[&str]) -> Vec<Value> {
         let args: Vec<&str> = args.iter().map(|arg| if *arg == "RUN" { run } else { *arg }).collect();
         objects(place, &args)
     };
-    RUNS.iter().flat_map(|(run, _)| of(*run)).collect()
+    RUNS.iter().flat_map(|(run, _)| of(run)).collect()
 }
 
 fn assert_objects(name: &str, objects: Vec<Value>) {
