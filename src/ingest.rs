@@ -46,7 +46,7 @@ pub mod worktree;
 
 pub use attempt::{Attempt, AttemptError, Delivered, Job, Place};
 pub use check::Checked;
-pub(crate) use database::{KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory, ktx_history};
+pub(crate) use database::{DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory, ktx_history};
 pub use database::{SQL_WORKER, SqlWorkers, run_sql_worker};
 pub use machine_record::{is_run_marked, mark_run};
 pub use plan::{PlanError, Planned, Selection, WorkUnit, plan};

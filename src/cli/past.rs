@@ -1,15 +1,15 @@
-//! What earlier runs of a project tell its next plan: what was processed, and what units of a kind took.
+//! What the next plan of a project needs of earlier runs: what was processed, and what units of a kind took.
 //!
-//! The index knows it, and KTX's database knows the same of KTX's runs. The plan wants it, and none knows the other.
+//! Reads the index, and KTX's database for runs of KTX. Neither the plan nor these two know each other.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
 
-use super::{exit::Failure, resume::Left, runs};
+use super::{exit::Failure, resume::Left, runs, summary::counted};
 use crate::{
     ingest::{
-        self, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory,
+        self, DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory,
         diff::{self, Baseline, RecordOrigin, Standing},
         plan::{Planned, Prior, SourcePlan},
         project::Project,
@@ -26,7 +26,7 @@ use crate::{
     units::reuse::SpentBudget,
 };
 
-/// What earlier runs tell.
+/// What earlier runs processed, wrote and left.
 #[derive(Clone, Debug, Default)]
 pub struct Past {
     /// What was processed.
@@ -62,9 +62,9 @@ struct ArtifactState {
 }
 
 impl Past {
-    /// Tells each unit of `planned` what was written from its raw files before, and each source what rests on its files
-    /// that are gone.
-    pub fn tell(&self, planned: &mut Planned) {
+    /// Adds to each unit of `planned` what was written from its raw files before, and to each source what rests on its
+    /// files that are gone.
+    pub fn annotate(&self, planned: &mut Planned) {
         for unit in &mut planned.units {
             let connection = &unit.planned.connection;
             let found = unit
@@ -183,7 +183,7 @@ impl WrittenArtifact {
 
 /// The records of a project that its next plan rests on.
 #[derive(Debug)]
-pub struct History {
+pub struct ProjectHistory {
     /// What cannot be read of them, one sentence each.
     pub warnings: Vec<String>,
     own: Option<OwnHistory>,
@@ -198,7 +198,7 @@ struct OwnHistory {
     marked: HashSet<RunId>,
 }
 
-impl History {
+impl ProjectHistory {
     /// Opens the records of `project`. A project that never ran has none, and gets no index.
     ///
     /// # Errors
@@ -212,6 +212,7 @@ impl History {
             None
         });
         let ktx = ktx.unwrap_or_default();
+        warnings.extend(ktx_gaps(&ktx));
         let runs = Runs::of_project(&project.root);
         let recorded = runs.list().map_err(Failure::internal)?;
         if recorded.is_empty() {
@@ -225,7 +226,7 @@ impl History {
         Ok(Self { warnings, own: Some(OwnHistory { runs, db, marked }), ktx })
     }
 
-    /// The past, as far as what was processed goes only what was `before` that run.
+    /// The past. What was processed is limited to runs `before` that one.
     ///
     /// # Errors
     /// When the index cannot be read.
@@ -272,6 +273,23 @@ impl OwnHistory {
     }
 }
 
+/// What is missing in the history of KTX, one sentence each.
+fn ktx_gaps(ktx: &KtxHistory) -> impl Iterator<Item = String> {
+    let DamagedRows { count, example } = &ktx.damaged;
+    let damaged = example.as_ref().map(|example| {
+        format!(
+            "skipped {} in {KTX_DATABASE}; one is {example}",
+            counted(usize::try_from(*count).unwrap_or(usize::MAX), "damaged row")
+        )
+    });
+    let incomplete = ktx.incomplete.as_ref().map(|why| {
+        format!(
+            "only the newest rows of {KTX_DATABASE} were read ({why}), so files that only older rows name count as new"
+        )
+    });
+    damaged.into_iter().chain(incomplete)
+}
+
 fn prior(file: &PastFile, marked: &HashSet<RunId>) -> diff::Prior {
     let is_own = file.run.is_some_and(|run| marked.contains(&run));
     diff::Prior {
@@ -283,14 +301,14 @@ fn prior(file: &PastFile, marked: &HashSet<RunId>) -> diff::Prior {
 
 /// What KTX recorded about a file, unless a run of this program recorded the same or is newer.
 fn ktx_prior(file: &KtxFile, own: Option<&PastFile>) -> Option<diff::Prior> {
-    let processed = Fingerprint::parse(&file.sha256)?;
+    let processed = file.sha256.as_deref().and_then(Fingerprint::parse);
     let is_newer = |run: Option<RunId>| run.is_some_and(|run| run.began_ms() > file.completed_ms);
-    let knows_as_much = |own: &PastFile| own.failed.is_none() && own.processed.as_deref() == Some(&file.sha256);
+    let knows_as_much = |own: &PastFile| own.failed.is_none() && own.processed == file.sha256;
     if own.is_some_and(|own| is_newer(own.run) || knows_as_much(own)) {
         return None;
     }
     let failed = own.is_some_and(|own| is_newer(own.failed));
-    Some(diff::Prior { processed: Some(processed), failed, origin: RecordOrigin::Ktx })
+    Some(diff::Prior { processed, failed, origin: RecordOrigin::Ktx })
 }
 
 fn standing(past: &PastUnit) -> Standing {
@@ -345,13 +363,13 @@ mod tests {
         let diff = DiffSet { deleted: paths.iter().map(|path| (*path).to_owned()).collect(), ..DiffSet::default() };
         let source = SourcePlan { connection: "kb".into(), adapter: "docs".into(), diff, ..SourcePlan::default() };
         let mut planned = Planned { sources: vec![source], ..Planned::default() };
-        past.tell(&mut planned);
+        past.annotate(&mut planned);
         let resting = planned.sources[0].resting.iter();
         resting.flat_map(|(path, found)| found.iter().map(move |artifact| format!("{path}: {artifact}"))).collect()
     }
 
     #[test]
-    fn gone_files_are_told_what_rests_on_them() {
+    fn gone_files_list_what_rests_on_them() {
         let page = |key: &'static str| ("wiki", "", key);
         let past = past(
             &["a.md", "b.md", "c.md"],
@@ -400,7 +418,7 @@ mod tests {
             connection: "kb".into(),
             adapter: "docs".into(),
             path: "a.md".into(),
-            sha256: HASH.into(),
+            sha256: Some(HASH.into()),
             completed_ms: 10,
         };
         let own = |processed: &str, failed: Option<u64>, at: u64| PastFile {
@@ -416,6 +434,10 @@ mod tests {
         assert_eq!(failed(Some(&own(HASH, None, 5))), None, "our own record is as good");
         assert_eq!(failed(Some(&own("other", Some(8), 5))), Some(false), "KTX made good");
         assert_eq!(failed(Some(&PastFile { failed: Some(run(12)), ..PastFile::default() })), Some(true));
-        assert_eq!(ktx_prior(&KtxFile { sha256: String::new(), ..by_ktx.clone() }, None), None, "it was gone for KTX");
+        let gone = KtxFile { sha256: None, ..by_ktx.clone() };
+        let processed = |own: Option<&PastFile>| ktx_prior(&gone, own).map(|prior| prior.processed);
+        assert_eq!(processed(None), Some(None));
+        assert_eq!(processed(Some(&own(HASH, None, 5))), Some(None), "KTX dealt with it after us");
+        assert_eq!(processed(Some(&own(HASH, None, 15))), None, "it came back since");
     }
 }

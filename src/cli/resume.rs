@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use super::{
     args::{Global, PastArgs, SelectArgs},
     exit::{Exit, Failure},
-    past::History,
+    past::ProjectHistory,
     project, runs,
     summary::counted,
 };
@@ -99,7 +99,7 @@ pub fn planned(global: &Global, project: &Project, select: &SelectArgs, model: O
     let Some(what) = resume_run.as_ref().or(of_failed.as_ref()) else {
         let past = history(project)?.past(None)?;
         let mut planned = project::planned(project, &asked, &past.baseline)?;
-        past.tell(&mut planned);
+        past.annotate(&mut planned);
         let left = still_there(project, past.left)?;
         return Ok(Taken { planned, continues: None, efforts: past.efforts, left, nothing: None });
     };
@@ -123,7 +123,7 @@ pub fn planned(global: &Global, project: &Project, select: &SelectArgs, model: O
         }
         error => project::unplanned(&error),
     })?;
-    past.tell(&mut planned);
+    past.annotate(&mut planned);
     let ground = Footing { project, chain: &chain, model };
     let mut taken = match of_failed {
         None => ground.resume(planned, others)?,
@@ -136,8 +136,8 @@ pub fn planned(global: &Global, project: &Project, select: &SelectArgs, model: O
 }
 
 /// The records of earlier runs, with a warning about what cannot be read of them.
-fn history(project: &Project) -> Result<History, Failure> {
-    let history = History::open(project)?;
+fn history(project: &Project) -> Result<ProjectHistory, Failure> {
+    let history = ProjectHistory::open(project)?;
     project::warn(&history.warnings);
     Ok(history)
 }

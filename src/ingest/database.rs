@@ -25,7 +25,7 @@ mod worker;
 pub(crate) use catalog::{Column, LookupTarget, Table, TableLookup};
 pub(crate) use cell::Cell;
 pub(crate) use guard::{RowLimits, Rows};
-pub(crate) use ktx_history::{KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory};
+pub(crate) use ktx_history::{DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory};
 pub(crate) use pool::STATEMENT_TIMEOUT;
 pub use pool::SqlWorkers;
 pub use worker::{SUBCOMMAND as SQL_WORKER, run as run_sql_worker};
@@ -33,8 +33,8 @@ pub use worker::{SUBCOMMAND as SQL_WORKER, run as run_sql_worker};
 /// The driver of connections that are a SQLite file.
 pub(crate) const DRIVER: &str = "sqlite";
 
-/// Time limit for reading what KTX recorded.
-const HISTORY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit for reading everything that KTX recorded.
+const HISTORY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why a database was not read. Reads as the end of a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]

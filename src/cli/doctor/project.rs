@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        args::Global, exit::Failure, ground, model::Choice, past::History, plan::outside, project, settings,
+        args::Global, exit::Failure, ground, model::Choice, past::ProjectHistory, plan::outside, project, settings,
         summary::counted,
     },
     Check, Finding,
@@ -97,7 +97,7 @@ fn repository(kept: Result<String, RepositoryError>) -> Finding {
 /// run that is in no commit.
 fn records(global: &Global, project: &Project, planned: Option<&Planned>) -> Vec<Finding> {
     let read = || -> Result<_, Failure> {
-        let history = History::open(project)?;
+        let history = ProjectHistory::open(project)?;
         ground::check_writable(&project.root)?;
         Ok((history.past(None)?, history.warnings))
     };

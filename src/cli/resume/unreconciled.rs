@@ -2,7 +2,7 @@
 
 use super::Taken;
 use crate::{
-    cli::{exit::Failure, past::History},
+    cli::{exit::Failure, past::ProjectHistory},
     ingest::{plan::Planned, project::Project, reconcile::RECONCILE},
     run::{RunState, state::UnitStatus},
     scoped_dir::ScopedDir,
@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Takes files off the plan that are gone since before the earlier run, where a pass has dealt with that meanwhile.
-pub(super) fn forget_evicted(history: &History, planned: &mut Planned) -> Result<(), Failure> {
+pub(super) fn forget_evicted(history: &ProjectHistory, planned: &mut Planned) -> Result<(), Failure> {
     if planned.sources.iter().all(|source| source.diff.deleted.is_empty()) {
         return Ok(());
     }

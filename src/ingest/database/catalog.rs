@@ -80,7 +80,7 @@ fn look_up_one(
 ) -> Result<TableLookup, QueryError> {
     let mut missing_column = None;
     for (wanted, column) in target {
-        // SQLite does not tell cases apart, but a database may hold what another one made.
+        // Names are case-insensitive in SQLite, but another program may have made names that differ in case only.
         let exact = names.iter().find(|(name, _)| name == wanted);
         let Some((name, kind)) = exact.or_else(|| names.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)))
         else {
@@ -170,7 +170,7 @@ fn columns(connection: &Connection, table: &str) -> Result<Vec<Column>, QueryErr
 pub(super) fn describe(connection: &Connection, name: &str, kind: &str) -> Result<Table, QueryError> {
     let mut table = Table { name: name.to_owned(), kind: kind.to_owned(), ..Table::default() };
     match look_into(connection, &mut table) {
-        // A view over something that is gone still has a name to tell of.
+        // A view over a missing table still has a name to show.
         Err(QueryError::Sqlite(problem)) => table.problem = Some(problem),
         other => other?,
     }
@@ -181,7 +181,7 @@ fn look_into(connection: &Connection, table: &mut Table) -> Result<(), QueryErro
     table.columns = columns(connection, &table.name)?;
     table.keys = keys(connection, &table.name)?;
     let rows = match sample(connection, &table.name) {
-        // Without samples the rest is still worth telling.
+        // The rest is useful without samples.
         Err(QueryError::TooLarge(_)) => Vec::new(),
         other => other?,
     };

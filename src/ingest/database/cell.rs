@@ -81,7 +81,7 @@ impl Cell {
     }
 }
 
-/// As it stands in a Markdown table: on one line, with nothing in it that ends a cell.
+/// As shown in a Markdown table: on one line, with nothing in it that ends a cell.
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,61 +1,55 @@
 //! What KTX's own ingests of a project processed and wrote, as its database `.ktx/db.sqlite` has it.
 //!
-//! The file may be damaged or hostile, so this runs in a worker process ([`super::worker`]) on a connection that can only
-//! read. It must not know what a plan is.
+//! [`tables`] reads the rows in a worker process, piece by piece. Here they are put together, within bounds, because the file
+//! may be hostile. It must not know what a plan is.
 
-use std::collections::{HashMap, HashSet};
-
-use jiff::Timestamp;
-use rusqlite::{Connection, Row, limits::Limit};
-use serde::{Deserialize, Serialize};
+use std::{
+    cmp::Reverse,
+    collections::{HashMap, HashSet},
+};
 
 use super::QueryError;
+
+pub(super) mod tables;
+
+pub(crate) use tables::DamagedRows;
+use tables::{Piece, PieceLimits, ProvenanceRow, RunOutcome, RunRow};
 
 /// Where KTX keeps its database, relative to the project.
 pub(crate) const KTX_DATABASE: &str = ".ktx/db.sqlite";
 
-/// Tables that are read.
-const TABLES: [&str; 3] = ["bundle_ingest_runs", "bundle_ingest_reports", "bundle_ingest_provenance"];
+/// How much of a history is read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HistoryLimits {
+    /// Of each answer of a worker process, which must not be larger than 16 MiB.
+    pub(super) piece: PieceLimits,
+    /// Bytes of all rows, as JSON.
+    bytes: u64,
+    /// Rows of each table, damaged ones included.
+    rows: u64,
+}
 
-/// Largest report in bytes. A larger one counts as that of a run with failed units.
-const REPORT: i32 = 32 << 20;
-/// Longest path and longest name in bytes; rows with longer ones are passed over.
-const PATH: usize = 4096;
-const NAME: usize = 500;
-
-/// The provenance of completed runs, newest run first, each row with what its run came to:
-/// `clean` had units and none failed, `idle` had no units, `failed` had units that failed.
-const PROVENANCE: &str = "
-    WITH done AS MATERIALIZED (
-        SELECT run.rowid AS place, run.connection_id, run.source_key, run.sync_id, run.job_id, run.completed_at,
-               CASE
-                   WHEN report.id IS NULL THEN 'clean'
-                   WHEN octet_length(report.body_json) > ?1 OR NOT json_valid(report.body_json) THEN 'failed'
-                   WHEN json_type(report.body_json, '$.workUnits') IS NOT 'array' THEN 'failed'
-                   WHEN json_type(report.body_json, '$.failedWorkUnits') IS NOT 'array' THEN 'failed'
-                   WHEN json_array_length(report.body_json, '$.failedWorkUnits') > 0 THEN 'failed'
-                   WHEN json_array_length(report.body_json, '$.workUnits') = 0 THEN 'idle'
-                   ELSE 'clean'
-               END AS outcome
-        FROM bundle_ingest_runs AS run LEFT JOIN bundle_ingest_reports AS report ON report.run_id = run.id
-        WHERE run.status = 'completed'
-    )
-    SELECT made.connection_id, made.source_key, made.raw_path, made.raw_content_hash, made.action_type,
-           made.artifact_kind, made.artifact_key, made.target_connection_id, done.job_id, done.completed_at, done.outcome
-    FROM bundle_ingest_provenance AS made JOIN done USING (connection_id, source_key, sync_id)
-    ORDER BY done.completed_at DESC, done.place DESC, made.created_at DESC, made.rowid DESC";
+pub(super) const LIMITS: HistoryLimits = HistoryLimits {
+    piece: PieceLimits { bytes: 4 << 20, reports: 64 << 20, rows: 100_000 },
+    bytes: 64 << 20,
+    rows: 1_000_000,
+};
 
 /// What KTX's runs left behind.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KtxHistory {
-    /// Files that KTX counts as processed.
+    /// Files that KTX counts as processed, and files that it found gone.
     pub(crate) files: Vec<KtxFile>,
     /// What KTX wrote from files, each artifact once for each file: the newest row.
     pub(crate) artifacts: Vec<KtxArtifact>,
+    /// Rows that were passed over.
+    pub(crate) damaged: DamagedRows,
+    /// Why only the newest rows were read.
+    pub(crate) incomplete: Option<String>,
 }
 
 /// A raw file that KTX processed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KtxFile {
     /// Id of the connection in `ktx.yaml`.
     pub(crate) connection: String,
@@ -63,14 +57,14 @@ pub(crate) struct KtxFile {
     pub(crate) adapter: String,
     /// Path relative to the source.
     pub(crate) path: String,
-    /// SHA-256 of what it held, in hexadecimal.
-    pub(crate) sha256: String,
+    /// SHA-256 of what it held, in hexadecimal; `None` if the run acted on its disappearance.
+    pub(crate) sha256: Option<String>,
     /// When the run completed, in milliseconds since 1970.
     pub(crate) completed_ms: u64,
 }
 
 /// A page or source that KTX wrote from a raw file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KtxArtifact {
     /// Id of the connection in `ktx.yaml`.
     pub(crate) connection: String,
@@ -90,125 +84,137 @@ pub(crate) struct KtxArtifact {
     pub(crate) completed_ms: u64,
 }
 
-/// A row of [`PROVENANCE`].
-struct Provenance {
-    connection: String,
-    adapter: String,
-    path: String,
-    hash: String,
-    action: String,
-    kind: Option<String>,
-    key: Option<String>,
-    target_connection: Option<String>,
-    job: String,
-    completed_ms: u64,
-    outcome: RunOutcome,
-}
-
-/// What a run of KTX came to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum RunOutcome {
-    Clean,
-    Idle,
-    Failed,
-}
-
 /// What is known of a file while rows get older.
 enum FileState {
     /// Only runs without units mentioned it, with this hash and at that time.
-    Idle(String, u64),
+    Idle(Option<String>, u64),
     /// A run decided about it.
     Decided,
 }
 
-/// Reads the history; `None` if KTX never ingested anything here.
-pub(super) fn read(connection: &Connection) -> Result<Option<KtxHistory>, QueryError> {
-    let tables: i64 = connection.query_row(
-        "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN (?1, ?2, ?3)",
-        TABLES,
-        |row| row.get(0),
-    )?;
-    match usize::try_from(tables) {
-        Ok(0) => return Ok(None),
-        Ok(count) if count == TABLES.len() => {}
-        _ => return Err(QueryError::Sqlite("it lacks tables of KTX".to_owned())),
-    }
-    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, REPORT)?;
-    let mut statement = connection.prepare(PROVENANCE)?;
-    let mut rows = statement.query([REPORT])?;
-    let mut history = KtxHistory::default();
-    let mut states: HashMap<(String, String, String), FileState> = HashMap::new();
-    let mut known: HashSet<(String, String, String, String, String)> = HashSet::new();
-    while let Some(row) = rows.next()? {
-        let Some(row) = provenance(row)? else { continue };
-        if let Some(artifact) = artifact(&row) {
-            let KtxArtifact { connection, path, kind, target_connection, key, .. } = artifact.clone();
-            if known.insert((connection, path, kind, target_connection, key)) {
-                history.artifacts.push(artifact);
-            }
-        }
-        let file = (row.connection.clone(), row.adapter.clone(), row.path.clone());
-        let state = states.get(&file);
-        if matches!(state, Some(FileState::Decided)) {
-            continue;
-        }
-        let idle = match state {
-            Some(FileState::Idle(hash, _)) if *hash != row.hash => None,
-            Some(FileState::Idle(_, completed_ms)) => Some(*completed_ms),
-            _ => Some(row.completed_ms),
-        };
-        // KTX skips what has no output, also what has not changed: such a row counts if no unit of the run failed. A run
-        // that had no units found nothing new, so the one before it decides.
-        let next = match (row.action.as_str(), row.outcome, idle) {
-            ("skipped", RunOutcome::Idle, Some(completed_ms)) => FileState::Idle(row.hash, completed_ms),
-            ("skipped", RunOutcome::Idle | RunOutcome::Failed, _) | (_, _, None) => FileState::Decided,
-            (_, _, Some(completed_ms)) => {
-                let Provenance { connection, adapter, path, hash, .. } = row;
-                history.files.push(KtxFile { connection, adapter, path, sha256: hash, completed_ms });
-                FileState::Decided
-            }
-        };
-        states.insert(file, next);
-    }
+/// Reads the history with `runs` and `provenance`, which read the piece that begins with a row; `None` if KTX never
+/// ingested anything here.
+///
+/// # Errors
+/// When no row of a table can be read. What fails later leaves the history incomplete.
+pub(super) fn load(
+    mut runs: impl FnMut(i64) -> Result<Option<Piece<RunRow>>, QueryError>,
+    provenance: impl FnMut(i64) -> Result<Piece<ProvenanceRow>, QueryError>,
+    limits: HistoryLimits,
+) -> Result<Option<KtxHistory>, QueryError> {
+    let Some(first) = runs(i64::MAX)? else { return Ok(None) };
+    let (mut history, mut bytes) = (KtxHistory::default(), limits.bytes);
+    let mut first = Some(first);
+    // A table that is gone by the second piece has no more rows.
+    let runs = |from| first.take().map_or_else(|| runs(from).map(Option::unwrap_or_default), Ok);
+    let runs = history.read_table(runs, &mut bytes, limits)?;
+    let rows = history.read_table(provenance, &mut bytes, limits)?;
+    history.add_rows(runs, rows);
     Ok(Some(history))
 }
 
-/// `None` for a row that is too long, or of no time.
-fn provenance(row: &Row<'_>) -> Result<Option<Provenance>, rusqlite::Error> {
-    let completed_at: Option<String> = row.get(9)?;
-    let completed = completed_at.and_then(|at| at.parse::<Timestamp>().ok());
-    let Some(completed) = completed else { return Ok(None) };
-    let outcome: String = row.get(10)?;
-    let row = Provenance {
-        connection: row.get(0)?,
-        adapter: row.get(1)?,
-        path: row.get(2)?,
-        hash: row.get(3)?,
-        action: row.get(4)?,
-        kind: row.get(5)?,
-        key: row.get(6)?,
-        target_connection: row.get(7)?,
-        job: row.get(8)?,
-        completed_ms: u64::try_from(completed.as_millisecond()).unwrap_or(0),
-        outcome: match outcome.as_str() {
-            "clean" => RunOutcome::Clean,
-            "idle" => RunOutcome::Idle,
-            _ => RunOutcome::Failed,
-        },
-    };
-    let names = [&row.connection, &row.adapter, &row.hash, &row.action, &row.job];
-    let optional = [&row.kind, &row.key, &row.target_connection];
-    let fits = row.path.len() <= PATH
-        && names.into_iter().chain(optional.into_iter().flatten()).all(|name| name.len() <= NAME);
-    Ok(fits.then_some(row))
+impl KtxHistory {
+    /// Reads a table to its end or to a limit. `bytes` may still be read.
+    fn read_table<T>(
+        &mut self,
+        mut read: impl FnMut(i64) -> Result<Piece<T>, QueryError>,
+        bytes: &mut u64,
+        limits: HistoryLimits,
+    ) -> Result<Vec<T>, QueryError> {
+        let (mut rows, mut visited, mut next) = (Vec::new(), 0, Some(i64::MAX));
+        while let Some(from) = next {
+            let stopped = match read(from) {
+                Ok(piece) => {
+                    *bytes = bytes.saturating_sub(piece.bytes);
+                    visited += piece.visited;
+                    next = piece.next;
+                    self.damaged.add(piece.damaged);
+                    rows.extend(piece.rows);
+                    piece.stopped
+                }
+                Err(error) => Some(error),
+            };
+            match stopped {
+                Some(error) if visited == 0 => return Err(error),
+                Some(error) => {
+                    self.incomplete.get_or_insert_with(|| match error {
+                        QueryError::TooSlow(_) => "reading it takes too long".to_owned(),
+                        error => error.to_string(),
+                    });
+                    break;
+                }
+                None if next.is_some() && (*bytes == 0 || visited >= limits.rows) => {
+                    let limit =
+                        format!("at most {} MiB and {} rows of a table are read", limits.bytes >> 20, limits.rows);
+                    self.incomplete.get_or_insert(limit);
+                    break;
+                }
+                None => {}
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Decides what the rows of completed `runs` say about files.
+    fn add_rows(&mut self, runs: Vec<RunRow>, rows: Vec<ProvenanceRow>) {
+        let mut by_sync: HashMap<(String, String, String), RunRow> = HashMap::new();
+        let age = |run: &RunRow| Reverse((run.completed_ms, run.row));
+        for run in runs {
+            let sync = (run.connection.clone(), run.adapter.clone(), run.sync.clone());
+            match by_sync.get(&sync) {
+                Some(known) if age(known) <= age(&run) => {}
+                _ => drop(by_sync.insert(sync, run)),
+            }
+        }
+        let mut dated: Vec<(&RunRow, ProvenanceRow)> = Vec::with_capacity(rows.len());
+        for mut row in rows {
+            let sync = std::mem::take(&mut row.sync);
+            if let Some(run) = by_sync.get(&(row.connection.clone(), row.adapter.clone(), sync)) {
+                dated.push((run, row));
+            }
+        }
+        // Rows of a run keep their order, the newest first.
+        dated.sort_by_key(|(run, _)| age(run));
+        let mut states: HashMap<(String, String, String), FileState> = HashMap::new();
+        let mut known: HashSet<(String, String, String, String, String)> = HashSet::new();
+        for (run, row) in dated {
+            if let Some(artifact) = artifact(run, &row) {
+                let KtxArtifact { connection, path, kind, target_connection, key, .. } = artifact.clone();
+                if known.insert((connection, path, kind, target_connection, key)) {
+                    self.artifacts.push(artifact);
+                }
+            }
+            let file = (row.connection.clone(), row.adapter.clone(), row.path.clone());
+            let state = states.get(&file);
+            if matches!(state, Some(FileState::Decided)) {
+                continue;
+            }
+            let idle = match state {
+                Some(FileState::Idle(hash, _)) if *hash != row.sha256 => None,
+                Some(FileState::Idle(_, completed_ms)) => Some(*completed_ms),
+                _ => Some(run.completed_ms),
+            };
+            // KTX skips what has no output, also what has not changed: such a row counts if no unit of the run failed. A
+            // run that had no units found nothing new, so the one before it decides.
+            let next = match (row.action.as_str(), run.outcome, idle) {
+                ("skipped", RunOutcome::Idle, Some(completed_ms)) => FileState::Idle(row.sha256, completed_ms),
+                ("skipped", RunOutcome::Idle | RunOutcome::Failed, _) | (_, _, None) => FileState::Decided,
+                (_, _, Some(completed_ms)) => {
+                    let ProvenanceRow { connection, adapter, path, sha256, .. } = row;
+                    self.files.push(KtxFile { connection, adapter, path, sha256, completed_ms });
+                    FileState::Decided
+                }
+            };
+            states.insert(file, next);
+        }
+    }
 }
 
-/// The artifact of a row, if it names one of a kind that exists.
-fn artifact(row: &Provenance) -> Option<KtxArtifact> {
-    let kind = row.kind.as_deref().filter(|kind| ["wiki", "sl"].contains(kind))?;
-    let key = row.key.clone().filter(|key| !key.is_empty())?;
+/// The artifact of a row, if it names one.
+fn artifact(run: &RunRow, row: &ProvenanceRow) -> Option<KtxArtifact> {
+    let (kind, key) = row.artifact.clone()?;
     // As in KTX: a source is of the ingested connection unless the row names another one.
-    let target_connection = match (kind, &row.target_connection) {
+    let target_connection = match (kind.as_str(), &row.target_connection) {
         ("wiki", _) => String::new(),
         (_, Some(target)) => target.clone(),
         (_, None) => row.connection.clone(),
@@ -216,21 +222,26 @@ fn artifact(row: &Provenance) -> Option<KtxArtifact> {
     Some(KtxArtifact {
         connection: row.connection.clone(),
         path: row.path.clone(),
-        kind: kind.to_owned(),
+        kind,
         target_connection,
         key,
         action: row.action.clone(),
-        job: row.job.clone(),
-        completed_ms: row.completed_ms,
+        job: run.job.clone(),
+        completed_ms: run.completed_ms,
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::Connection;
+
     use super::*;
 
     /// What KTX 0.12.0 left behind after a run that wrote a page and two sources.
     const DUMP: &str = include_str!("../../../tests/fixtures/ktx/history.sql");
+
+    /// Hash of a version that is nowhere.
+    const OTHER: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
     const SCHEMA: &str = "99b249fbeab03e4b814d96c32f14560cee4f011d38306c5c9497536f6b7be9e2";
 
@@ -238,6 +249,15 @@ mod tests {
         let connection = Connection::open_in_memory().unwrap();
         connection.execute_batch(DUMP).unwrap();
         connection
+    }
+
+    fn read_within(connection: &Connection, limits: HistoryLimits) -> Result<Option<KtxHistory>, QueryError> {
+        let runs = |from| tables::runs(connection, from, limits.piece);
+        load(runs, |from| tables::provenance(connection, from, limits.piece), limits)
+    }
+
+    fn read(connection: &Connection) -> Result<Option<KtxHistory>, QueryError> {
+        read_within(connection, LIMITS)
     }
 
     /// A later run that skips every file with the hash that it had; a report of `units` and `failed` ones.
@@ -270,7 +290,7 @@ mod tests {
         assert_eq!(processed(&ingested()).len(), 6, "also those without output");
         let schema = history.files.iter().find(|file| file.path == "schema.yml").unwrap();
         assert_eq!((schema.connection.as_str(), schema.adapter.as_str()), ("orbit", "dbt"));
-        assert_eq!((schema.sha256.as_str(), schema.completed_ms), (SCHEMA, 1_795_375_893_608));
+        assert_eq!((schema.sha256.as_deref(), schema.completed_ms), (Some(SCHEMA), 1_795_375_893_608));
         let mut made: Vec<String> = history
             .artifacts
             .iter()
@@ -315,7 +335,7 @@ mod tests {
         again(&connection, 4, "[]", "[]");
         assert_eq!(processed(&connection).len(), 6, "nothing was new");
         connection
-            .execute_batch("UPDATE bundle_ingest_provenance SET raw_content_hash = 'x' WHERE sync_id = 's4'")
+            .execute("UPDATE bundle_ingest_provenance SET raw_content_hash = ?1 WHERE sync_id = 's4'", [OTHER])
             .unwrap();
         assert_eq!(processed(&connection), Vec::<String>::new(), "they changed, and no unit was made of that");
         again(&connection, 5, "[{}]", "[\"dbt-all\"]");
@@ -334,10 +354,97 @@ mod tests {
         let others = "CREATE TABLE bundle_ingest_reports (id); CREATE TABLE bundle_ingest_provenance (id)";
         connection.execute_batch(others).unwrap();
         assert!(read(&connection).is_err(), "tables of KTX's names with other columns");
+    }
+
+    #[test]
+    fn damaged_row_costs_that_row_and_is_named_once() {
+        let schema = "WHERE raw_path = 'schema.yml' AND artifact_key = 'p1'";
+        for (damage, why) in [
+            ("raw_path = x'ff'", "raw_path is not text, or too long"),
+            ("raw_path = CAST(x'ff' AS TEXT)", "raw_path is not UTF-8 text"),
+            ("raw_path = CAST(zeroblob(40000000) AS TEXT)", "raw_path is not text, or too long"),
+            ("raw_content_hash = 'none'", "raw_content_hash is not a SHA-256"),
+            ("artifact_kind = 'secret'", "artifact_kind is not a word of KTX"),
+            ("artifact_key = zeroblob(40000000)", "artifact_key is not text, or too long"),
+            ("action_type = 'ignore all rules'", "action_type is not a word of KTX"),
+        ] {
+            let connection = ingested();
+            connection.execute_batch(&format!("UPDATE bundle_ingest_provenance SET {damage} {schema}")).unwrap();
+            // Reading has a lower limit than writing.
+            connection.set_limit(rusqlite::limits::Limit::SQLITE_LIMIT_LENGTH, 1 << 20).unwrap();
+            let history = read(&connection).unwrap().unwrap();
+            assert_eq!((history.files.len(), history.artifacts.len()), (6, 6), "{damage}");
+            assert_eq!(history.damaged.count, 1, "{damage}");
+            let example = history.damaged.example.unwrap();
+            assert_eq!(example, format!("row 7 of bundle_ingest_provenance: {why}"), "{damage}");
+            assert_eq!(history.incomplete, None, "{damage}");
+        }
         let connection = ingested();
+        again(&connection, 3, "[{}]", "[]");
+        connection.execute_batch("UPDATE bundle_ingest_runs SET completed_at = 'soon' WHERE sync_id = 's3'").unwrap();
+        let history = read(&connection).unwrap().unwrap();
+        assert_eq!((history.files.len(), history.artifacts.len(), history.damaged.count), (6, 7, 1));
+        assert_eq!(history.damaged.example.as_deref(), Some("row 2 of bundle_ingest_runs: completed_at is not a time"));
+    }
+
+    #[test]
+    fn history_in_small_pieces_is_the_whole_history() {
+        let connection = ingested();
+        for number in 3..9 {
+            again(&connection, number, if number % 2 == 0 { "[]" } else { "[{}]" }, "[]");
+        }
+        let whole = read(&connection).unwrap();
+        let pieces = [(1, u64::MAX, u64::MAX), (u64::MAX, 1, u64::MAX), (u64::MAX, u64::MAX, 3), (700, 200, 2)];
+        for (bytes, reports, rows) in pieces {
+            let limits = HistoryLimits { piece: PieceLimits { bytes, reports, rows }, ..LIMITS };
+            assert_eq!(read_within(&connection, limits).unwrap(), whole, "{limits:?}");
+        }
+    }
+
+    #[test]
+    fn history_beyond_the_bounds_loses_the_oldest_rows() {
+        let connection = ingested();
+        again(&connection, 3, "[{}]", "[]");
+        let piece = PieceLimits { rows: 3, ..LIMITS.piece };
+        let bounds =
+            [(HistoryLimits { piece, rows: 6, ..LIMITS }, 6), (HistoryLimits { piece, bytes: 900, ..LIMITS }, 3)];
+        for (limits, files) in bounds {
+            let history = read_within(&connection, limits).unwrap().unwrap();
+            assert_eq!(history.files.len(), files, "of the newest run, which has a row for each");
+            assert_eq!(history.artifacts, [], "the older one is not read");
+            assert!(history.incomplete.unwrap().starts_with("at most "));
+        }
+    }
+
+    #[test]
+    fn failure_after_the_first_piece_keeps_what_was_read() {
+        let connection = ingested();
+        let mut left = 1;
+        let piece = PieceLimits { rows: 8, ..LIMITS.piece };
+        let fails_later = |from| {
+            left -= 1;
+            if left < 0 { Err(QueryError::TooSlow(3)) } else { tables::provenance(&connection, from, piece) }
+        };
+        let history = load(|from| tables::runs(&connection, from, piece), fails_later, LIMITS).unwrap().unwrap();
+        assert!(!history.files.is_empty());
+        assert_eq!(history.incomplete.as_deref(), Some("reading it takes too long"));
+        let fails = |_| Err(QueryError::TooSlow(3));
+        assert_eq!(load(|from| tables::runs(&connection, from, piece), fails, LIMITS), Err(QueryError::TooSlow(3)));
+    }
+
+    /// KTX records what it did because of a file that is gone with an empty hash.
+    #[test]
+    fn files_that_a_run_found_gone_have_no_hash() {
+        let connection = ingested();
+        again(&connection, 3, "[]", "[]");
         connection
-            .execute_batch("UPDATE bundle_ingest_provenance SET raw_path = x'ff' WHERE raw_path = 'schema.yml'")
+            .execute_batch(
+                "UPDATE bundle_ingest_provenance SET raw_content_hash = '', artifact_kind = 'wiki', artifact_key = 'p1',
+                     action_type = 'wiki_written' WHERE sync_id = 's3' AND raw_path = 'schema.yml'",
+            )
             .unwrap();
-        assert!(read(&connection).is_err(), "a path that is no text");
+        let history = read(&connection).unwrap().unwrap();
+        let schema = history.files.iter().find(|file| file.path == "schema.yml").unwrap();
+        assert_eq!((schema.sha256.as_deref(), history.files.len()), (None, 6));
     }
 }

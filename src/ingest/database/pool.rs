@@ -7,14 +7,15 @@ use std::{
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde::de::DeserializeOwned;
 
 use super::{
-    KtxHistory, LookupTarget, QueryError, RowLimits, Rows, TableLookup,
+    LookupTarget, QueryError, RowLimits, Rows, TableLookup,
     catalog::NameMatches,
+    ktx_history::{self, KtxHistory},
     process::WorkerCommand,
     worker::{self, Operation, Request},
 };
@@ -28,7 +29,7 @@ const KILL_GRACE: Duration = Duration::from_secs(1);
 const CONCURRENT: (usize, usize) = (2, 4);
 /// Readings that wait for their turn. More than concurrent agents ever send; it bounds a hostile one.
 const WAITING: usize = 1_024;
-/// Longest wait for a turn, as long as an agent waits for a tool. It does not count as run time.
+/// Longest wait for a turn, equal to an agent's wait for a tool. It does not count as run time.
 const LONGEST_WAIT: Duration = Duration::from_secs(600);
 
 /// Reads SQLite files in child processes. Clones share their limits.
@@ -99,9 +100,24 @@ impl SqlWorkers {
         self.read(database, time_limit, Operation::Search { words: words.to_vec(), limit })
     }
 
-    /// What KTX recorded in its database; `None` if it never ingested anything. Blocks.
+    /// What KTX recorded in its database; `None` if it never ingested anything. Each piece is read in a process of its
+    /// own, all of them within `time_limit`. Blocks.
     pub(super) fn ktx_history(&self, database: &Path, time_limit: Duration) -> Result<Option<KtxHistory>, QueryError> {
-        self.read(database, time_limit, Operation::KtxHistory)
+        let deadline = Instant::now() + time_limit;
+        let remaining = || match deadline.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(QueryError::TooSlow(time_limit.as_secs())),
+            remaining => Ok(remaining.min(STATEMENT_TIMEOUT)),
+        };
+        let limits = ktx_history::LIMITS.piece;
+        let history = ktx_history::load(
+            |from| self.read(database, remaining()?, Operation::KtxRuns { from, limits }),
+            |from| self.read(database, remaining()?, Operation::KtxProvenance { from, limits }),
+            ktx_history::LIMITS,
+        );
+        history.map_err(|error| match error {
+            QueryError::TooSlow(_) => QueryError::TooSlow(time_limit.as_secs()),
+            other => other,
+        })
     }
 
     fn read<T: DeserializeOwned>(

@@ -19,7 +19,10 @@ use nix::sys::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{LookupTarget, QueryError, RowLimits, catalog, guard, ktx_history};
+use super::{
+    LookupTarget, QueryError, RowLimits, catalog, guard,
+    ktx_history::tables::{self, PieceLimits},
+};
 
 /// First argument of the program that makes it a worker. Not a command for people.
 pub const SUBCOMMAND: &str = "sql-worker";
@@ -57,8 +60,10 @@ pub(super) enum Operation {
     LookUp { targets: Vec<LookupTarget> },
     /// Finds tables and columns by words; answers [`catalog::NameMatches`].
     Search { words: Vec<String>, limit: usize },
-    /// Reads what KTX recorded; answers an optional [`ktx_history::KtxHistory`].
-    KtxHistory,
+    /// Reads completed runs of KTX from a row downwards; answers an optional [`tables::Piece`].
+    KtxRuns { from: i64, limits: PieceLimits },
+    /// Reads KTX's provenance from a row downwards; answers a [`tables::Piece`].
+    KtxProvenance { from: i64, limits: PieceLimits },
 }
 
 /// The whole process: limits itself, answers one request on stdin, and ends early when stdin closes.
@@ -92,7 +97,8 @@ pub(super) fn reply(request: Result<Request, QueryError>) -> Vec<u8> {
         Ok((database, Operation::Query { sql, limits })) => line(&guard::query(&database, &sql, limits)),
         Ok((database, Operation::LookUp { targets })) => line(&catalog::look_up(&database, &targets)),
         Ok((database, Operation::Search { words, limit })) => line(&catalog::search(&database, &words, limit)),
-        Ok((database, Operation::KtxHistory)) => line(&ktx_history::read(&database)),
+        Ok((database, Operation::KtxRuns { from, limits })) => line(&tables::runs(&database, from, limits)),
+        Ok((database, Operation::KtxProvenance { from, limits })) => line(&tables::provenance(&database, from, limits)),
     }
 }
 

@@ -1,0 +1,276 @@
+//! The tables of KTX's database, read in pieces, newest row first.
+//!
+//! The file may be damaged or hostile, so this runs in a worker process ([`super::super::worker`]) on a connection that can
+//! only read. A row that cannot be read is counted and costs no other row. It must not know what the rows mean together.
+
+use jiff::Timestamp;
+use rusqlite::{Connection, Row, ToSql, limits::Limit, types::ValueRef};
+use serde::{Deserialize, Serialize};
+
+use crate::ingest::database::QueryError;
+
+/// Tables that are read.
+const TABLES: [&str; 3] = ["bundle_ingest_runs", "bundle_ingest_reports", "bundle_ingest_provenance"];
+
+/// Largest report in bytes. A larger one counts as that of a run with failed units.
+const REPORT: i32 = 32 << 20;
+/// Longest path and longest name in bytes.
+const PATH: i64 = 4096;
+const NAME: i64 = 500;
+
+/// Words of KTX for what a run made of a file. KTX refuses any other.
+const ACTIONS: [&str; 7] =
+    ["source_created", "measure_added", "join_added", "merged", "subsumed", "wiki_written", "skipped"];
+/// Likewise for the kinds of artifacts.
+const KINDS: [&str; 2] = ["wiki", "sl"];
+
+/// Completed runs with the size of their report and what they came to: `clean` had units and none failed, `idle` had no
+/// units, `failed` had units that failed. Texts that are too long become blobs, because loading one ends the statement.
+const RUNS: &str = "
+    SELECT run.number,
+           coalesce((SELECT octet_length(body_json) FROM bundle_ingest_reports WHERE run_id = run.key LIMIT 1), 0),
+           iif(octet_length(connection_id) > ?2, x'', connection_id),
+           iif(octet_length(source_key) > ?2, x'', source_key),
+           iif(octet_length(sync_id) > ?2, x'', sync_id),
+           iif(octet_length(job_id) > ?2, x'', job_id),
+           iif(octet_length(completed_at) > ?2, x'', completed_at),
+           coalesce((
+               SELECT CASE
+                   WHEN octet_length(body_json) > ?3 OR NOT json_valid(body_json) THEN 'failed'
+                   WHEN json_type(body_json, '$.workUnits') IS NOT 'array' THEN 'failed'
+                   WHEN json_type(body_json, '$.failedWorkUnits') IS NOT 'array' THEN 'failed'
+                   WHEN json_array_length(body_json, '$.failedWorkUnits') > 0 THEN 'failed'
+                   WHEN json_array_length(body_json, '$.workUnits') = 0 THEN 'idle'
+                   ELSE 'clean'
+               END FROM bundle_ingest_reports WHERE run_id = run.key LIMIT 1
+           ), 'clean')
+    FROM (SELECT *, rowid AS number, iif(octet_length(id) > ?2, NULL, id) AS key FROM bundle_ingest_runs) AS run
+    WHERE run.number <= ?1 AND iif(octet_length(status) > ?2, x'', status) = 'completed' ORDER BY run.number DESC";
+
+/// Which raw file of which run led to what.
+const PROVENANCE: &str = "
+    SELECT rowid, 0,
+           iif(octet_length(connection_id) > ?2, x'', connection_id),
+           iif(octet_length(source_key) > ?2, x'', source_key),
+           iif(octet_length(sync_id) > ?2, x'', sync_id),
+           iif(octet_length(raw_path) > ?3, x'', raw_path),
+           iif(octet_length(raw_content_hash) > ?2, x'', raw_content_hash),
+           iif(octet_length(action_type) > ?2, x'', action_type),
+           iif(octet_length(artifact_kind) > ?2, x'', artifact_kind),
+           iif(octet_length(artifact_key) > ?2, x'', artifact_key),
+           iif(octet_length(target_connection_id) > ?2, x'', target_connection_id)
+    FROM bundle_ingest_provenance WHERE rowid <= ?1 ORDER BY rowid DESC";
+
+/// Most of a table that one piece holds. A piece ends behind the row that reaches one of them.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(in crate::ingest::database) struct PieceLimits {
+    /// Bytes of the rows as JSON.
+    pub(in crate::ingest::database) bytes: u64,
+    /// Bytes of the reports that are judged.
+    pub(in crate::ingest::database) reports: u64,
+    /// Rows, damaged ones included.
+    pub(in crate::ingest::database) rows: u64,
+}
+
+/// A part of a table, newest row first.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::ingest::database) struct Piece<T> {
+    pub(super) rows: Vec<T>,
+    pub(super) damaged: DamagedRows,
+    /// Bytes of the rows as JSON.
+    pub(super) bytes: u64,
+    /// Rows that were read, damaged ones included.
+    pub(super) visited: u64,
+    /// Row that the next piece begins with; `None` if this is the last one.
+    pub(super) next: Option<i64>,
+    /// Why it ends before its limits and before the table.
+    pub(super) stopped: Option<QueryError>,
+}
+
+/// Rows that hold what KTX does not write.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DamagedRows {
+    pub(crate) count: u64,
+    /// Where one of them is and what is wrong with it.
+    pub(crate) example: Option<String>,
+}
+
+impl DamagedRows {
+    pub(super) fn add(&mut self, other: Self) {
+        self.count += other.count;
+        self.example = self.example.take().or(other.example);
+    }
+}
+
+/// A completed run of KTX.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::ingest::database) struct RunRow {
+    /// Row number: later runs have a higher one.
+    pub(super) row: i64,
+    pub(super) connection: String,
+    pub(super) adapter: String,
+    pub(super) sync: String,
+    pub(super) job: String,
+    pub(super) completed_ms: u64,
+    pub(super) outcome: RunOutcome,
+}
+
+/// How the units of a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum RunOutcome {
+    /// It had units, and none failed.
+    Clean,
+    /// It had no units.
+    Idle,
+    /// Some failed.
+    Failed,
+}
+
+/// What a run made of a raw file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::ingest::database) struct ProvenanceRow {
+    pub(super) connection: String,
+    pub(super) adapter: String,
+    pub(super) sync: String,
+    pub(super) path: String,
+    /// SHA-256 in hexadecimal; `None` for a file that was gone.
+    pub(super) sha256: Option<String>,
+    pub(super) action: String,
+    /// Kind and key.
+    pub(super) artifact: Option<(String, String)>,
+    pub(super) target_connection: Option<String>,
+}
+
+/// Completed runs from row `from` downwards; `None` if KTX never ingested anything here.
+pub(in crate::ingest::database) fn runs(
+    connection: &Connection,
+    from: i64,
+    limits: PieceLimits,
+) -> Result<Option<Piece<RunRow>>, QueryError> {
+    let tables: i64 = connection.query_row(
+        "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN (?1, ?2, ?3)",
+        TABLES,
+        |row| row.get(0),
+    )?;
+    match usize::try_from(tables) {
+        Ok(0) => return Ok(None),
+        Ok(count) if count == TABLES.len() => {}
+        _ => return Err(QueryError::Sqlite("it lacks tables of KTX".to_owned())),
+    }
+    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, REPORT)?;
+    piece(connection, TABLES[0], RUNS, &[&from, &NAME, &REPORT], limits, run).map(Some)
+}
+
+/// Provenance from row `from` downwards.
+pub(in crate::ingest::database) fn provenance(
+    connection: &Connection,
+    from: i64,
+    limits: PieceLimits,
+) -> Result<Piece<ProvenanceRow>, QueryError> {
+    piece(connection, TABLES[2], PROVENANCE, &[&from, &NAME, &PATH], limits, provenance_row)
+}
+
+/// The first columns of `sql` are the row number and the bytes of a report.
+fn piece<T: Serialize>(
+    connection: &Connection,
+    table: &str,
+    sql: &str,
+    params: &[&dyn ToSql],
+    limits: PieceLimits,
+    parse: fn(&Row<'_>) -> Result<T, String>,
+) -> Result<Piece<T>, QueryError> {
+    let (mut piece, mut reports) = (Piece::default(), 0_u64);
+    let mut statement = connection.prepare(sql)?;
+    let mut rows = statement.query(params)?;
+    loop {
+        let row = match rows.next() {
+            Ok(Some(row)) => row,
+            Ok(None) => return Ok(piece),
+            Err(error) => {
+                piece.stopped = Some(error.into());
+                return Ok(piece);
+            }
+        };
+        let number: i64 = row.get(0)?;
+        piece.visited += 1;
+        reports += row.get::<_, i64>(1).map_or(0, |bytes| u64::try_from(bytes).unwrap_or_default());
+        match parse(row) {
+            Ok(row) => {
+                piece.bytes += serde_json::to_vec(&row).map_or(0, |json| json.len() as u64);
+                piece.rows.push(row);
+            }
+            Err(why) => {
+                piece.damaged.add(DamagedRows { count: 1, example: Some(format!("row {number} of {table}: {why}")) });
+            }
+        }
+        if piece.bytes >= limits.bytes || reports >= limits.reports || piece.visited >= limits.rows {
+            piece.next = number.checked_sub(1);
+            return Ok(piece);
+        }
+    }
+}
+
+impl<T> Default for Piece<T> {
+    fn default() -> Self {
+        Self { rows: Vec::new(), damaged: DamagedRows::default(), bytes: 0, visited: 0, next: None, stopped: None }
+    }
+}
+
+fn run(row: &Row<'_>) -> Result<RunRow, String> {
+    let completed: Timestamp =
+        text(row, 6, "completed_at")?.parse().map_err(|_| "completed_at is not a time".to_owned())?;
+    Ok(RunRow {
+        row: row.get(0).map_err(|error| error.to_string())?,
+        connection: text(row, 2, "connection_id")?,
+        adapter: text(row, 3, "source_key")?,
+        sync: text(row, 4, "sync_id")?,
+        job: text(row, 5, "job_id")?,
+        completed_ms: u64::try_from(completed.as_millisecond()).unwrap_or_default(),
+        outcome: match text(row, 7, "outcome")?.as_str() {
+            "clean" => RunOutcome::Clean,
+            "idle" => RunOutcome::Idle,
+            _ => RunOutcome::Failed,
+        },
+    })
+}
+
+fn provenance_row(row: &Row<'_>) -> Result<ProvenanceRow, String> {
+    let hash = text(row, 6, "raw_content_hash")?;
+    let is_hash = hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let sha256 = match (hash.is_empty(), is_hash) {
+        (true, _) => None,
+        (_, true) => Some(hash),
+        _ => return Err("raw_content_hash is not a SHA-256".to_owned()),
+    };
+    let kind = optional_text(row, 8, "artifact_kind")?.map(|kind| word(kind, &KINDS, "artifact_kind")).transpose()?;
+    let key = optional_text(row, 9, "artifact_key")?.filter(|key| !key.is_empty());
+    Ok(ProvenanceRow {
+        connection: text(row, 2, "connection_id")?,
+        adapter: text(row, 3, "source_key")?,
+        sync: text(row, 4, "sync_id")?,
+        path: text(row, 5, "raw_path")?,
+        sha256,
+        action: word(text(row, 7, "action_type")?, &ACTIONS, "action_type")?,
+        artifact: kind.zip(key),
+        target_connection: optional_text(row, 10, "target_connection_id")?,
+    })
+}
+
+fn word(word: String, known: &[&str], column: &str) -> Result<String, String> {
+    if known.contains(&word.as_str()) { Ok(word) } else { Err(format!("{column} is not a word of KTX")) }
+}
+
+fn text(row: &Row<'_>, index: usize, column: &str) -> Result<String, String> {
+    optional_text(row, index, column)?.ok_or_else(|| format!("{column} is missing"))
+}
+
+fn optional_text(row: &Row<'_>, index: usize, column: &str) -> Result<Option<String>, String> {
+    match row.get_ref(index) {
+        Ok(ValueRef::Null) => Ok(None),
+        Ok(ValueRef::Text(bytes)) => {
+            let text = std::str::from_utf8(bytes).map_err(|_| format!("{column} is not UTF-8 text"))?;
+            Ok(Some(text.to_owned()))
+        }
+        _ => Err(format!("{column} is not text, or too long")),
+    }
+}
