@@ -174,52 +174,16 @@ mod tests {
         Note::parse(&serde_json::to_vec(&json).unwrap())
     }
 
-    /// A run of two connections with a good and a failed unit, a reconcile step and a commit.
-    fn traced() -> Vec<Value> {
+    /// Time, unit and note of an entry; a result line without a note.
+    type TapeEntry<'a> = (u64, Option<&'a str>, Option<Note>);
+
+    fn trace_of(entries: &[TapeEntry<'_>]) -> Vec<Value> {
         let header = include_str!("../../../tests/fixtures/tapes/demo.jsonl").lines().next().unwrap();
         let mut trace = Trace::new(Header::parse(header.as_bytes()).unwrap(), TraceLevel::Debug);
-        let unit = |unit: &str, connection: &str| PlannedUnit {
-            unit: unit.into(),
-            connection: connection.into(),
-            adapter: "dbt".into(),
-            ..PlannedUnit::default()
-        };
-        let units = vec![unit("good", "orbit"), unit("bad", "shop")];
-        let read = SourceRead {
-            connection: "orbit".into(),
-            adapter: "dbt".into(),
-            staged: Some(".ktx/cache/local-ingest/j/upload/orbit".into()),
-            stage_ms: Some(9),
-            diff: DiffCounts { added: 6, ..DiffCounts::default() },
-            ..SourceRead::default()
-        };
         let result =
             br#"{"type":"result","subtype":"success","num_turns":9,"usage":{"input_tokens":5,"output_tokens":2}}"#;
-        let paths = vec!["wiki/global/a.md".to_owned()];
-        let patch = PatchWritten { paths: paths.clone(), ..PatchWritten::default() };
-        let work = Work { conflicts: vec![json!({})], ..Work::default() };
-        let taken = |result| Note::PatchIntegrated(Box::new(PatchIntegrated { result, ..PatchIntegrated::default() }));
-        let entries: Vec<(u64, Option<&str>, Option<Note>)> = vec![
-            (0, None, Some(Note::RunPlanned(Box::new(RunPlanned { job: "j".into(), units, ..RunPlanned::default() })))),
-            (1, None, Some(Note::SourceRead(Box::new(read)))),
-            (10, Some("good"), Some(Note::AttemptStarted(Box::default()))),
-            (12, Some("bad"), Some(Note::AttemptStarted(Box::default()))),
-            (500, Some("good"), None),
-            (530, Some("good"), Some(Note::PatchWritten(patch.clone()))),
-            (540, Some("good"), Some(ended(Outcome::Succeeded, Work::default()))),
-            (600, Some("bad"), Some(ended(Outcome::Failed, Work::default()))),
-            (610, None, Some(Note::Integrating(Integrating { units: vec!["good".into()], ..Integrating::default() }))),
-            (640, Some("good"), Some(taken(Integration::Accepted))),
-            (650, Some(super::super::PASS), Some(Note::AttemptStarted(Box::default()))),
-            (800, Some(super::super::PASS), None),
-            (820, Some(super::super::PASS), Some(Note::PatchWritten(patch))),
-            (850, Some(super::super::PASS), Some(ended(Outcome::Succeeded, work))),
-            (860, Some(super::super::PASS), Some(taken(Integration::Noop))),
-            (900, None, Some(Note::Saved(Saved { commit: Some("c0ffee".into()), paths, ..Saved::default() }))),
-            (910, None, Some(Note::RunEnded(RunEnded { outcome: "partial".into(), ..RunEnded::default() }))),
-        ];
         let mut out = Vec::new();
-        for (seq, (at, unit, note)) in (0..).zip(&entries) {
+        for (seq, (at, unit, note)) in (0..).zip(entries) {
             let json = note.as_ref().map(Note::to_json);
             let body = json.as_deref().map_or(Body::Out(result), Body::Note);
             let lane = unit.map(|unit| (unit.into(), 1));
@@ -228,10 +192,60 @@ mod tests {
         String::from_utf8(out).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
+    fn planned(units: &[(&str, &str)]) -> Note {
+        let unit = |(unit, connection): &(&str, &str)| PlannedUnit {
+            unit: (*unit).into(),
+            connection: (*connection).into(),
+            adapter: "dbt".into(),
+            ..PlannedUnit::default()
+        };
+        let units = units.iter().map(unit).collect();
+        Note::RunPlanned(Box::new(RunPlanned { job: "j".into(), units, ..RunPlanned::default() }))
+    }
+
+    fn integrated(result: Integration, verdict: Option<Verdict>) -> Note {
+        Note::PatchIntegrated(Box::new(PatchIntegrated { result, verdict, ..PatchIntegrated::default() }))
+    }
+
+    /// A run of two connections with a good and a failed unit, a reconcile step and a commit.
+    fn traced() -> Vec<Value> {
+        let read = SourceRead {
+            connection: "orbit".into(),
+            adapter: "dbt".into(),
+            staged: Some(".ktx/cache/local-ingest/j/upload/orbit".into()),
+            stage_ms: Some(9),
+            diff: DiffCounts { added: 6, ..DiffCounts::default() },
+            ..SourceRead::default()
+        };
+        let paths = vec!["wiki/global/a.md".to_owned()];
+        let patch = PatchWritten { paths: paths.clone(), ..PatchWritten::default() };
+        let work = Work { conflicts: vec![json!({})], ..Work::default() };
+        let entries: Vec<TapeEntry<'_>> = vec![
+            (0, None, Some(planned(&[("good", "orbit"), ("bad", "shop")]))),
+            (1, None, Some(Note::SourceRead(Box::new(read)))),
+            (10, Some("good"), Some(Note::AttemptStarted(Box::default()))),
+            (12, Some("bad"), Some(Note::AttemptStarted(Box::default()))),
+            (500, Some("good"), None),
+            (530, Some("good"), Some(Note::PatchWritten(patch.clone()))),
+            (540, Some("good"), Some(ended(Outcome::Succeeded, Work::default()))),
+            (600, Some("bad"), Some(ended(Outcome::Failed, Work::default()))),
+            (610, None, Some(Note::Integrating(Integrating { units: vec!["good".into()], ..Integrating::default() }))),
+            (640, Some("good"), Some(integrated(Integration::Accepted, None))),
+            (650, Some(super::super::PASS), Some(Note::AttemptStarted(Box::default()))),
+            (800, Some(super::super::PASS), None),
+            (820, Some(super::super::PASS), Some(Note::PatchWritten(patch))),
+            (850, Some(super::super::PASS), Some(ended(Outcome::Succeeded, work))),
+            (860, Some(super::super::PASS), Some(integrated(Integration::Noop, None))),
+            (900, None, Some(Note::Saved(Saved { commit: Some("c0ffee".into()), paths, ..Saved::default() }))),
+            (910, None, Some(Note::RunEnded(RunEnded { outcome: "partial".into(), ..RunEnded::default() }))),
+        ];
+        trace_of(&entries)
+    }
+
     #[test]
     fn a_run_is_traced_in_the_steps_of_ktx() {
         let lines = traced();
-        let told: Vec<String> = lines
+        let steps: Vec<String> = lines
             .iter()
             .map(|line| {
                 let took = line["durationMs"].as_u64().map_or(String::new(), |took| format!(" {took} ms"));
@@ -240,7 +254,7 @@ mod tests {
                 format!("{} {} {}{unit}{took}", text("connectionId"), text("phase"), text("event"))
             })
             .collect();
-        insta::assert_snapshot!(told.join("\n"));
+        insta::assert_snapshot!(steps.join("\n"));
     }
 
     /// KTX's profile adds up what has a duration, by phase, and takes whatever names a unit for a work unit.
@@ -268,5 +282,71 @@ mod tests {
         let finished = traced().into_iter().rev().find(|line| line["connectionId"] == "shop").unwrap();
         assert_eq!(finished["data"]["failedWorkUnits"], json!(["bad"]));
         assert_eq!(finished["data"]["commitSha"], "c0ffee");
+    }
+
+    /// Commit and failed units of the last line of each connection.
+    fn summaries(entries: &[TapeEntry<'_>]) -> Vec<(Value, Value)> {
+        let lines = trace_of(entries);
+        let last = lines.iter().filter(|line| line["event"] == "ingest_finished");
+        last.map(|line| (line["data"]["commitSha"].clone(), line["data"]["failedWorkUnits"].clone())).collect()
+    }
+
+    fn saved(commit: Option<&str>) -> Option<Note> {
+        Some(Note::Saved(Saved { commit: commit.map(str::to_owned), ..Saved::default() }))
+    }
+
+    fn done() -> Option<Note> {
+        Some(Note::RunEnded(RunEnded { outcome: "partial".into(), ..RunEnded::default() }))
+    }
+
+    #[test]
+    fn commit_is_that_of_the_last_round_that_changed_something() {
+        let plan = || Some(planned(&[("a", "orbit")]));
+        let commit = |rounds: &[Option<&str>]| {
+            let rounds = rounds.iter().map(|commit| (1, None, saved(*commit)));
+            let entries: Vec<_> = std::iter::once((0, None, plan())).chain(rounds).chain([(2, None, done())]).collect();
+            summaries(&entries).remove(0).0
+        };
+        assert_eq!(commit(&[]), Value::Null);
+        assert_eq!(commit(&[None]), Value::Null);
+        assert_eq!(commit(&[Some("c0ffee"), None]), "c0ffee");
+        assert_eq!(commit(&[None, Some("c0ffee"), Some("decade"), None]), "decade");
+    }
+
+    #[test]
+    fn failed_units_are_those_whose_last_attempt_or_patch_failed() {
+        let attempt = |outcome| Some(ended(outcome, Work::default()));
+        let refused = Verdict {
+            outcome: Outcome::Failed,
+            stop: StopReason::Natural,
+            cause: crate::tape::note::Cause::Completed,
+            reason: "unknown source".into(),
+            remedy: None,
+        };
+        let units =
+            [("good", "orbit"), ("bad", "orbit"), ("retried", "orbit"), ("refused", "shop"), ("mended", "shop")];
+        let mut entries: Vec<TapeEntry<'_>> = vec![
+            (0, None, Some(planned(&units))),
+            (1, Some("good"), attempt(Outcome::Succeeded)),
+            (2, Some("bad"), attempt(Outcome::Failed)),
+            (3, Some("retried"), attempt(Outcome::Failed)),
+            (4, Some("refused"), attempt(Outcome::Succeeded)),
+            (5, Some("mended"), attempt(Outcome::Succeeded)),
+            (6, Some("refused"), Some(integrated(Integration::SemanticConflict, Some(refused.clone())))),
+            (7, Some("mended"), Some(integrated(Integration::TextualConflict, Some(refused)))),
+            (8, Some(super::super::PASS), attempt(Outcome::Failed)),
+        ];
+        let failed = |entries: &[TapeEntry<'_>]| {
+            let failed = summaries(entries).into_iter().map(|(_, failed)| failed);
+            failed.collect::<Vec<_>>()
+        };
+        entries.push((9, None, done()));
+        assert_eq!(failed(&entries), [json!(["bad", "retried"]), json!(["mended", "refused"])]);
+        entries.pop();
+        entries.push((10, Some("retried"), attempt(Outcome::Succeeded)));
+        entries.push((11, Some("mended"), attempt(Outcome::Succeeded)));
+        entries.push((12, Some("mended"), Some(integrated(Integration::Accepted, None))));
+        entries.push((13, None, done()));
+        assert_eq!(failed(&entries), [json!(["bad"]), json!(["refused"])], "the reconcile step is not a unit");
     }
 }
