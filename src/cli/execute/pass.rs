@@ -71,8 +71,8 @@ impl Left {
         self.flagged = decisions::flagged_sentence(work);
     }
 
-    /// What is said of conflicts that wait for a person once the pass is saved, once.
-    pub(super) fn flagged(&mut self) -> Option<String> {
+    /// The sentence about flagged conflicts, once: the caller reports it when the reconcile step is saved.
+    pub(super) fn take_flagged(&mut self) -> Option<String> {
         self.flagged.take()
     }
 

@@ -162,7 +162,7 @@ impl Attempts {
                 record(recorder.as_ref(), None, &Note::Evicted(Box::new(evicted)));
             }
             if passed {
-                let remarks = [undecided(&round.left.undecided()), round.left.flagged()];
+                let remarks = [undecided(&round.left.undecided()), round.left.take_flagged()];
                 for text in remarks.into_iter().flatten() {
                     record(recorder.as_ref(), None, &Note::Said { level: Level::Warning, text });
                 }
