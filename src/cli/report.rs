@@ -1,7 +1,7 @@
 //! `report`: a run as a file for people, CI systems and KTX.
 //!
-//! Owns which record is meant and where the report goes. What stands in it is folded by [`crate::run::report`], and
-//! written by the pure functions below.
+//! Owns which record is meant and where the report goes. [`crate::run::report`] folds its content, and the
+//! pure functions below write it.
 
 use std::io::Write as _;
 
@@ -106,7 +106,7 @@ pub fn fold(source: FileSource, live: bool) -> Result<Report, Failure> {
     Ok(gathering.report(timeline.source().origin(), timeline.story(), live))
 }
 
-/// The record, and whether its run goes on: its end is then not the end of the run.
+/// The record, and whether its run is still active: its end is then not the end of the run.
 ///
 /// # Errors
 /// When there is no such record, or it cannot be read.

@@ -9,7 +9,7 @@ use crate::{
     ingest::reconcile::RECONCILE,
     run::{
         Origin, RunOutcome, RunState,
-        decisions::{self, Decision},
+        decisions::{self, RecordedDecision},
         shared::{self, SharedFile},
         state::{Unit, UnitStatus},
     },
@@ -92,7 +92,7 @@ pub struct Summary {
     /// Files that several units wrote and git merged.
     shared: Vec<SharedFile>,
     /// Conflicts that the reconcile step flagged for a person.
-    flagged: Vec<Decision>,
+    flagged: Vec<RecordedDecision>,
     /// What kept every unit from running.
     in_the_way: Option<Cause>,
 }

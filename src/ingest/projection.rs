@@ -151,6 +151,7 @@ fn write(workspace: &Workspace, due: &[DueProjection], targets: &[String]) -> Re
                 Err(why) => written.left_out.push(format!("source {} is not written: {why}", source.name)),
             }
         }
+        written.left_out_of.resize(written.left_out.len(), due.connection.clone());
     }
     let checked = check::check(workspace, targets);
     match checked.dangling.into_iter().chain(checked.invalid).next() {
@@ -255,7 +256,8 @@ fn commit(
     let adapters = adapters.into_iter().collect::<Vec<_>>().join(",");
     let message = format!("ingest({adapters}): deterministic projection syncId={}", job.sync_id);
     let saved = integration.save(&message, &[])?;
-    let mut left_out = written.left_out;
+    let (mut left_out, mut left_out_of) = (written.left_out, written.left_out_of);
     left_out.extend(saved.repairs.iter().map(ToString::to_string));
-    Ok(Projected { commit: saved.commit, paths: saved.paths, left_out, ..written })
+    left_out_of.resize(left_out.len(), String::new());
+    Ok(Projected { commit: saved.commit, paths: saved.paths, left_out, left_out_of, ..written })
 }

@@ -1,5 +1,5 @@
-//! What an attempt put on record beside its changes, as people read it: conflicts, evictions, merged artifacts, and raw
-//! files that could not be mapped. Pure. It must not know where it is shown.
+//! Decisions that an attempt recorded in addition to its changes, as people read them: conflicts, evictions, merged
+//! artifacts, and raw files that could not be mapped. Pure. It must not know where they are shown.
 
 use serde_json::Value;
 
@@ -9,9 +9,9 @@ use crate::tape::note::{Work, work::Unmapped};
 /// Flagged decisions that one sentence names.
 const NAMED: usize = 5;
 
-/// Something that was put on record. Its texts come from an agent.
+/// A decision that an agent recorded. Its texts are the agent's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decision {
+pub struct RecordedDecision {
     /// What it is about.
     pub kind: DecisionKind,
     /// The page, source or raw file that it is about.
@@ -47,7 +47,7 @@ impl DecisionKind {
     }
 }
 
-impl Decision {
+impl RecordedDecision {
     fn conflict(value: &Value) -> Self {
         let kind = field(value, "kind").replace('_', " ");
         let contested = value["contestedKey"].as_str().map(|key| format!(" about {key}")).unwrap_or_default();
@@ -92,33 +92,33 @@ impl Decision {
 }
 
 /// `crates – near duplicate: merged`.
-impl std::fmt::Display for Decision {
+impl std::fmt::Display for RecordedDecision {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let flag = if self.is_flagged { " [flagged for a person]" } else { "" };
         write!(f, "{} – {}{flag}", self.about, self.text)
     }
 }
 
-/// Everything that is on record in `work`, flagged conflicts first.
-pub fn decisions(work: &Work) -> Vec<Decision> {
-    let conflicts = work.conflicts.iter().map(Decision::conflict);
-    let evictions = work.evictions.iter().map(Decision::eviction);
-    let resolutions = work.resolutions.iter().map(Decision::resolution);
-    let fallbacks = work.unmapped.iter().map(Decision::fallback);
-    let mut all: Vec<Decision> = conflicts.chain(evictions).chain(resolutions).chain(fallbacks).collect();
+/// All decisions in `work`, flagged conflicts first.
+pub fn decisions(work: &Work) -> Vec<RecordedDecision> {
+    let conflicts = work.conflicts.iter().map(RecordedDecision::conflict);
+    let evictions = work.evictions.iter().map(RecordedDecision::eviction);
+    let resolutions = work.resolutions.iter().map(RecordedDecision::resolution);
+    let fallbacks = work.unmapped.iter().map(RecordedDecision::fallback);
+    let mut all: Vec<RecordedDecision> = conflicts.chain(evictions).chain(resolutions).chain(fallbacks).collect();
     all.sort_by_key(|decision| (decision.kind != DecisionKind::Conflict, !decision.is_flagged));
     all
 }
 
 /// Conflicts that the reconcile step of a run settled and flagged for a person.
-pub fn flagged_conflicts(state: &RunState) -> Vec<Decision> {
+pub fn flagged_conflicts(state: &RunState) -> Vec<RecordedDecision> {
     let step = state.units.iter().find(|unit| unit.planned.is_none() && unit.key.as_str() == PASS);
     step.and_then(|step| state.work(step)).map(flagged).unwrap_or_default()
 }
 
 /// The conflicts of `work` that are flagged for a person.
-fn flagged(work: &Work) -> Vec<Decision> {
-    let is_wanted = |decision: &Decision| decision.kind == DecisionKind::Conflict && decision.is_flagged;
+fn flagged(work: &Work) -> Vec<RecordedDecision> {
+    let is_wanted = |decision: &RecordedDecision| decision.kind == DecisionKind::Conflict && decision.is_flagged;
     decisions(work).into_iter().filter(is_wanted).collect()
 }
 
@@ -128,7 +128,7 @@ pub fn flagged_sentence(work: &Work) -> Option<String> {
 }
 
 /// The same for decisions that are all flagged.
-pub fn sentence(flagged: &[Decision]) -> Option<String> {
+pub fn sentence(flagged: &[RecordedDecision]) -> Option<String> {
     let count = match flagged.len() {
         0 => return None,
         1 => "1 conflict is".to_owned(),

@@ -1,6 +1,9 @@
 //! A run as a whole, for those who were not there: what every report and comparison of runs is made from. Pure.
 //!
-//! Gathered in one pass over the entries. It must not know how it is written down.
+//! Gathered in one pass over the entries. It must not know how it is written down. [`connection`] has the part that is about
+//! one connection.
+
+mod connection;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -12,7 +15,7 @@ use jiff::{Timestamp, tz::TimeZone};
 use super::{
     Aside, Emitted, Origin,
     causes::{self, Failures},
-    decisions::{Decision, decisions},
+    decisions::{RecordedDecision, decisions},
     event::{Detail, Event, Phase},
     outcome::RunOutcome,
     shared::{self, SharedFile},
@@ -33,12 +36,12 @@ use crate::{
 };
 
 /// Failed calls of an attempt that are kept in words. All are counted.
-const TOLD: usize = 40;
+const NAMED_FAILURES: usize = 40;
 
 /// Characters of each.
 const WORDS: usize = 600;
 
-/// Key of the pass over what the units wrote.
+/// Key of the reconcile step.
 pub const PASS: &str = "reconcile";
 
 /// Remarks that are kept.
@@ -59,7 +62,7 @@ pub struct Report {
     pub has_times: bool,
     /// Nothing is recorded.
     pub is_empty: bool,
-    /// How it stands.
+    /// Its outcome so far.
     pub outcome: RunOutcome,
     /// Time of the last entry.
     pub duration: Millis,
@@ -87,7 +90,7 @@ pub struct Report {
     pub shared: Vec<SharedFile>,
     /// What could not be read.
     pub lost: Lost,
-    /// The pass, once only a part of the units is left.
+    /// The reconcile step, in a report that has the units of one connection only.
     aside: Option<UnitReport>,
 }
 
@@ -123,9 +126,9 @@ pub struct UnitReport {
     pub key: UnitKey,
     /// Its plan; `None` in captures.
     pub planned: Option<Arc<PlannedUnit>>,
-    /// Where it stands.
+    /// Its state.
     pub status: UnitStatus,
-    /// Why it stands there, where there is anything to say.
+    /// Why it is in that state, if a reason is known.
     pub reason: Option<String>,
     /// What a person can do.
     pub remedy: Option<String>,
@@ -135,7 +138,7 @@ pub struct UnitReport {
     pub attempts: Vec<AttemptReport>,
     /// What it took.
     pub spent: Spent,
-    /// True for a success that is in nobody's project.
+    /// True for a success whose changes are not in the project.
     pub unsaved: bool,
     /// What an earlier run did whose patch this one puts on the branch.
     pub taken_over: Option<Box<Work>>,
@@ -195,7 +198,7 @@ pub struct AttemptReport {
     pub published: Vec<String>,
     /// What it changed.
     pub actions: Vec<MemoryAction>,
-    /// What it left on record beside that.
+    /// What it recorded in addition to its changes.
     pub work: Option<Arc<Work>>,
     /// Its tool transcript.
     pub transcript: Option<String>,
@@ -205,7 +208,7 @@ pub struct AttemptReport {
     pub patch: Option<Arc<PatchWritten>>,
     /// What became of that.
     pub integration: Option<Integration>,
-    /// True while its patch is in nobody's project.
+    /// True while its patch is not in the project.
     pub unsaved: bool,
 }
 
@@ -214,7 +217,7 @@ pub struct AttemptReport {
 pub struct Calls {
     /// All of them.
     pub made: u32,
-    /// Failed, or denied by whomever.
+    /// Failed or denied.
     pub failed: u32,
     /// Not carried out by their tool, which is no failure.
     pub declined: u32,
@@ -264,7 +267,7 @@ impl Gathered {
         self.tools.entry(tool.to_owned()).or_default()
     }
 
-    /// No result will come any more.
+    /// No more results follow.
     fn close(&mut self) {
         for tool in std::mem::take(&mut self.open).into_values() {
             self.calls(&tool).cut += 1;
@@ -292,7 +295,7 @@ impl Gathering {
             (Some(Aside::Declined), _) => gathered.calls(tool).declined += 1,
             (None, Some(false)) => {
                 gathered.calls(tool).failed += 1;
-                if gathered.failed.len() < TOLD {
+                if gathered.failed.len() < NAMED_FAILURES {
                     let content = detail.result.as_ref().and_then(|result| result.content);
                     let error = content.map(content_text).or_else(|| event.message.clone()).unwrap_or_default();
                     let error = error.chars().take(WORDS).collect();
@@ -304,7 +307,7 @@ impl Gathering {
         }
     }
 
-    /// The report, once everything was taken in. `live` when the run goes on.
+    /// The report, once everything was taken in. `live` while the run is active.
     pub fn report(mut self, origin: &Origin, story: &Story, live: bool) -> Report {
         let state = &story.state;
         let units: Vec<UnitReport> = state.units.iter().map(|unit| self.unit(story, unit, live)).collect();
@@ -456,12 +459,12 @@ fn totals(units: &[UnitReport]) -> Totals {
 fn remarks(story: &Story) -> (Vec<(Millis, String)>, usize) {
     let of_run = story.remarks().iter().filter(|remark| remark.unit.is_none() && remark.level >= Level::Warning);
     let mut all = of_run.map(|remark| (remark.at, remark.text.clone()));
-    let told: Vec<_> = all.by_ref().take(REMARKS).collect();
-    (told, all.count())
+    let first: Vec<_> = all.by_ref().take(REMARKS).collect();
+    (first, all.count())
 }
 
 impl UnitReport {
-    /// What a unit that counts left on record beside its changes.
+    /// What a unit that counts recorded in addition to its changes.
     pub fn work(&self) -> Option<&Work> {
         match (&self.taken_over, self.latest()) {
             (Some(work), _) => Some(work),
@@ -475,8 +478,8 @@ impl UnitReport {
         self.work().map(|work| work.unmapped.as_slice()).unwrap_or_default()
     }
 
-    /// What a unit that counts put on record, flagged conflicts first.
-    pub fn decisions(&self) -> Vec<Decision> {
+    /// The decisions of a unit that counts, flagged conflicts first.
+    pub fn decisions(&self) -> Vec<RecordedDecision> {
         self.work().map(decisions).unwrap_or_default()
     }
 
@@ -524,7 +527,7 @@ impl UnitReport {
     }
 }
 
-/// The page or source at a path. Whether it is new, the path does not tell.
+/// The page or source at a path. The path does not show whether it is new.
 fn action_at(path: &str) -> Option<MemoryAction> {
     use crate::tape::note::work::{Change, Target};
     let (target, key, connection) = if let Some(page) = path.strip_prefix("wiki/global/") {
@@ -560,69 +563,7 @@ impl Report {
         at.after(self.started_at?).filter(|_| self.has_times)
     }
 
-    /// Connections with their adapters, in plan order. Units without one have none.
-    pub fn connections(&self) -> Vec<(Option<&str>, Option<&str>)> {
-        let mut found = Vec::new();
-        for unit in &self.units {
-            let of = (unit.connection(), unit.adapter());
-            if !found.contains(&of) {
-                found.push(of);
-            }
-        }
-        found
-    }
-
-    /// Connections with their adapters that the run was about: those of its units, and those that only lost files. If it
-    /// had no unit but the reconcile step and no file is gone, every source that it read.
-    pub fn concerned_connections(&self) -> Vec<(Option<&str>, Option<&str>)> {
-        let mut found = self.connections();
-        if self.pass().is_none() {
-            return found;
-        }
-        // The reconcile step is of no connection.
-        found.retain(|of| *of != (None, None));
-        let has_units = !found.is_empty();
-        let any_gone = self.sources.iter().any(|source| !source.deleted.is_empty());
-        for source in &self.sources {
-            let of = (Some(source.connection.as_str()), Some(source.adapter.as_str()));
-            let is_concerned = !source.deleted.is_empty() || (!has_units && !any_gone);
-            if is_concerned && !found.contains(&of) {
-                found.push(of);
-            }
-        }
-        if found.is_empty() { vec![(None, None)] } else { found }
-    }
-
-    /// The part that is about one connection, or all connections that there are.
-    ///
-    /// # Errors
-    /// When the run was not about that connection.
-    pub fn of_connection(mut self, connection: &str) -> Result<Self, Vec<String>> {
-        let concerned = self.concerned_connections();
-        if !concerned.iter().any(|(known, _)| *known == Some(connection)) {
-            return Err(concerned.into_iter().filter_map(|(known, _)| known.map(str::to_owned)).collect());
-        }
-        let is_of = |unit: Option<&UnitReport>| unit.is_some_and(|unit| unit.connection() == Some(connection));
-        let mut places = Vec::with_capacity(self.units.len());
-        let mut next = 0;
-        for unit in &self.units {
-            places.push(next);
-            next += usize::from(is_of(Some(unit)));
-        }
-        for heap in &mut self.failures {
-            heap.units.retain(|unit| is_of(self.units.get(*unit)));
-            heap.units.iter_mut().for_each(|unit| *unit = places.get(*unit).copied().unwrap_or_default());
-        }
-        self.failures.retain(|heap| !heap.units.is_empty());
-        self.aside = self.pass().cloned();
-        self.units.retain(|unit| is_of(Some(unit)));
-        self.sources.retain(|source| source.connection == connection);
-        self.shared.retain(|file| self.units.iter().any(|unit| file.units.contains(&unit.key)));
-        self.totals = totals(&self.units);
-        Ok(self)
-    }
-
-    /// The pass over what the units wrote, if it ran: a unit that no plan names.
+    /// The reconcile step, if it ran: a unit that no plan names.
     pub fn pass(&self) -> Option<&UnitReport> {
         let is_pass = |unit: &&UnitReport| unit.planned.is_none() && unit.key.as_str() == PASS;
         self.units.iter().chain(&self.aside).find(is_pass).filter(|_| self.planned.is_some())

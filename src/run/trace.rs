@@ -234,7 +234,7 @@ impl Trace {
             }
             let data = json!({
                 "projectionSha": projected.commit, "touchedSources": touched, "changedWikiPageKeys": [],
-                "warnings": projected.left_out,
+                "warnings": projected.left_out_for(&connection),
             });
             let event = Event::new(TraceLevel::Debug, "projection", "deterministic_projection_committed", data);
             self.write(at, &connection, &adapter, &event, out);

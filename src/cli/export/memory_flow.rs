@@ -168,7 +168,7 @@ fn events(
             }
         };
         let Some(place) = places.get(key).copied() else {
-            reconciled(report, *at, key, *step, units, &mut push);
+            reconciled(report, *at, key, *step, connection, &mut push);
             continue;
         };
         match step {
@@ -193,13 +193,15 @@ fn events(
             }
         }
     }
-    let saved: Vec<MemoryAction> = units.iter().flat_map(|unit| unit.actions()).collect();
+    let step = report.reconcile_step_of(connection);
+    let step = step.as_ref().filter(|step| !places.contains_key(&step.key));
+    let saved: Vec<MemoryAction> = units.iter().copied().chain(step).flat_map(UnitReport::actions).collect();
     if report.outcome != RunOutcome::Running && (report.saved.is_some() || !saved.is_empty()) {
         let count = |target| saved.iter().filter(|action| action.target == target).count();
         let commit = report.saved.as_ref().and_then(|saved| saved.commit.as_deref());
         let (wiki, sl) = (count(Target::Wiki), count(Target::Sl));
         push(report.duration, json!({"type": "saved", "commitSha": commit, "wikiCount": wiki, "slCount": sl}));
-        let rows = units.iter().map(|unit| provenance(unit).len()).sum::<usize>();
+        let rows = provenance(units, step, connection).len();
         push(report.duration, json!({"type": "provenance_recorded", "rowCount": rows}));
     }
     if report.planned.is_some() && report.outcome != RunOutcome::Running {
@@ -252,28 +254,24 @@ fn push_wait(report: &Report, at: Millis, until: Millis, limit: &str, push: &mut
     push(at, wait);
 }
 
-/// The last attempt at the pass over what the units wrote is over: what it settled between these units.
+/// The last attempt of the reconcile step is over: what it settled because of the connection.
 fn reconciled(
     report: &Report,
     at: Millis,
     key: &UnitKey,
-    step: UnitStep,
-    units: &[&UnitReport],
+    event: UnitStep,
+    connection: Option<&str>,
     push: &mut impl FnMut(Millis, Value),
 ) {
-    let Some(pass) = report.pass().filter(|pass| pass.key == *key) else { return };
-    let Some(last) = pass.latest().filter(|last| step == UnitStep::Finished(last.number)) else { return };
-    let is_of = |conflict: &&Value| match conflict["unitKey"].as_str() {
-        Some(unit) => units.iter().any(|known| known.key.as_str() == unit),
-        None => true,
-    };
-    let work = last.work.as_deref().filter(|_| pass.is_good());
-    let conflicts = work.map_or(0, |work| work.conflicts.iter().filter(is_of).count());
-    let fallbacks = work.map_or(0, |work| work.unmapped.len());
+    let Some(step) = report.reconcile_step_of(connection).filter(|step| step.key == *key) else { return };
+    if step.latest().is_none_or(|last| event != UnitStep::Finished(last.number)) {
+        return;
+    }
+    let (conflicts, fallbacks) = step.work().map_or((0, 0), |work| (work.conflicts.len(), work.unmapped.len()));
     push(at, json!({"type": "reconciliation_finished", "conflictCount": conflicts, "fallbackCount": fallbacks}));
 }
 
-/// An attempt at the unit is over. What the unit gave is told with the last one.
+/// An attempt at the unit is over. The actions of the unit follow its last one.
 fn finished(at: Millis, unit: &UnitReport, attempt: u32, push: &mut impl FnMut(Millis, Value)) {
     let is_last = unit.latest().is_some_and(|latest| latest.number == attempt);
     let attempt = unit.attempts.iter().find(|known| known.number == attempt);

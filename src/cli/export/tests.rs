@@ -140,8 +140,8 @@ fn waits_and_what_the_pass_settled_are_in_a_replay() {
     let unmapped =
         Unmapped { raw_path: "x".into(), reason: "parse_error".into(), detail: None, fallback: "flagged".into() };
     let conflict = |unit: &str| serde_json::json!({"unitKey": unit, "kind": "near_duplicate"});
-    let settled =
-        Work { unmapped: vec![unmapped], conflicts: vec![conflict("a"), conflict("elsewhere")], ..Work::default() };
+    let conflicts = vec![conflict("a"), conflict("unit-of-an-earlier-run")];
+    let settled = Work { unmapped: vec![unmapped], conflicts, ..Work::default() };
     let all = told(&[
         planned(),
         (None, paused(Some(5_000))),
@@ -158,7 +158,43 @@ fn waits_and_what_the_pass_settled_are_in_a_replay() {
     assert!(waits[0]["resumeAtMs"].as_i64().unwrap() > 1_700_000_000_000);
     let reconciled = events(&all[0], &["reconciliation_finished"]);
     assert_eq!(reconciled.len(), 1);
-    assert_eq!((&reconciled[0]["conflictCount"], &reconciled[0]["fallbackCount"]), (&1.into(), &1.into()));
+    assert_eq!((&reconciled[0]["conflictCount"], &reconciled[0]["fallbackCount"]), (&2.into(), &1.into()));
+}
+
+/// KTX counts what the reconcile step changed and merged, and each replay has the part of its connection.
+#[test]
+fn provenance_of_the_reconcile_step_is_counted() {
+    let unit = |key: &str, connection: &str, file: &str| PlannedUnit {
+        unit: key.into(),
+        connection: connection.into(),
+        adapter: "docs".into(),
+        raw_files: vec![file.into()],
+        ..PlannedUnit::default()
+    };
+    let units = vec![unit("a", "docs", "a.md"), unit("b", "shop", "b.md")];
+    let removed = serde_json::json!({"target": "wiki", "type": "removed", "key": "p", "rawPaths": ["docs/gone.md"]});
+    let merged = serde_json::json!({"rawPath": "docs/a.md", "artifactKind": "wiki", "artifactKey": "p", "actionType": "merged", "reason": "r"});
+    let settled =
+        Work { actions: vec![serde_json::from_value(removed).unwrap()], resolutions: vec![merged], ..Work::default() };
+    let all = told(&[
+        (None, Note::RunPlanned(Box::new(RunPlanned { job: "j".into(), units, ..RunPlanned::default() }))),
+        (Some(("a", 1)), started()),
+        (Some(("a", 1)), over(Outcome::Succeeded, "completed", Work::default())),
+        (Some(("b", 1)), started()),
+        (Some(("b", 1)), over(Outcome::Succeeded, "completed", Work::default())),
+        (Some(("reconcile", 1)), started()),
+        (Some(("reconcile", 1)), over(Outcome::Succeeded, "completed", settled)),
+        (None, Note::Saved(Saved { commit: Some("c0ffee".into()), ..Saved::default() })),
+        (None, Note::RunEnded(RunEnded { outcome: "done".into(), ..RunEnded::default() })),
+    ]);
+    let counts: Vec<_> = all
+        .iter()
+        .map(|replay| {
+            let of = |kind: &str, key: &str| events(replay, &[kind])[0][key].as_u64().unwrap();
+            (of("provenance_recorded", "rowCount"), of("saved", "wikiCount"))
+        })
+        .collect();
+    assert_eq!(counts, [(2, 1), (1, 0)], "removal and merge; a file without output");
 }
 
 #[test]

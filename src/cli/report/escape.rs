@@ -1,7 +1,7 @@
 //! Foreign text inside reports: shown, never obeyed. Pure.
 //!
 //! Everything goes through the same gate as on the screen first, so that no control or direction character reaches a
-//! file; then it is escaped for where it stands.
+//! file; then it is escaped for the format.
 
 use crate::tui::text;
 
@@ -35,8 +35,7 @@ pub(super) fn markup(safe: &str) -> String {
     out
 }
 
-/// At most `most` columns of text as plain words of Markdown, also inside a table, that mention nobody and link to
-/// nothing.
+/// At most `most` columns of text as plain words of Markdown, also inside a table, without mentions and links.
 pub(super) fn words(text: &str, most: usize) -> String {
     let mut out = String::new();
     for char in line(text, most).chars() {
@@ -48,7 +47,7 @@ pub(super) fn words(text: &str, most: usize) -> String {
                 out.push('\\');
                 out.push(char);
             }
-            // What follows is then no name, no number and no address to whoever renders it.
+            // A renderer then takes what follows for no mention, issue number or address.
             '@' | '#' | ':' => {
                 out.push(char);
                 out.push_str("<!-- -->");

@@ -42,7 +42,7 @@ pub(super) fn write(report: &Report) -> String {
     }
     figures(&mut out, report);
     if let Some(next) = words::next(report) {
-        let _ = writeln!(out, "<p><code>{}</code> goes on with it</p>", shown(&next, SENTENCE));
+        let _ = writeln!(out, "<p><code>{}</code> resumes the run</p>", shown(&next, SENTENCE));
     }
     failures(&mut out, report);
     timeline(&mut out, report);
@@ -96,14 +96,14 @@ fn failures(out: &mut String, report: &Report) {
         return;
     }
     out.push_str("<h2>Failures by cause</h2>\n<ul class=\"causes\">\n");
-    for heap in &report.failures {
-        let count = counted(heap.units.len(), "unit");
-        let _ = writeln!(out, "<li><b>{}</b> ({count})", shown(&heap.cause, NAME));
-        let _ = writeln!(out, "<pre>{}</pre>", markup(&lines(&heap.example)));
-        if let Some(remedy) = &heap.remedy {
+    for group in &report.failures {
+        let count = counted(group.units.len(), "unit");
+        let _ = writeln!(out, "<li><b>{}</b> ({count})", shown(&group.cause, NAME));
+        let _ = writeln!(out, "<pre>{}</pre>", markup(&lines(&group.example)));
+        if let Some(remedy) = &group.remedy {
             let _ = writeln!(out, "<p>remedy: {}</p>", shown(remedy, SENTENCE));
         }
-        let named = heap.units.iter().filter_map(|unit| Some((unit, report.units.get(*unit)?)));
+        let named = group.units.iter().filter_map(|unit| Some((unit, report.units.get(*unit)?)));
         let links: Vec<String> = named
             .map(|(index, unit)| format!("<a href=\"#u{index}\"><code>{}</code></a>", shown(&unit.key, NAME)))
             .collect();
@@ -183,7 +183,7 @@ fn details(out: &mut String, report: &Report) {
             "<details id=\"u{index}\"{open}><summary>{} {} <span class=\"what\">{} · {} · {}, {failed} failed · {} · {}</span></summary>",
             mark(unit),
             key(unit),
-            words::standing(unit),
+            words::unit_state(unit),
             counted(unit.attempts.len(), "attempt"),
             counted(made as usize, "call"),
             words::time(unit.spent.worked),
@@ -329,13 +329,13 @@ fn tools(out: &mut String, report: &Report) {
 }
 
 fn remarks(out: &mut String, report: &Report) {
-    let (told, more) = &report.remarks;
+    let (messages, more) = &report.remarks;
     let lost = words::lost(report);
-    if told.is_empty() && lost.is_none() {
+    if messages.is_empty() && lost.is_none() {
         return;
     }
     out.push_str("<h2>Remarks</h2>\n<ul>\n");
-    for (at, text) in told {
+    for (at, text) in messages {
         let _ = writeln!(out, "<li>{}: {}</li>", words::time(*at), shown(text, SENTENCE));
     }
     if *more > 0 {

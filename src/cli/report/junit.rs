@@ -95,28 +95,28 @@ fn case(out: &mut String, report: &Report, connection: &str, unit: &UnitReport) 
         verdict @ (Verdict::Failed | Verdict::Error) => {
             let element = if verdict == Verdict::Failed { "failure" } else { "error" };
             let message = attribute(reason);
-            let text = markup(&lines(&told(unit, reason)));
+            let text = markup(&lines(&failure_text(unit, reason)));
             let _ = writeln!(out, "      <{element} message=\"{message}\" type=\"{kind}\">{text}</{element}>");
         }
     }
     let reused = unit.reason.clone().filter(|_| unit.status == UnitStatus::Reused);
     let attempts = reused.into_iter().chain(unit.attempts.iter().map(attempt));
     let decisions = unit.decisions().into_iter().map(|decision| format!("{}: {decision}", decision.kind.word()));
-    let told: Vec<String> = attempts.chain(decisions).collect();
-    if !told.is_empty() {
-        let _ = writeln!(out, "      <system-out>{}</system-out>", markup(&lines(&told.join("\n"))));
+    let lines_out: Vec<String> = attempts.chain(decisions).collect();
+    if !lines_out.is_empty() {
+        let _ = writeln!(out, "      <system-out>{}</system-out>", markup(&lines(&lines_out.join("\n"))));
     }
     out.push_str("    </testcase>\n");
 }
 
-/// Why what a good unit wrote is nowhere.
+/// Why the changes of a good unit are not saved.
 fn not_saved(report: &Report, unit: &UnitReport) -> Option<String> {
     let why = report.unsaved.as_deref().unwrap_or("the run ended before that");
     (unit.is_good() && unit.unsaved).then(|| format!("what it wrote was not saved: {why}"))
 }
 
-/// What there is to say about a failure: why, what to do, and the calls that failed.
-fn told(unit: &UnitReport, reason: &str) -> String {
+/// The reason of a failure, its remedy, and the calls that failed.
+fn failure_text(unit: &UnitReport, reason: &str) -> String {
     let mut text = reason.to_owned();
     if let Some(remedy) = &unit.remedy {
         let _ = write!(text, "\nremedy: {remedy}");
@@ -142,7 +142,7 @@ fn attempt(attempt: &AttemptReport) -> String {
     )
 }
 
-/// What a unit came to. A success that is in nobody's project, although its run is over, must not be green.
+/// Verdict of a unit. A success whose changes are missing in the project after the run is over must not be green.
 fn judged(unit: &UnitReport, outcome: RunOutcome) -> Verdict {
     match unit.status {
         UnitStatus::Succeeded | UnitStatus::Budget | UnitStatus::Reused

@@ -17,7 +17,7 @@ const SENTENCE: usize = 400;
 /// Longest name.
 const NAME: usize = 120;
 
-/// Most names of one heap of failures, most saved things, most remarks: a pull request is not a log.
+/// Most names of one failure group, most saved changes, most messages: a pull request is not a log.
 const NAMED: usize = 30;
 
 /// Writes it.
@@ -71,7 +71,7 @@ fn totals(out: &mut String, report: &Report) {
         let _ = writeln!(out, "* **not saved**: {}", plain(unsaved, SENTENCE));
     }
     if let Some(next) = words::next(report) {
-        let _ = writeln!(out, "* {} goes on with it", code(&next, NAME));
+        let _ = writeln!(out, "* {} resumes the run", code(&next, NAME));
     }
     out.push('\n');
 }
@@ -81,15 +81,15 @@ fn failures(out: &mut String, report: &Report) {
         return;
     }
     out.push_str("### Failures by cause\n\n");
-    for heap in &report.failures {
-        let count = counted(heap.units.len(), "unit");
-        let _ = writeln!(out, "* **{}** ({count}): {}", plain(&heap.cause, NAME), plain(&heap.example, SENTENCE));
-        if let Some(remedy) = &heap.remedy {
+    for group in &report.failures {
+        let count = counted(group.units.len(), "unit");
+        let _ = writeln!(out, "* **{}** ({count}): {}", plain(&group.cause, NAME), plain(&group.example, SENTENCE));
+        if let Some(remedy) = &group.remedy {
             let _ = writeln!(out, "  * remedy: {}", plain(remedy, SENTENCE));
         }
-        let keys = heap.units.iter().filter_map(|unit| report.units.get(*unit));
+        let keys = group.units.iter().filter_map(|unit| report.units.get(*unit));
         let named: Vec<String> = keys.take(NAMED).map(name).collect();
-        let more = heap.units.len().saturating_sub(NAMED);
+        let more = group.units.len().saturating_sub(NAMED);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let _ = writeln!(out, "  * {}{more}", named.join(", "));
     }
@@ -122,7 +122,7 @@ fn units(out: &mut String, report: &Report) {
             "| {} | {} {} | {} | {} | {made} | {failed} | {} | {} | {} |",
             name(unit),
             status_glyph(unit.status),
-            words::standing(unit),
+            words::unit_state(unit),
             unit.attempts.len(),
             words::turns(unit),
             words::time(unit.spent.worked),
@@ -202,16 +202,16 @@ fn tools(out: &mut String, report: &Report) {
 }
 
 fn remarks(out: &mut String, report: &Report) {
-    let (told, more) = &report.remarks;
+    let (messages, more) = &report.remarks;
     let lost = words::lost(report);
-    if told.is_empty() && lost.is_none() {
+    if messages.is_empty() && lost.is_none() {
         return;
     }
     out.push_str("### Remarks\n\n");
-    for (at, text) in told.iter().take(NAMED) {
+    for (at, text) in messages.iter().take(NAMED) {
         let _ = writeln!(out, "* {}: {}", words::time(*at), plain(text, SENTENCE));
     }
-    let more = more + told.len().saturating_sub(NAMED);
+    let more = more + messages.len().saturating_sub(NAMED);
     if more > 0 {
         let _ = writeln!(out, "* and {more} more");
     }

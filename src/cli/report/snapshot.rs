@@ -1,7 +1,7 @@
 //! A report in KTX's own shape, one snapshot a connection, as its validator accepts it. Pure.
 //!
-//! What KTX has no field for stands under `body.ingestdeck`, which its reader passes through. What is not known is absent
-//! or null; names that the shape insists on are `?` then.
+//! Facts without a field in KTX's shape are under `body.ingestdeck`, which its reader passes through. Unknown values are
+//! absent or null; unknown names that the shape requires are `?`.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::{
         state::{Tokens, UnitStatus},
     },
     tape::note::{
-        DiffCounts, Integration, Projected, SlRefRepair, SourceRead,
+        DiffCounts, Integration, SlRefRepair, SourceRead,
         work::{Change, MemoryAction, Target, Unmapped},
     },
 };
@@ -91,31 +91,31 @@ fn snapshot(
     if let Some((phase, message)) = failure {
         body.insert("failure".into(), json!({"phase": phase, "message": message}));
     }
-    let projected = report.projected.as_deref();
-    let projected = projected.filter(|projected| projected.reason.is_some() || is_of(projected, connection));
-    let projection = projected.and_then(|projected| projected.commit.as_deref());
+    let projected = report.projected_of(connection);
+    let wrote = projected.as_ref().filter(|projected| !projected.actions.is_empty());
+    let projection = wrote.and_then(|projected| projected.commit.as_deref());
     if let Some(isolated) = isolated(units, projection) {
         body.insert("isolatedDiff".into(), isolated);
     }
     body.insert("workUnits".into(), units.iter().map(|unit| work_unit(unit)).collect());
     let failed = units.iter().filter(|unit| !unit.is_good()).map(|unit| Value::from(unit.ktx_key().as_str()));
     body.insert("failedWorkUnits".into(), failed.collect());
-    let pass = report.pass();
-    body.insert("reconciliationSkipped".into(), pass.is_none().into());
-    let reconciled = pass.map(|pass| pass.actions().iter().map(action).collect::<Vec<_>>());
+    let step = report.reconcile_step_of(connection);
+    let step = step.as_ref();
+    body.insert("reconciliationSkipped".into(), step.is_none().into());
+    let reconciled = step.map(|step| step.actions().iter().map(action).collect::<Vec<_>>());
     body.insert("reconciliationActions".into(), json!(reconciled.unwrap_or_default()));
-    let decided = pass.and_then(UnitReport::work);
+    let decided = step.and_then(UnitReport::work);
     let conflicts = decided.into_iter().flat_map(|work| &work.conflicts);
-    let conflicts = conflicts.filter_map(|conflict| conflict_of(conflict, report, connection));
-    body.insert("conflictsResolved".into(), conflicts.collect());
-    let evictions = decided.map(|work| of_connection(&work.evictions, connection)).unwrap_or_default();
-    // KTX knows evictions that removed something only; all that was decided is an extra of its own.
+    body.insert("conflictsResolved".into(), conflicts.map(|conflict| with_ktx_key(conflict, report)).collect());
+    let evictions = decided.map(|work| in_connection(&work.evictions, connection)).unwrap_or_default();
+    // KTX lists evictions that removed something only; `evictionDecisions` has all of them.
     let removed: Vec<&Value> = evictions.iter().filter(|decision| decision["action"] == "removed").collect();
     body.insert("evictionsApplied".into(), json!(removed));
     body.insert("evictionDecisions".into(), json!(evictions));
-    let resolutions = decided.map(|work| of_connection(&work.resolutions, connection));
+    let resolutions = decided.map(|work| in_connection(&work.resolutions, connection));
     body.insert("artifactResolutions".into(), json!(resolutions.unwrap_or_default()));
-    let by_step = decided.map(|work| unmapped_of_connection(&work.unmapped, connection)).unwrap_or_default();
+    let by_step = decided.map(|work| unmapped_in_connection(&work.unmapped, connection)).unwrap_or_default();
     let unmapped: Vec<&Unmapped> = units.iter().flat_map(|unit| unit.unmapped()).chain(&by_step).collect();
     let valid = unmapped.iter().filter(|file| VALID_REASONS.contains(&file.reason.as_str()));
     body.insert("unmappedFallbacks".into(), valid.map(|file| json!(file)).collect());
@@ -124,19 +124,19 @@ fn snapshot(
     for unknown in ["supersededBy", "overrideOf"] {
         body.insert(unknown.into(), Value::Null);
     }
-    let reconciled = pass.map(|pass| provenance_of_step(pass, connection)).unwrap_or_default();
-    body.insert("provenanceRows".into(), units.iter().flat_map(|unit| provenance(unit)).chain(reconciled).collect());
-    body.insert("toolTranscripts".into(), units.iter().copied().chain(pass).filter_map(transcript).collect());
+    body.insert("provenanceRows".into(), provenance(units, step, connection).into());
+    body.insert("toolTranscripts".into(), units.iter().copied().chain(step).filter_map(transcript).collect());
+    let repairs = report.sl_ref_repairs_of(connection);
     let (repairs, warnings): (Vec<Value>, Vec<String>) =
-        report.sl_ref_repairs.iter().map(|repair| (sl_ref_repair(repair), repair.to_string())).unzip();
+        repairs.iter().map(|repair| (sl_ref_repair(repair), repair.to_string())).unzip();
     body.insert("wikiSlRefRepairs".into(), repairs.into());
     body.insert("wikiSlRefRepairWarnings".into(), warnings.into());
-    let is_step_open = units.is_empty() && pass.is_some_and(|pass| !pass.is_good());
+    let is_step_open = units.is_empty() && step.is_some_and(|step| !step.is_good());
     let mut extras = extras(report, units, &unmapped, outcome(units, is_failed || is_step_open));
     if let Some(projected) = projected {
-        let actions = projected.actions.iter().filter(|action| action.target_connection_id.as_deref() == connection);
         extras["projection"] = json!({
-            "actions": actions.map(action).collect::<Vec<_>>(), "leftOut": projected.left_out, "reason": projected.reason,
+            "actions": projected.actions.iter().map(action).collect::<Vec<_>>(), "leftOut": projected.left_out,
+            "reason": projected.reason,
         });
     }
     body.insert("ingestdeck".into(), extras);
@@ -199,11 +199,6 @@ fn isolated(units: &[&UnitReport], projection: Option<&str>) -> Option<Value> {
     Some(isolated)
 }
 
-/// Whether sources of `connection` were written before its units ran.
-fn is_of(projected: &Projected, connection: Option<&str>) -> bool {
-    projected.actions.iter().any(|action| action.target_connection_id.as_deref() == connection)
-}
-
 /// The moment that the report is of, which is that of the last entry: the same record gives the same report.
 fn created(report: &Report) -> String {
     report.time(report.duration).or(report.started_at).map_or_else(|| "?".into(), |at| format!("{at:.3}"))
@@ -254,29 +249,32 @@ fn work_unit(unit: &UnitReport) -> Value {
     value
 }
 
-/// A conflict with KTX's key of its unit, unless that unit is of another connection. The unit may be of an earlier run.
-fn conflict_of(conflict: &Value, report: &Report, connection: Option<&str>) -> Option<Value> {
+/// A conflict with KTX's key of its unit, which may be of an earlier run.
+fn with_ktx_key(conflict: &Value, report: &Report) -> Value {
     let mut conflict = conflict.clone();
     let mut planned = report.planned.iter().flat_map(|plan| &plan.units);
     let named = conflict["unitKey"].as_str().and_then(|named| planned.find(|unit| unit.unit.as_str() == named));
     if let Some(unit) = named {
-        if Some(unit.connection.as_str()) != connection {
-            return None;
-        }
         conflict["unitKey"] = json!(unit.ktx_key());
     }
-    Some(conflict)
+    conflict
 }
 
-/// The decisions whose raw file is of a connection, which the name of the file then need not tell.
-fn of_connection(decisions: &[Value], connection: Option<&str>) -> Vec<Value> {
-    let of = |decision: &Value| {
-        let path = decision["rawPath"].as_str()?.strip_prefix(connection?)?.strip_prefix('/')?.to_owned();
+/// The path of `connection/path`, if it is of that connection.
+fn path_in<'a>(path: &'a str, connection: Option<&str>) -> Option<&'a str> {
+    path.strip_prefix(connection?)?.strip_prefix('/')
+}
+
+/// Decisions of the reconcile step, with the paths that KTX has in the report of one connection.
+fn in_connection(decisions: &[Value], connection: Option<&str>) -> Vec<Value> {
+    let shortened = |decision: &Value| {
         let mut decision = decision.clone();
-        decision["rawPath"] = path.into();
-        Some(decision)
+        if let Some(path) = decision["rawPath"].as_str().and_then(|path| path_in(path, connection)) {
+            decision["rawPath"] = path.to_owned().into();
+        }
+        decision
     };
-    decisions.iter().filter_map(of).collect()
+    decisions.iter().map(shortened).collect()
 }
 
 fn action(action: &MemoryAction) -> Value {
@@ -291,7 +289,7 @@ fn sl_ref_repair(repair: &SlRefRepair) -> Value {
     value
 }
 
-/// KTX knows success and failure only; that a unit has not come that far is said in words.
+/// KTX has success and failure only, so the reason says that a unit is not finished.
 fn reason(unit: &UnitReport) -> String {
     match (&unit.reason, unit.status) {
         (Some(reason), _) => reason.clone(),
@@ -303,58 +301,72 @@ fn reason(unit: &UnitReport) -> String {
     }
 }
 
-/// As [`of_connection`], for raw files that the reconcile step could not map.
-fn unmapped_of_connection(files: &[Unmapped], connection: Option<&str>) -> Vec<Unmapped> {
-    let of = |file: &Unmapped| {
-        let raw_path = file.raw_path.strip_prefix(connection?)?.strip_prefix('/')?.to_owned();
-        Some(Unmapped { raw_path, ..file.clone() })
+/// As [`in_connection`], for raw files that the reconcile step could not map.
+fn unmapped_in_connection(files: &[Unmapped], connection: Option<&str>) -> Vec<Unmapped> {
+    let shortened = |file: &Unmapped| {
+        let raw_path = path_in(&file.raw_path, connection).unwrap_or(&file.raw_path).to_owned();
+        Unmapped { raw_path, ..file.clone() }
     };
-    files.iter().filter_map(of).collect()
+    files.iter().map(shortened).collect()
 }
 
-/// Which raw file led to what. A file of a good unit that led to nothing is there too.
-pub(in crate::cli) fn provenance(unit: &UnitReport) -> Vec<Value> {
-    // What an earlier run did stands in its own report, and what is in no project in none.
-    let is_own = unit.is_good() && !unit.unsaved && (unit.status != UnitStatus::Reused || unit.taken_over.is_some());
-    let (Some(planned), true) = (&unit.planned, is_own) else { return Vec::new() };
+/// Which raw files of a connection led to what, as KTX records it: what its units did, what the reconcile step did and
+/// merged, and files of good units that led to nothing.
+pub(in crate::cli) fn provenance(
+    units: &[&UnitReport],
+    step: Option<&UnitReport>,
+    connection: Option<&str>,
+) -> Vec<Value> {
+    // The report of an earlier run has what that did, and no report has what is in no project.
+    let is_own = |unit: &UnitReport| {
+        unit.is_good() && !unit.unsaved && (unit.status != UnitStatus::Reused || unit.taken_over.is_some())
+    };
+    let own = units.iter().filter(|unit| is_own(unit));
+    let planned: Vec<_> = own.filter_map(|unit| Some((unit, &unit.planned.as_ref()?.raw_files))).collect();
     let mut rows = Vec::new();
-    let mut used = BTreeSet::new();
-    for action in unit.actions() {
-        for path in action.raw_paths.as_ref().unwrap_or(&planned.raw_files) {
-            if let Some(row) = provenance_row(path, &action) {
-                used.insert(path.clone());
-                rows.push(row);
-            }
+    for (unit, raw_files) in &planned {
+        for action in unit.actions() {
+            let named = action.raw_paths.as_ref().filter(|paths| !paths.is_empty());
+            let paths: BTreeSet<&String> = named.unwrap_or(raw_files).iter().collect();
+            rows.extend(paths.into_iter().map(|path| action_row(path, &action, connection)));
         }
     }
-    let unused = planned.raw_files.iter().filter(|path| !used.contains(*path));
+    for action in step.map(UnitReport::actions).unwrap_or_default() {
+        let paths: BTreeSet<&str> =
+            action.raw_paths.iter().flatten().filter_map(|path| path_in(path, connection)).collect();
+        rows.extend(paths.into_iter().map(|path| action_row(path, &action, connection)));
+    }
+    let merged = step.filter(|step| is_own(step)).and_then(UnitReport::work);
+    let merged = merged.into_iter().flat_map(|work| &work.resolutions);
+    rows.extend(merged.filter_map(|resolution| resolution_row(resolution, connection)));
+    let used: BTreeSet<String> = rows.iter().filter_map(|row| Some(row["rawPath"].as_str()?.to_owned())).collect();
+    let unused = planned.iter().flat_map(|(_, raw_files)| *raw_files).filter(|path| !used.contains(*path));
     rows.extend(unused.map(|path| {
         json!({"rawPath": path, "artifactKind": null, "artifactKey": null, "targetConnectionId": null, "actionType": "skipped"})
     }));
     rows
 }
 
-/// The same for what the reconcile step changed because of files of a connection.
-fn provenance_of_step(step: &UnitReport, connection: Option<&str>) -> Vec<Value> {
-    let own = |path: &String| path.strip_prefix(connection?)?.strip_prefix('/').map(str::to_owned);
-    let rows = |action: &MemoryAction| {
-        let paths = action.raw_paths.iter().flatten().filter_map(own);
-        paths.filter_map(|path| provenance_row(&path, action)).collect::<Vec<_>>()
+/// KTX has no word for what was removed: it records that as a change.
+fn action_row(path: &str, action: &MemoryAction, connection: Option<&str>) -> Value {
+    let (kind, target) = match (action.target, action.change) {
+        (Target::Wiki, _) => ("wiki_written", None),
+        (Target::Sl, Change::Created) => ("source_created", action.target_connection_id.as_deref().or(connection)),
+        (Target::Sl, _) => ("measure_added", action.target_connection_id.as_deref().or(connection)),
     };
-    step.actions().iter().flat_map(rows).collect()
+    json!({
+        "rawPath": path, "artifactKind": action.target, "artifactKey": action.key, "targetConnectionId": target,
+        "actionType": kind,
+    })
 }
 
-/// KTX has no word for what was removed.
-fn provenance_row(path: &str, action: &MemoryAction) -> Option<Value> {
-    let kind = match (action.target, action.change) {
-        (_, Change::Removed) => return None,
-        (Target::Wiki, _) => "wiki_written",
-        (Target::Sl, Change::Created) => "source_created",
-        (Target::Sl, Change::Updated) => "merged",
-    };
+/// The row of a page or source that was merged into another one or replaced by it.
+fn resolution_row(resolution: &Value, connection: Option<&str>) -> Option<Value> {
+    let path = path_in(resolution["rawPath"].as_str()?, connection)?;
+    let kind = resolution["actionType"].as_str().filter(|kind| ["merged", "subsumed"].contains(kind))?;
     Some(json!({
-        "rawPath": path, "artifactKind": action.target, "artifactKey": action.key,
-        "targetConnectionId": action.target_connection_id, "actionType": kind,
+        "rawPath": path, "artifactKind": resolution["artifactKind"], "artifactKey": resolution["artifactKey"],
+        "targetConnectionId": null, "actionType": kind,
     }))
 }
 
@@ -402,7 +414,7 @@ fn extras(report: &Report, units: &[&UnitReport], unmapped: &[&Unmapped], outcom
     extras
 }
 
-/// One unit, as reports and comparisons for programs tell it.
+/// One unit in reports and comparisons for programs.
 pub(super) fn unit_extras(report: &Report, unit: &UnitReport) -> Value {
     let mut extras = json!({
         "unitKey": unit.ktx_key(),
@@ -414,7 +426,7 @@ pub(super) fn unit_extras(report: &Report, unit: &UnitReport) -> Value {
         "costUsd": unit.spent.cost,
         "attempts": unit.attempts.iter().map(|attempt| attempt_extras(report, attempt)).collect::<Vec<_>>(),
     });
-    // Other connections of the run have the same key; what tells of files that units share names them by that of the run.
+    // Other connections of the run may have the same key; `sharedFiles` names units by that of the run.
     if unit.ktx_key() != &unit.key {
         extras["unit"] = json!(unit.key);
     }
@@ -469,7 +481,7 @@ fn tool_use(calls: Calls) -> Value {
     value
 }
 
-/// Null when nobody counted any.
+/// Null if none were counted.
 fn tokens(tokens: Tokens) -> Value {
     if tokens == Tokens::default() {
         return Value::Null;

@@ -27,6 +27,8 @@ use crate::{
     },
 };
 
+mod connections;
+
 const FORMATS: [Format; 4] = [Format::Md, Format::Json, Format::Junit, Format::Html];
 
 fn fixture(path: &str) -> PathBuf {
@@ -37,7 +39,7 @@ fn report_of(path: &str) -> Report {
     fold(FileSource::open(&fixture(path)).unwrap(), false).unwrap()
 }
 
-/// Every format of the report, each held to what it promises.
+/// Every format of the report, each checked for its shape.
 fn written(report: &Report) -> [String; 4] {
     let all = FORMATS.map(|format| write(report, format, true));
     for line in all[1].lines() {
@@ -49,7 +51,7 @@ fn written(report: &Report) -> [String; 4] {
     all
 }
 
-/// What KTX's validator insists on.
+/// The checks of KTX's validator.
 fn valid(snapshot: &Value) {
     let text = |value: &Value| assert!(value.as_str().is_some_and(|text| !text.is_empty()), "{value} in {snapshot}");
     for key in ["id", "runId", "jobId", "connectionId", "sourceKey", "createdAt"] {
@@ -100,7 +102,7 @@ fn valid(snapshot: &Value) {
     }
 }
 
-/// Elements open and close in order, and no other `<` or stray `&` stands anywhere.
+/// Elements open and close in order, and there is no other `<` or stray `&`.
 fn well_formed(text: &str, void: &[&str]) {
     let mut open: Vec<&str> = Vec::new();
     let mut rest = text;
@@ -167,7 +169,7 @@ fn a_connection_alone_has_its_own_sums_and_failures() {
 }
 
 #[test]
-fn what_goes_on_says_so() {
+fn active_or_broken_off_run_says_so() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("tape.jsonl");
     let tape = fs::read_to_string(fixture("tapes/demo.jsonl")).unwrap();
@@ -176,7 +178,7 @@ fn what_goes_on_says_so() {
     let live = fold(FileSource::follow(&path).unwrap().0, true).unwrap();
     assert_eq!(live.outcome, RunOutcome::Running);
     for text in [&written(&live)[0], &written(&live)[2], &written(&live)[3]] {
-        assert!(text.contains("This run still goes on"), "{text}");
+        assert!(text.contains("The run is still active"), "{text}");
     }
     let broken = fold(FileSource::open(&path).unwrap(), false).unwrap();
     assert_eq!(broken.outcome, RunOutcome::Interrupted);
@@ -199,7 +201,7 @@ fn the_outcome_is_that_of_ktx() {
 }
 
 #[test]
-fn what_the_pass_decided_stands_in_the_reports_of_the_connections() {
+fn reconcile_decisions_are_in_the_report_of_their_connection() {
     let mut report = report_of("tapes/real.jsonl");
     let mut pass = UnitReport { key: "reconcile".into(), planned: None, ..hostile("orders", true) };
     pass.status = UnitStatus::Succeeded;
@@ -235,7 +237,7 @@ fn what_the_pass_decided_stands_in_the_reports_of_the_connections() {
         json!({"rawPath": "c.md", "artifactKind": "wiki", "artifactKey": "k", "action": "kept", "reason": "gone"})
     );
     for key in ["reconciliationSkipped", "reconciliationActions", "evictionsApplied", "evictionDecisions"] {
-        assert_eq!(alone["body"][key], of(1, key), "a connection alone tells the same: {key}");
+        assert_eq!(alone["body"][key], of(1, key), "the same for a connection alone: {key}");
     }
     assert!(junit.contains("<testcase name=\"reconcile\""), "it is a test like any other");
 }
@@ -273,7 +275,7 @@ fn conflicts_of_units_of_earlier_runs_are_kept() {
 }
 
 #[test]
-fn a_pass_that_ended_the_run_is_no_failure_of_a_unit() {
+fn reconcile_step_that_ended_the_run_fails_no_unit() {
     let mut report = report_of("tapes/real.jsonl");
     for unit in &mut report.units {
         unit.status = UnitStatus::Succeeded;
@@ -321,25 +323,25 @@ fn a_patch_of_an_earlier_run_counts_where_it_is_put_on_the_branch() {
 }
 
 #[test]
-fn what_the_branch_held_already_is_no_change() {
+fn content_already_on_the_branch_is_no_change() {
     let mut report = report_of("tapes/real.jsonl");
     report.saved = None;
     report.units = vec![UnitReport { status: UnitStatus::Succeeded, ..hostile("page", true) }];
-    let told = |report: &Report| {
+    let sections = |report: &Report| {
         let [md, _, _, html] = written(report);
         (html.contains("<dd>1 change, in no commit</dd>"), html.contains("Saved (1)"), md.contains("Saved (1)"))
     };
-    assert_eq!(told(&report), (true, true, true));
+    assert_eq!(sections(&report), (true, true, true));
     report.units[0].integration = Some(Integration::Noop);
-    assert_eq!(told(&report), (false, false, false));
+    assert_eq!(sections(&report), (false, false, false));
     assert!(written(&report)[3].contains("<dd>nothing</dd>"));
     report.units[0].integration = None;
     report.units[0].attempts[0].patch = Some(PatchWritten::default().into());
-    assert_eq!(told(&report), (false, false, false));
+    assert_eq!(sections(&report), (false, false, false));
 }
 
 #[test]
-fn what_is_saved_nowhere_is_green_nowhere() {
+fn unsaved_units_are_not_reported_as_passed() {
     let mut report = report_of("tapes/real.jsonl");
     report.unsaved = Some("no disk".into());
     for unit in &mut report.units {
@@ -358,7 +360,7 @@ fn what_is_saved_nowhere_is_green_nowhere() {
 }
 
 #[test]
-fn a_page_tells_what_the_text_tells() {
+fn html_and_markdown_have_the_same_sections() {
     let mut report = report_of("tapes/real.jsonl");
     let good = UnitReport { status: UnitStatus::Succeeded, ..hostile("a<b", true) };
     let conflict = UnitReport { integration: Some(Integration::TextualConflict), ..hostile("odd", false) };

@@ -4,7 +4,7 @@ use crate::{
     cli::summary::{self, counted},
     run::{
         RunOutcome,
-        decisions::{Decision, DecisionKind},
+        decisions::{DecisionKind, RecordedDecision},
         report::{Calls, Report, Totals, UnitReport},
         state::{Lost, Tokens, UnitStatus},
     },
@@ -12,7 +12,7 @@ use crate::{
     tui::view,
 };
 
-/// Dollars; `?` where nobody said.
+/// Dollars; `?` where the cost is unknown.
 pub(super) fn dollars(cost: Option<f64>, is_partial: bool) -> String {
     match cost {
         Some(_) if is_partial => format!("≥ {}", view::dollars(cost)),
@@ -79,20 +79,20 @@ pub(super) fn began(report: &Report) -> Option<String> {
 pub(super) fn incomplete(report: &Report) -> Option<&'static str> {
     match report.outcome {
         _ if report.is_empty => Some("Nothing is recorded in it."),
-        RunOutcome::Running => Some("This run still goes on: units that are queued or running have no outcome yet."),
+        RunOutcome::Running => Some("The run is still active: units that are queued or running have no outcome yet."),
         RunOutcome::Interrupted => Some("The record breaks off: what happened after its last entry is not known."),
         _ => None,
     }
 }
 
-/// The command that goes on with a run that left something, where it is one of a project's units.
+/// The command that resumes the run, if units are left and the run is one of a project's units.
 pub(super) fn next(report: &Report) -> Option<String> {
     let header = report.header.as_ref()?;
-    let can_go_on = report.planned.as_ref().is_some_and(|plan| {
+    let is_resumable = report.planned.as_ref().is_some_and(|plan| {
         !plan.scripted && !header.scripted && plan.units.iter().any(|unit| !unit.connection.is_empty())
     });
     let is_left = report.units.iter().any(|unit| !unit.is_good() || unit.unsaved);
-    (can_go_on && is_left && report.outcome != RunOutcome::Running)
+    (is_resumable && is_left && report.outcome != RunOutcome::Running)
         .then(|| summary::resume(None, &header.run.short().to_string()))
 }
 
@@ -111,8 +111,8 @@ pub(super) fn turns(unit: &UnitReport) -> String {
     }
 }
 
-/// Where a unit stands, as on the screen, and whether what it did is in nobody's project.
-pub(super) fn standing(unit: &UnitReport) -> &'static str {
+/// State of a unit, as on the screen, and whether its changes are missing in the project.
+pub(super) fn unit_state(unit: &UnitReport) -> &'static str {
     match (unit.status, unit.integration) {
         (UnitStatus::Failed, Some(patch)) if !patch.is_taken() => patch.word(),
         (UnitStatus::Succeeded, _) if unit.unsaved => "succeeded, not saved",
@@ -122,15 +122,16 @@ pub(super) fn standing(unit: &UnitReport) -> &'static str {
     }
 }
 
-/// What the units put on record: decisions about conflicts, evictions and merges, and raw files that could not be mapped.
-pub(super) fn decisions(report: &Report) -> (Vec<Decision>, Vec<Decision>) {
+/// What the units and the reconcile step recorded: decisions about conflicts, evictions and merges, and raw files that
+/// could not be mapped.
+pub(super) fn decisions(report: &Report) -> (Vec<RecordedDecision>, Vec<RecordedDecision>) {
     let step = report.pass().filter(|step| !report.units.iter().any(|unit| unit.key == step.key));
     let all = report.units.iter().chain(step).flat_map(UnitReport::decisions);
     all.partition(|decision| decision.kind != DecisionKind::Fallback)
 }
 
 /// The mark of a decision that a person should look at.
-pub(super) fn flag(decision: &Decision) -> &'static str {
+pub(super) fn flag(decision: &RecordedDecision) -> &'static str {
     if decision.is_flagged { "▲ flagged for a person: " } else { "" }
 }
 
@@ -147,7 +148,7 @@ pub(super) fn lost(report: &Report) -> Option<String> {
 /// Columns of a table of tools, behind their names.
 pub(super) const TOOL_HEADS: [&str; 4] = ["calls", "failed or denied", "declined", "cut short"];
 
-/// What stands in them.
+/// The cells of these columns.
 pub(super) fn tool_cells(calls: Calls) -> [u32; 4] {
     [calls.made, calls.failed, calls.declined, calls.cut]
 }

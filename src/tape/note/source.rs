@@ -42,6 +42,9 @@ pub struct Projected {
     /// What could not become a source and is left to the units, one sentence each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
+    /// Connection of each of these sentences, in their order; empty for one that is of none. No list on older tapes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out_of: Vec<String>,
     /// The commit, where the project is a repository.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
@@ -50,6 +53,14 @@ pub struct Projected {
     /// Why nothing was written, although something was to be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+impl Projected {
+    /// What is left to the units of `connection`, and what names no connection.
+    pub fn left_out_for(&self, connection: &str) -> Vec<String> {
+        let is_of = |index: usize| self.left_out_of.get(index).is_none_or(|of| of.is_empty() || of == connection);
+        self.left_out.iter().enumerate().filter(|(index, _)| is_of(*index)).map(|(_, why)| why.clone()).collect()
+    }
 }
 
 impl fmt::Display for Projected {

@@ -1,0 +1,201 @@
+//! The part of a report that is about one connection. Pure.
+//!
+//! What names no connection of the run is part of every connection's report. It must not know how a report is written.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use serde_json::Value;
+
+use super::{Report, UnitReport, totals};
+use crate::tape::note::{
+    Projected, SlRefRepair, Work,
+    work::{Change, MemoryAction, Target},
+};
+
+/// Decides what the reconcile step did and decided because of one connection.
+struct ConnectionFilter<'a> {
+    connection: &'a str,
+    /// All connections of the run.
+    known: BTreeSet<&'a str>,
+    /// Connection of each planned unit.
+    units: HashMap<&'a str, &'a str>,
+}
+
+impl<'a> ConnectionFilter<'a> {
+    fn new(report: &'a Report, connection: &'a str) -> Self {
+        let planned = report.planned.iter().flat_map(|plan| &plan.units);
+        let units: HashMap<_, _> = planned.map(|unit| (unit.unit.as_str(), unit.connection.as_str())).collect();
+        let sources = report.sources.iter().map(|source| source.connection.as_str());
+        let known = units.values().copied().chain(sources).filter(|id| !id.is_empty()).collect();
+        Self { connection, known, units }
+    }
+
+    /// The connection that `connection/path` names.
+    fn of_path(&self, path: &str) -> Option<&'a str> {
+        let (connection, _) = path.split_once('/')?;
+        self.known.get(connection).copied()
+    }
+
+    fn covers(&self, named: Option<&str>) -> bool {
+        named.is_none_or(|named| named == self.connection)
+    }
+
+    fn covers_path(&self, path: Option<&str>) -> bool {
+        self.covers(path.and_then(|path| self.of_path(path)))
+    }
+
+    fn covers_conflict(&self, conflict: &Value) -> bool {
+        self.covers(conflict["unitKey"].as_str().and_then(|unit| self.units.get(unit)).copied())
+    }
+
+    fn covers_action(&self, action: &MemoryAction) -> bool {
+        let mut named = self.of_action(action).peekable();
+        named.peek().is_none() || named.any(|named| named == self.connection)
+    }
+
+    /// Connections of the raw files that an action of the reconcile step names.
+    fn of_action(&self, action: &MemoryAction) -> impl Iterator<Item = &'a str> {
+        action.raw_paths.iter().flatten().filter_map(|path| self.of_path(path))
+    }
+
+    fn work(&self, work: &Work) -> Work {
+        let mut work = work.clone();
+        work.actions.retain(|action| self.covers_action(action));
+        work.unmapped.retain(|file| self.covers_path(Some(&file.raw_path)));
+        work.conflicts.retain(|conflict| self.covers_conflict(conflict));
+        for decisions in [&mut work.evictions, &mut work.resolutions] {
+            decisions.retain(|decision| self.covers_path(decision["rawPath"].as_str()));
+        }
+        work
+    }
+
+    fn step(&self, step: &UnitReport) -> UnitReport {
+        let mut step = step.clone();
+        if let Some(work) = &mut step.taken_over {
+            **work = self.work(work);
+        }
+        for attempt in &mut step.attempts {
+            attempt.actions.retain(|action| self.covers_action(action));
+            attempt.work = attempt.work.take().map(|work| Arc::new(self.work(&work)));
+        }
+        step
+    }
+
+    /// True if a unit of the connection removed a source that `repair` took off a page, or if no change of the run did.
+    fn covers_repair(&self, report: &Report, repair: &SlRefRepair) -> bool {
+        let is_removal = |action: &MemoryAction| {
+            let is_of = |entry: &String| names_source(entry, action);
+            action.change == Change::Removed && action.target == Target::Sl && repair.removed_refs.iter().any(is_of)
+        };
+        let mut removed_by = BTreeSet::new();
+        for unit in report.units.iter().chain(report.aside.as_ref()) {
+            for action in unit.actions().iter().filter(|action| is_removal(action)) {
+                removed_by.extend(unit.connection());
+                if unit.connection().is_none() {
+                    removed_by.extend(self.of_action(action));
+                }
+            }
+        }
+        removed_by.is_empty() || removed_by.contains(self.connection)
+    }
+}
+
+/// True if an entry of `sl_refs` (`source`, `connection/source`, either with `.entity`) may mean the source of `action`.
+fn names_source(entry: &str, action: &MemoryAction) -> bool {
+    let (connection, name) = entry.split_once('/').map_or((None, entry), |(connection, name)| (Some(connection), name));
+    let is_target = |connection| action.target_connection_id.as_deref().is_none_or(|target| target == connection);
+    name.split('.').next() == Some(action.key.as_str()) && connection.is_none_or(is_target)
+}
+
+impl Report {
+    /// Connections with their adapters, in plan order. Units without one have none.
+    pub fn connections(&self) -> Vec<(Option<&str>, Option<&str>)> {
+        let mut found = Vec::new();
+        for unit in &self.units {
+            let of = (unit.connection(), unit.adapter());
+            if !found.contains(&of) {
+                found.push(of);
+            }
+        }
+        found
+    }
+
+    /// Connections with their adapters that the run was about: those of its units, and those that only lost files. If it
+    /// had no unit but the reconcile step and no file is gone, every source that it read.
+    pub fn concerned_connections(&self) -> Vec<(Option<&str>, Option<&str>)> {
+        let mut found = self.connections();
+        if self.pass().is_none() {
+            return found;
+        }
+        // The reconcile step is of no connection.
+        found.retain(|of| *of != (None, None));
+        let has_units = !found.is_empty();
+        let any_gone = self.sources.iter().any(|source| !source.deleted.is_empty());
+        for source in &self.sources {
+            let of = (Some(source.connection.as_str()), Some(source.adapter.as_str()));
+            let is_concerned = !source.deleted.is_empty() || (!has_units && !any_gone);
+            if is_concerned && !found.contains(&of) {
+                found.push(of);
+            }
+        }
+        if found.is_empty() { vec![(None, None)] } else { found }
+    }
+
+    /// The part that is about one connection, or all connections that there are.
+    ///
+    /// # Errors
+    /// When the run was not about that connection.
+    pub fn of_connection(mut self, connection: &str) -> Result<Self, Vec<String>> {
+        let concerned = self.concerned_connections();
+        if !concerned.iter().any(|(known, _)| *known == Some(connection)) {
+            return Err(concerned.into_iter().filter_map(|(known, _)| known.map(str::to_owned)).collect());
+        }
+        let is_of = |unit: Option<&UnitReport>| unit.is_some_and(|unit| unit.connection() == Some(connection));
+        let mut places = Vec::with_capacity(self.units.len());
+        let mut next = 0;
+        for unit in &self.units {
+            places.push(next);
+            next += usize::from(is_of(Some(unit)));
+        }
+        for failures in &mut self.failures {
+            failures.units.retain(|unit| is_of(self.units.get(*unit)));
+            failures.units.iter_mut().for_each(|unit| *unit = places.get(*unit).copied().unwrap_or_default());
+        }
+        self.failures.retain(|failures| !failures.units.is_empty());
+        let (step, projected) = (self.reconcile_step_of(Some(connection)), self.projected_of(Some(connection)));
+        self.sl_ref_repairs = self.sl_ref_repairs_of(Some(connection));
+        (self.aside, self.projected) = (step, projected.map(Arc::new));
+        self.units.retain(|unit| is_of(Some(unit)));
+        self.sources.retain(|source| source.connection == connection);
+        self.shared.retain(|file| self.units.iter().any(|unit| file.units.contains(&unit.key)));
+        self.totals = totals(&self.units);
+        Ok(self)
+    }
+
+    /// The reconcile step with what it did and decided because of `connection`. All of it without one.
+    pub fn reconcile_step_of(&self, connection: Option<&str>) -> Option<UnitReport> {
+        let step = self.pass()?;
+        Some(connection.map_or_else(|| step.clone(), |connection| ConnectionFilter::new(self, connection).step(step)))
+    }
+
+    /// The part of the projection that is about `connection`. Why nothing was written belongs to every one.
+    pub fn projected_of(&self, connection: Option<&str>) -> Option<Projected> {
+        let all = self.projected.as_deref()?;
+        let Some(connection) = connection else { return Some(all.clone()) };
+        let is_of = |named: Option<&str>| named.is_none_or(|named| named == connection);
+        let mut part = Projected { left_out: all.left_out_for(connection), left_out_of: Vec::new(), ..all.clone() };
+        part.actions.retain(|action| is_of(action.target_connection_id.as_deref()));
+        let is_empty = part.actions.is_empty() && part.left_out.is_empty() && part.reason.is_none();
+        (!is_empty).then_some(part)
+    }
+
+    /// What pages lost because of `connection`.
+    pub fn sl_ref_repairs_of(&self, connection: Option<&str>) -> Vec<Arc<SlRefRepair>> {
+        let Some(connection) = connection else { return self.sl_ref_repairs.clone() };
+        let filter = ConnectionFilter::new(self, connection);
+        self.sl_ref_repairs.iter().filter(|repair| filter.covers_repair(self, repair)).cloned().collect()
+    }
+}
