@@ -101,7 +101,7 @@ fn a_replay_has_the_shape_of_ktx() {
 }
 
 /// The replays of a tape with these notes, a second apart.
-fn told(notes: &[(Option<(&str, u32)>, Note)]) -> Vec<Value> {
+fn replays_of(notes: &[(Option<(&str, u32)>, Note)]) -> Vec<Value> {
     let directory = tempfile::tempdir().unwrap();
     let mut bytes = Header::parse(TAPE.lines().next().unwrap().as_bytes()).unwrap().to_line();
     for (at, (lane, note)) in (0..).zip(notes) {
@@ -135,14 +135,14 @@ fn events(replay: &Value, kinds: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn waits_and_what_the_pass_settled_are_in_a_replay() {
+fn waits_and_reconcile_decisions_are_in_a_replay() {
     let paused = |wait_ms| Note::LimitPaused { until: None, limit: "five_hour".into(), wait_ms };
     let unmapped =
         Unmapped { raw_path: "x".into(), reason: "parse_error".into(), detail: None, fallback: "flagged".into() };
     let conflict = |unit: &str| serde_json::json!({"unitKey": unit, "kind": "near_duplicate"});
     let conflicts = vec![conflict("a"), conflict("unit-of-an-earlier-run")];
     let settled = Work { unmapped: vec![unmapped], conflicts, ..Work::default() };
-    let all = told(&[
+    let all = replays_of(&[
         planned(),
         (None, paused(Some(5_000))),
         (None, paused(None)),
@@ -152,7 +152,7 @@ fn waits_and_what_the_pass_settled_are_in_a_replay() {
         (Some(("reconcile", 2)), started()),
         (Some(("reconcile", 2)), over(Outcome::Succeeded, "completed", settled)),
     ]);
-    assert_eq!(all.len(), 1, "the pass is of no connection");
+    assert_eq!(all.len(), 1, "the reconcile step has no replay");
     let waits = events(&all[0], &["rate_limit_wait"]);
     assert_eq!((waits.len(), &waits[0]["remainingMs"]), (1, &5_000.into()), "KTX knows no wait without an end");
     assert!(waits[0]["resumeAtMs"].as_i64().unwrap() > 1_700_000_000_000);
@@ -176,7 +176,7 @@ fn provenance_of_the_reconcile_step_is_counted() {
     let merged = serde_json::json!({"rawPath": "docs/a.md", "artifactKind": "wiki", "artifactKey": "p", "actionType": "merged", "reason": "r"});
     let settled =
         Work { actions: vec![serde_json::from_value(removed).unwrap()], resolutions: vec![merged], ..Work::default() };
-    let all = told(&[
+    let all = replays_of(&[
         (None, Note::RunPlanned(Box::new(RunPlanned { job: "j".into(), units, ..RunPlanned::default() }))),
         (Some(("a", 1)), started()),
         (Some(("a", 1)), over(Outcome::Succeeded, "completed", Work::default())),
@@ -198,26 +198,26 @@ fn provenance_of_the_reconcile_step_is_counted() {
 }
 
 #[test]
-fn a_replay_tells_of_each_attempt_once_and_of_a_commit_only_if_there_is_one() {
+fn replay_has_each_attempt_once_and_no_invented_commit() {
     let again = |next| Note::RetryRequested { next, amendment: None };
     let busy = Note::RetryScheduled { next: 2, delay_ms: 1, cause: Cause::Transient };
-    let all = told(&[
+    let all = replays_of(&[
         planned(),
         (Some(("a", 1)), started()),
         (Some(("a", 1)), over(Outcome::Succeeded, "completed", Work::default())),
         (Some(("a", 1)), again(2)),
         (Some(("a", 2)), started()),
         (Some(("a", 2)), over(Outcome::Failed, "no luck", Work::default())),
-        // What was never started ends all the same, and waits in vain.
+        // A unit that was never started ends, too.
         (Some(("b", 1)), over(Outcome::Failed, "too large", Work::default())),
         (Some(("b", 1)), busy),
         (None, Note::RunEnded(RunEnded { outcome: "error".into(), ..RunEnded::default() })),
     ]);
     let ends = events(&all[0], &["work_unit_finished", "saved"]);
-    let told: Vec<_> =
+    let found: Vec<_> =
         ends.iter().map(|end| (end["unitKey"].as_str(), end["status"].as_str(), end["reason"].as_str())).collect();
     assert_eq!(
-        told,
+        found,
         [
             (Some("a"), Some("success"), None),
             (Some("a"), Some("failed"), Some("no luck")),
@@ -241,7 +241,7 @@ fn source_skills_provenance_and_report_are_in_a_replay() {
     let read = SourceRead { connection: "docs".into(), adapter: "docs".into(), diff, ..SourceRead::default() };
     let content = Content { skills: vec!["docs_ingest".into()], ..Content::default() };
     let begun = AttemptStarted { content: Some(content), ..AttemptStarted::default() };
-    let all = told(&[
+    let all = replays_of(&[
         (None, Note::RunPlanned(Box::new(plan))),
         (None, Note::SourceRead(Box::new(read))),
         (Some(("a", 1)), Note::AttemptStarted(Box::new(begun))),
@@ -250,7 +250,7 @@ fn source_skills_provenance_and_report_are_in_a_replay() {
         (None, Note::RunEnded(RunEnded { outcome: "done".into(), ..RunEnded::default() })),
     ]);
     assert_eq!(all[0]["replay"]["plannedWorkUnits"][0]["peerFileCount"], 3);
-    let told: Vec<String> = all[0]["replay"]["events"]
+    let found: Vec<String> = all[0]["replay"]["events"]
         .as_array()
         .unwrap()
         .iter()
@@ -260,7 +260,7 @@ fn source_skills_provenance_and_report_are_in_a_replay() {
         })
         .collect();
     assert_eq!(
-        told,
+        found,
         [
             "source_acquired 6",
             "scope_detected ",
