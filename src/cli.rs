@@ -13,6 +13,7 @@ pub mod export;
 pub mod fuse;
 mod gate;
 pub mod ground;
+mod help;
 pub mod init;
 pub mod json;
 pub mod launch;
@@ -119,6 +120,7 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Doctor(args) => doctor::doctor(global, args),
         Command::Completions(args) => manual::completions(args),
         Command::Man(args) => manual::man(args),
+        Command::Help(args) => help::help(args),
         Command::Mcp(args) => mcp::mcp(global, args),
         Command::Report(args) => report::report(global, args),
         Command::Diff(args) => diff::diff(global, args),

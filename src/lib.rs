@@ -13,7 +13,7 @@
 //!
 //! | layer | modules | may use |
 //! |---|---|---|
-//! | 0 | [`tape`], [`config`] | nothing |
+//! | 0 | [`tape`], [`config`], [`guide`] | nothing |
 //! | 1 | [`decode`]; [`actions`]; [`units`] | `decode` → nothing; `actions` → `decode`; `units` → `tape` |
 //! | 2 | [`run`] | `tape`, `decode`, `actions`, `units` |
 //! | 3 | [`scoped_dir`], [`program_path`], [`group_guard`], [`file_limit`] | nothing; the files and processes that the others of this layer use |
@@ -36,6 +36,7 @@ pub mod config;
 pub mod decode;
 pub mod file_limit;
 pub mod group_guard;
+pub mod guide;
 pub mod ingest;
 pub mod program_path;
 pub mod replay;

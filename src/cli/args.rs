@@ -1,17 +1,23 @@
-//! The command line: what can be said, and nothing about what is done.
+//! The command-line arguments. Knows nothing about what the commands do.
 
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::config::value;
+use crate::{config::value, guide::PAGES};
 
 /// Variable that names the Claude Code program.
 pub const CLAUDE_BIN: &str = "INGESTDECK_CLAUDE_BIN";
 
-/// Watch, replay and step ingest work units that run through your own Claude Code session.
+/// Watch, replay and step through ingest work units that run in your own Claude Code session
 #[derive(Debug, Parser)]
-#[command(name = "ingestdeck", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(
+    name = "ingestdeck",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true,
+    disable_help_subcommand = true
+)]
 pub struct Cli {
     /// Settings of every command.
     #[command(flatten)]
@@ -31,10 +37,10 @@ pub struct Global {
     /// Claude Code program
     #[arg(long, global = true, value_name = "PATH", env = CLAUDE_BIN)]
     pub claude_bin: Option<PathBuf>,
-    /// How to show it: auto is the screen on a terminal and lines elsewhere
+    /// Output: `auto` is the screen on a terminal, and lines elsewhere
     #[arg(long, global = true, value_enum, default_value_t = Ui::Auto)]
     pub ui: Ui,
-    /// When to use colour
+    /// When to use color
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto)]
     pub color: Color,
     /// User settings file [default: $XDG_CONFIG_HOME/ingestdeck/config.toml]
@@ -43,33 +49,33 @@ pub struct Global {
     /// Draw with ASCII only
     #[arg(long, global = true)]
     pub ascii: bool,
-    /// Leave the mouse to the terminal
+    /// Do not capture the mouse
     #[arg(long, global = true)]
     pub no_mouse: bool,
-    /// Write ingestdeck-debug.log here (RUST_BACKTRACE=1 adds backtraces to panics)
+    /// Write ingestdeck-debug.log to the current directory (RUST_BACKTRACE=1 adds backtraces of panics)
     #[arg(long, global = true)]
     pub debug: bool,
 }
 
-/// How a command shows what happens.
+/// Output of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Ui {
     /// The screen on a terminal, lines elsewhere.
     Auto,
     /// The screen.
     Tui,
-    /// One line an event.
+    /// One line per event.
     Lines,
-    /// One JSON object an event.
+    /// One JSON object per event.
     Json,
     /// Nothing but the exit code.
     None,
 }
 
-/// When colours are used.
+/// When to use colors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Color {
-    /// On terminals that want it.
+    /// If the terminal supports it.
     Auto,
     /// Always.
     Always,
@@ -80,56 +86,74 @@ pub enum Color {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Play the bundled project with a scripted agent: no account, no network
+    /// Run the bundled project with a scripted agent; needs no account and no network
     Demo(DemoArgs),
-    /// Write a first ktx.yaml from what lies in a directory
+    /// Write a first ktx.yaml for the sources found in a directory
     Init(InitArgs),
-    /// Show what would run, and why
+    /// Show which units would run, and why
     Plan(SelectArgs),
     /// Run the work units of a project
     Run(RunArgs),
-    /// Run one unit, held at every tool call until you decide
+    /// Run one unit and stop before every tool call
     Step(StepArgs),
-    /// Look on at a run of another process
+    /// Watch a run started by another process
     Watch(WatchArgs),
     /// Replay a run, a capture or a session file
     Replay(ReplayArgs),
     /// Run one plain Claude Code session and record it
     ///
-    /// Unlike the units of a run, a session is not isolated: settings, hooks and MCP servers of the user and of the directory
-    /// apply, and the tools that `[claude] allowed_tools` names may change files. Start one only in a directory that you trust. The prompt
-    /// is an argument of the `claude` process, so other users of this machine can read it.
+    /// A session is not isolated: settings, hooks and MCP servers of the user and of the directory apply, and the tools listed in
+    /// `[claude] allowed_tools` may change files. Start one only in a directory that you trust. The prompt is an argument of the
+    /// `claude` process, so other users of this machine can read it.
     ///
-    /// What its tools did stays when it fails or is stopped. An automatic retry (`[retry]`) sends the prompt again only if no tool has
-    /// run; otherwise it continues the session.
+    /// Changes made by its tools remain when the session fails or is stopped. An automatic retry (`[retry]`) sends the prompt again
+    /// only if no tool has run; otherwise it continues the session.
     Session(SessionArgs),
-    /// Serve the tools of a unit to any MCP client, on stdin and stdout
+    /// Serve the tools of a unit to any MCP client over stdio
     Mcp(McpArgs),
-    /// Write a report of a run: for a pull request, for CI, as a page, or in KTX's own shape
+    /// Write a report of a run: Markdown, JUnit, HTML or KTX's JSON
     Report(ReportArgs),
-    /// Compare two runs, unit by unit
+    /// Compare two runs unit by unit
     Diff(DiffArgs),
-    /// Look at recorded runs
+    /// Manage recorded runs
     Runs {
-        /// What about them.
+        /// Subcommand.
         #[command(subcommand)]
         command: RunsCommand,
     },
-    /// Check that everything a run needs is there
+    /// Check that everything a run needs is present
     Doctor(DoctorArgs),
-    /// Print what makes a shell complete these commands
+    /// Print a shell completion script
     Completions(CompletionsArgs),
-    /// Print the manual page, or write those of all commands
+    /// Print the manual page, or write the pages of all commands
     Man(ManArgs),
-    /// Draw a record into an SVG, after some keys
+    /// Print the help of a command, or show a page of the guide
+    #[command(after_help = help_topics())]
+    Help(HelpArgs),
+    /// Draw a recorded run as SVG after pressing keys
     #[command(hide = true)]
     Screenshot(ScreenshotArgs),
-    /// Look at the settings
+    /// Show the settings
     Config {
-        /// What about them.
+        /// Subcommand.
         #[command(subcommand)]
         command: ConfigCommand,
     },
+}
+
+/// `help`.
+#[derive(Clone, Debug, Args)]
+pub struct HelpArgs {
+    /// A command (`runs export`) or a topic
+    #[arg(value_name = "COMMAND|TOPIC")]
+    pub words: Vec<String>,
+}
+
+fn help_topics() -> String {
+    let width = PAGES.iter().map(|page| page.topic.len()).max().unwrap_or_default();
+    let topics: Vec<String> =
+        PAGES.iter().map(|page| format!("  {:width$}  {}", page.topic, page.title())).collect();
+    format!("Topics:\n{}", topics.join("\n"))
 }
 
 /// `demo`.
@@ -138,7 +162,7 @@ pub struct DemoArgs {
     /// Play faster (2) or slower (0.5)
     #[arg(long, default_value_t = 1.0, value_name = "K")]
     pub speed: f64,
-    /// Keep the project in this directory instead of a temporary one
+    /// Use this directory for the project instead of a temporary one
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
 }
@@ -146,32 +170,32 @@ pub struct DemoArgs {
 /// `init`.
 #[derive(Clone, Debug, Args)]
 pub struct InitArgs {
-    /// Directory [default: that of --project-dir, else the current one]
+    /// Directory [default: --project-dir, else the current directory]
     #[arg(value_name = "DIR")]
     pub dir: Option<PathBuf>,
 }
 
-/// Which units.
+/// Selects units.
 #[derive(Clone, Debug, Default, Args)]
 pub struct SelectArgs {
     /// Connections [default: all]
     #[arg(value_name = "CONNECTION")]
     pub connections: Vec<String>,
-    /// Only units whose key matches this pattern; may be repeated
+    /// Only units whose key matches this pattern; can be repeated
     #[arg(long, value_name = "GLOB")]
     pub only: Vec<String>,
-    /// All units, whether or not anything changed since they last succeeded
+    /// All units, including those whose files have not changed
     #[arg(long)]
     pub full: bool,
-    /// What to take over.
+    /// Continues an earlier run.
     #[command(flatten)]
     pub past: PastArgs,
 }
 
-/// What to take over from an earlier run.
+/// Continues an earlier run.
 #[derive(Clone, Debug, Default, Args)]
 pub struct PastArgs {
-    /// Continue this run: what succeeded there and has not changed is not run again
+    /// Continue this run; units that succeeded there and have not changed are reused
     #[arg(long, value_name = "RUN")]
     pub resume_run: Option<String>,
     /// Only units that failed, ran out of turns or were stopped in this run [default: latest]
@@ -185,42 +209,42 @@ pub struct PastArgs {
 /// `run`.
 #[derive(Clone, Debug, Args)]
 pub struct RunArgs {
-    /// Which units.
+    /// Selects units.
     #[command(flatten)]
     pub select: SelectArgs,
-    /// Units at once, instead of the project's
+    /// Number of units that run concurrently [default: from ktx.yaml]
     #[arg(long, value_name = "N")]
     pub concurrency: Option<u32>,
-    /// Commit what the units of a git project wrote without a pass that puts it together
+    /// Skip the reconcile step
     #[arg(long)]
     pub no_reconcile: bool,
-    /// How they run.
+    /// Options of attempts.
     #[command(flatten)]
     pub terms: TermArgs,
 }
 
-/// How units run.
+/// Options of attempts.
 #[derive(Clone, Debug, Args)]
 pub struct TermArgs {
-    /// Model, instead of the project's
+    /// Model [default: from ktx.yaml]
     #[arg(long)]
     pub model: Option<String>,
-    /// Turns of an attempt, instead of the project's
+    /// Turn limit of an attempt [default: from ktx.yaml]
     #[arg(long, value_name = "N")]
     pub step_budget: Option<u32>,
-    /// End an attempt that has cost this much
+    /// Cost limit of an attempt
     #[arg(long, value_name = "USD")]
     pub max_budget_usd: Option<f64>,
-    /// Start nothing more once all attempts together have cost this much; the run can be resumed
+    /// Cost limit of the run: no attempt starts after it is reached; the run can be resumed
     #[arg(long, value_name = "USD")]
     pub max_run_budget_usd: Option<f64>,
-    /// End an attempt that has written nothing for this long (90s, 5m); `[retry]` then applies [default: no limit]
+    /// End and retry (`[retry]`) an attempt that has not written anything for this long (90s, 5m) [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub silence_timeout: Option<Duration>,
-    /// End an attempt that takes this long (10m, 1h), without the time in which it waits for you; `[retry]` then applies [default: no limit]
+    /// End and retry (`[retry]`) an attempt that takes this long (10m, 1h), not counting the time it waits for you [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub unit_timeout: Option<Duration>,
-    /// Send a one-turn request first, to learn whether the login works
+    /// Send a one-turn request first to check sign-in, credit, limit and model
     #[arg(long)]
     pub probe: bool,
 }
@@ -228,9 +252,9 @@ pub struct TermArgs {
 /// `step`.
 #[derive(Clone, Debug, Args)]
 pub struct StepArgs {
-    /// Key of the unit, as `plan` prints it
+    /// Key of the unit, as printed by `plan`
     pub unit: String,
-    /// How it runs.
+    /// Options of attempts.
     #[command(flatten)]
     pub terms: TermArgs,
 }
@@ -238,7 +262,7 @@ pub struct StepArgs {
 /// `watch`.
 #[derive(Clone, Debug, Args)]
 pub struct WatchArgs {
-    /// Run id (any unique part of it) or `latest`
+    /// Run id (or a unique part of it) or `latest`
     #[arg(default_value = "latest")]
     pub run: String,
 }
@@ -246,20 +270,20 @@ pub struct WatchArgs {
 /// `replay`.
 #[derive(Clone, Debug, Args)]
 pub struct ReplayArgs {
-    /// File, run id (any unique part of it), `latest`, or `-` for stdin
+    /// File, run id (or a unique part of it), `latest`, or `-` for stdin
     pub what: String,
     /// Start paused at the first entry
     #[arg(long)]
     pub paused: bool,
-    /// Play at K times the recorded pace, or `max` entry by entry as fast as possible [default: all at once]
+    /// Play at K times the recorded speed; `max` plays entry by entry as fast as possible [default: show everything immediately]
     #[arg(long, value_name = "K")]
     pub speed: Option<String>,
-    /// Leave after this step; for measuring
+    /// Exit after this step; for benchmarks
     #[arg(long, hide = true, value_enum)]
     pub until: Option<Until>,
 }
 
-/// Steps that a measurement ends at.
+/// Step after which a benchmark ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Until {
     /// The first frame is on the screen.
@@ -281,7 +305,7 @@ pub struct CompletionsArgs {
 /// `man`.
 #[derive(Clone, Debug, Args)]
 pub struct ManArgs {
-    /// Write one page for each command into this directory
+    /// Write one page per command to this directory
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }
@@ -297,7 +321,7 @@ pub struct ScreenshotArgs {
     /// Columns and rows
     #[arg(long, default_value = "120x36", value_name = "WxH")]
     pub size: String,
-    /// Keys to press first, as `[keys]` writes them
+    /// Keys to press first, in the notation of `[keys]`
     #[arg(long, default_value = "")]
     pub keys: String,
     /// Theme
@@ -311,13 +335,13 @@ pub struct SessionArgs {
     /// Continue this session
     #[arg(long, value_name = "ID")]
     pub resume: Option<String>,
-    /// Continue it under a new id
+    /// Continue it as a new session
     #[arg(long, requires = "resume")]
     pub fork_session: bool,
-    /// Model, instead of the configured one
+    /// Model [default: from the settings]
     #[arg(long)]
     pub model: Option<String>,
-    /// Settings to use: `[claude]` or `[agent]`
+    /// Section of the settings: `[claude]` or `[agent]`
     #[arg(long, value_enum, default_value_t = Profile::Claude)]
     pub profile: Profile,
     /// The prompt
@@ -337,13 +361,13 @@ pub enum Profile {
 /// `mcp`.
 #[derive(Clone, Debug, Args)]
 pub struct McpArgs {
-    /// Serve the raw files of this unit, by its key as `plan` prints it [default: none]
+    /// Serve the raw files of this unit (its key as printed by `plan`) [default: none]
     #[arg(long, value_name = "UNIT", conflicts_with = "connection")]
     pub unit: Option<String>,
     /// Serve the raw files of all units of this connection
     #[arg(long, value_name = "CONNECTION")]
     pub connection: Option<String>,
-    /// Write pages and sources below this directory, never into the project [default: write nothing]
+    /// Write pages and sources to this directory [default: write nothing]
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
 }
@@ -351,16 +375,16 @@ pub struct McpArgs {
 /// `report`.
 #[derive(Clone, Debug, Args)]
 pub struct ReportArgs {
-    /// Run id (any unique part of it), `latest`, or a file that `replay` opens
+    /// Run id (or a unique part of it), `latest`, or a file that `replay` opens
     #[arg(default_value = "latest")]
     pub run: String,
-    /// How it is written [default: md, with --ui json: json]
+    /// Format [default: md, or json with --ui json]
     #[arg(long, value_enum)]
     pub format: Option<Format>,
-    /// Write it there instead of to stdout; `-` is stdout
+    /// Output file; `-` is stdout [default: stdout]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Only what is about this connection
+    /// Only this connection
     #[arg(long, value_name = "CONNECTION")]
     pub connection: Option<String>,
 }
@@ -368,25 +392,25 @@ pub struct ReportArgs {
 /// `runs export`.
 #[derive(Clone, Debug, Args)]
 pub struct ExportArgs {
-    /// Run id (any unique part of it) or `latest`
+    /// Run id (or a unique part of it) or `latest`
     #[arg(default_value = "latest")]
     pub run: String,
-    /// What is written
+    /// Format
     #[arg(long, value_enum, default_value_t = ExportFormat::Tape)]
     pub format: ExportFormat,
-    /// Write it there instead of to stdout; `-` is stdout
+    /// Output file; `-` is stdout [default: stdout]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }
 
-/// What an export is.
+/// Format of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ExportFormat {
-    /// The tape, which replays anywhere.
+    /// A tape that `replay` opens.
     Tape,
-    /// KTX's memory-flow replay, one object a connection and line.
+    /// KTX's memory-flow replay, one object per connection and line.
     MemoryFlow,
-    /// KTX's ingest trace, with everything in it.
+    /// KTX's ingest trace at the finest level.
     Trace,
 }
 
@@ -395,55 +419,55 @@ pub enum ExportFormat {
 pub struct DiffArgs {
     /// The earlier run: id, `latest`, or a file that `replay` opens
     pub before: String,
-    /// The later one; `latest` unless it is named
+    /// The later run [default: latest]
     pub after: Option<String>,
-    /// Also list units that are the same but for cost and time
+    /// Also list units that differ only in cost and time
     #[arg(long)]
     pub all: bool,
 }
 
-/// How a report is written.
+/// Format of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Markdown, to paste into a pull request.
+    /// Markdown for a pull request.
     Md,
-    /// KTX's report, one object a connection and line.
+    /// KTX's report, one object per connection and line.
     Json,
-    /// Failed units as failed tests, for CI.
+    /// JUnit XML for CI; failed units are failed tests.
     Junit,
-    /// One page that needs nothing else.
+    /// One page without external resources.
     Html,
 }
 
 /// `runs`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum RunsCommand {
-    /// List them, newest first
+    /// List runs, newest first
     List,
-    /// Show one
+    /// Show one run
     Show {
-        /// Run id (any unique part of it) or `latest`
+        /// Run id (or a unique part of it) or `latest`
         #[arg(default_value = "latest")]
         run: String,
     },
-    /// Write a run to share, with secrets of known kinds masked
+    /// Export a run to share it, with known kinds of secrets masked
     Export(ExportArgs),
-    /// Remove old records, but none on which rests what is known of the sources
+    /// Delete old runs, keeping those needed for incremental planning
     Prune(PruneArgs),
-    /// Build the index anew from the tapes
+    /// Rebuild the index from the tapes
     Reindex,
 }
 
 /// `runs prune`.
 #[derive(Clone, Debug, Args)]
 pub struct PruneArgs {
-    /// So many of the newest stay
+    /// Number of most recent runs to keep
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub keep: usize,
-    /// Only runs older than this go: 30d, 12h, "2 weeks"
+    /// Delete only runs older than this: 30d, 12h, "2 weeks"
     #[arg(long, value_name = "AGE")]
     pub older_than: Option<jiff::Span>,
-    /// Say what would go, and remove nothing
+    /// List the runs that would be deleted without deleting them
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -451,7 +475,7 @@ pub struct PruneArgs {
 /// `doctor`.
 #[derive(Clone, Debug, Args)]
 pub struct DoctorArgs {
-    /// Also send a one-turn request, to learn whether the login works
+    /// Also send a one-turn request to check sign-in, credit, limit and model
     #[arg(long)]
     pub probe: bool,
 }
@@ -459,7 +483,7 @@ pub struct DoctorArgs {
 /// `config`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Print every setting with its origin
+    /// Print every setting and its origin
     Show,
 }
 

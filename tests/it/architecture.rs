@@ -11,6 +11,7 @@ use std::{
 const EDGES: &[(&str, &[&str])] = &[
     ("tape", &[]),
     ("config", &[]),
+    ("guide", &[]),
     ("decode", &[]),
     ("actions", &["decode"]),
     ("units", &["tape"]),
@@ -45,6 +46,7 @@ const EDGES: &[(&str, &[&str])] = &[
 const EVERYTHING: &[&str] = &[
     "tape",
     "config",
+    "guide",
     "decode",
     "actions",
     "units",

@@ -9,6 +9,7 @@ mod config;
 mod demo;
 mod faults;
 mod formats;
+mod guide;
 mod heads;
 mod hostile_clones;
 mod hostile_git;

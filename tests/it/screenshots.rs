@@ -1,4 +1,4 @@
-//! The pictures and the key table of the README: each is what the program draws and knows today.
+//! The screenshots of the README and the key table of the guide: each is what the program draws and knows today.
 //!
 //! `INGESTDECK_UPDATE_SCREENSHOTS=1 cargo test --features pictures --test it screenshots` draws them again.
 
@@ -75,19 +75,20 @@ fn the_pictures_show_what_the_program_draws() {
     );
 }
 
-/// Between these lines of the README stands the table of keys.
+/// The markers around the table of keys in [`KEYS_PAGE`].
+const KEYS_PAGE: &str = "assets/guide/keys.md";
 const KEYS: (&str, &str) = ("<!-- keys -->\n", "<!-- end of keys -->\n");
 
 #[test]
 fn the_documented_keys_are_the_keys() {
-    let readme = fs::read_to_string(place("README.md")).unwrap();
-    let (before, rest) = readme.split_once(KEYS.0).unwrap();
+    let page = fs::read_to_string(place(KEYS_PAGE)).unwrap();
+    let (before, rest) = page.split_once(KEYS.0).unwrap();
     let (table, after) = rest.split_once(KEYS.1).unwrap();
     let keys = Keymap::new(&Overrides::new()).unwrap().markdown();
     if std::env::var_os("INGESTDECK_UPDATE_SCREENSHOTS").is_some() {
-        fs::write(place("README.md"), [before, KEYS.0, "\n", &keys, KEYS.1, after].concat()).unwrap();
+        fs::write(place(KEYS_PAGE), [before, KEYS.0, "\n", &keys, KEYS.1, after].concat()).unwrap();
     } else {
-        assert_eq!(table.trim(), keys.trim(), "the keys of the README are not the keys; see the head of this file");
+        assert_eq!(table.trim(), keys.trim(), "the table of keys is out of date; see the head of this file");
     }
 }
 

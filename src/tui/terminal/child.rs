@@ -48,6 +48,14 @@ impl Programs {
         Self { editor: set("VISUAL").or_else(|| set("EDITOR")), pager: set("PAGER") }
     }
 
+    /// The command line of the pager, in words.
+    ///
+    /// # Errors
+    /// When `$PAGER` is not a valid command line.
+    pub fn pager_words(&self) -> Result<Vec<String>, String> {
+        self.words(Tool::Pager)
+    }
+
     /// The words to start for a tool.
     fn words(&self, tool: Tool) -> Result<Vec<String>, String> {
         let (set, usual, names) = match tool {

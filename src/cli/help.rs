@@ -1,0 +1,80 @@
+//! `help`: the help of a command, or a page of the guide in the user's pager.
+
+use std::{
+    io::{self, Write as _},
+    process::{Command as Process, Stdio},
+};
+
+use clap::{Command, CommandFactory as _};
+
+use super::{
+    args::{Cli, HelpArgs},
+    exit::{Exit, Failure},
+    output,
+};
+use crate::{
+    guide::{self, PAGES},
+    program_path,
+    tui::Programs,
+};
+
+/// Shows the page of a topic or the help of a command; without arguments the help of the program.
+///
+/// # Errors
+/// When there is no such topic or command, or stdout cannot be written.
+pub(super) fn help(args: &HelpArgs) -> Result<Exit, Failure> {
+    if let [topic] = args.words.as_slice()
+        && let Some(page) = guide::find(topic)
+    {
+        return show_page(page.text);
+    }
+    let mut root = Cli::command();
+    root.build();
+    let mut command = &mut root;
+    for word in &args.words {
+        command = find_subcommand(command, word).ok_or_else(|| unknown_topic(&args.words))?;
+    }
+    write_stdout(&command.render_long_help().to_string())
+}
+
+fn find_subcommand<'a>(command: &'a mut Command, name: &str) -> Option<&'a mut Command> {
+    command.find_subcommand_mut(name).filter(|found| !found.is_hide_set())
+}
+
+fn unknown_topic(words: &[String]) -> Failure {
+    let topics: Vec<&str> = PAGES.iter().map(|page| page.topic).collect();
+    let word = words.join(" ").escape_debug().to_string();
+    Failure::not_found(format!(
+        "no command or topic `{word}`\nhelp: `ingestdeck help` lists the commands; the topics are {}",
+        topics.join(", ")
+    ))
+}
+
+fn show_page(text: &str) -> Result<Exit, Failure> {
+    if !output::is_terminal() {
+        return write_stdout(text);
+    }
+    let words = Programs::of(|name| std::env::var(name).ok()).pager_words().map_err(Failure::usage)?;
+    let Some((program, arguments)) = words.split_first() else { return write_stdout(text) };
+    let mut pager = Process::new(program);
+    pager.args(arguments).env("PATH", program_path::search_path()).stdin(Stdio::piped());
+    if std::env::var_os("LESS").is_none() {
+        // Short pages stay on the terminal.
+        pager.env("LESS", "FRX");
+    }
+    let Ok(mut child) = pager.spawn() else { return write_stdout(text) };
+    if let Some(mut stdin) = child.stdin.take() {
+        // The user may quit the pager before it has read everything.
+        let _ = stdin.write_all(text.as_bytes());
+    }
+    child.wait().map_err(|error| Failure::internal(format!("cannot wait for `{program}`: {error}")))?;
+    Ok(Exit::Ok)
+}
+
+fn write_stdout(text: &str) -> Result<Exit, Failure> {
+    match output::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Ok),
+        Err(error) => Err(Failure::internal(format!("cannot write to stdout: {error}"))),
+        Ok(()) => Ok(Exit::Ok),
+    }
+}

@@ -1,0 +1,53 @@
+//! The user guide: the pages of `assets/guide`, for `ingestdeck help TOPIC` and for the documentation of the crate.
+//!
+//! Knows nothing of commands. Add a page as a file and one line below; the README links every page, which a test checks.
+
+/// A page of the guide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// The argument of `ingestdeck help`, and the name of the file.
+    pub topic: &'static str,
+    /// The page in Markdown.
+    pub text: &'static str,
+}
+
+impl Page {
+    /// The title: the first heading.
+    pub fn title(&self) -> &'static str {
+        self.text.lines().next().unwrap_or_default().trim_start_matches("# ")
+    }
+}
+
+macro_rules! pages {
+    ($($module:ident = $topic:literal),* $(,)?) => {
+        $(
+            #[doc = include_str!(concat!("../assets/guide/", $topic, ".md"))]
+            pub mod $module {}
+        )*
+
+        /// Every page, in reading order.
+        pub const PAGES: &[Page] =
+            &[$(Page { topic: $topic, text: include_str!(concat!("../assets/guide/", $topic, ".md")) }),*];
+    };
+}
+
+pages! {
+    ingest = "ingest",
+    resume = "resume",
+    screen = "screen",
+    keys = "keys",
+    reports = "reports",
+    isolation = "isolation",
+    security = "security",
+    settings = "settings",
+    formats = "formats",
+    exit_codes = "exit-codes",
+    releases = "releases",
+    coming_from_ktx = "coming-from-ktx",
+    development = "development",
+}
+
+/// The page about `topic`.
+pub fn find(topic: &str) -> Option<&'static Page> {
+    PAGES.iter().find(|page| page.topic == topic)
+}
