@@ -151,8 +151,7 @@ pub struct HelpArgs {
 
 fn help_topics() -> String {
     let width = PAGES.iter().map(|page| page.topic.len()).max().unwrap_or_default();
-    let topics: Vec<String> =
-        PAGES.iter().map(|page| format!("  {:width$}  {}", page.topic, page.title())).collect();
+    let topics: Vec<String> = PAGES.iter().map(|page| format!("  {:width$}  {}", page.topic, page.title())).collect();
     format!("Topics:\n{}", topics.join("\n"))
 }
 

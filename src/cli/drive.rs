@@ -62,6 +62,11 @@ pub trait Executor: Send + Sync + 'static {
         ready: oneshot::Sender<()>,
     ) -> impl Future<Output = AttemptEnd> + Send;
 
+    /// Writes the sources that units build on, and on the tape how that went. Only ordered where there are any.
+    fn project(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
     /// Puts the patches of these attempts together, in this order, and what became of each on the tape. Only ordered
     /// where attempts leave patches.
     fn integrate(&self, units: Vec<(UnitKey, u32)>) -> impl Future<Output = Together> + Send {
@@ -209,6 +214,13 @@ impl<E: Executor> Drive<E> {
                     // Full means that stops are waiting already; closed, that it is over.
                     let _ = stop.try_send(how);
                 }
+            }
+            Order::Project => {
+                let executor = Arc::clone(&self.executor);
+                self.attempts.spawn(async move {
+                    executor.project().await;
+                    Input::Projected
+                });
             }
             Order::Integrate { units } => {
                 let executor = Arc::clone(&self.executor);

@@ -38,6 +38,7 @@ use crate::{
         attempt::{Attempt, AttemptError, DeliverError, Delivered, Job, Place},
         plan::WorkUnit,
         project::Project,
+        projection::DueProjection,
         prompt::Amended,
         reconcile::RECONCILE,
         transcript::RejectedCall,
@@ -150,6 +151,7 @@ pub struct Attempts {
     /// Held by the attempt whose work is checked and published: nothing may change in between.
     publishing: Arc<Mutex<()>>,
     pass: Option<PassTerms>,
+    projections: Vec<DueProjection>,
 }
 
 /// Why an attempt could not be prepared.
@@ -197,7 +199,7 @@ impl Attempts {
         let placed = |(index, unit): (usize, &WorkUnit)| (unit.planned.unit.clone(), (index, unit.clone()));
         let units = Arc::new(units.iter().enumerate().map(placed).collect());
         let (round, published, running, publishing) = Default::default();
-        let pass = None;
+        let (pass, projections) = Default::default();
         Self {
             project,
             units,
@@ -214,6 +216,7 @@ impl Attempts {
             running,
             publishing,
             pass,
+            projections,
         }
     }
 
@@ -425,6 +428,10 @@ impl Executor for Attempts {
         };
         self.note(&unit, attempt, &Note::AttemptEnded(Box::new(ended)));
         verdict.into()
+    }
+
+    async fn project(&self) {
+        self.write_projections().await;
     }
 
     async fn integrate(&self, units: Vec<(UnitKey, u32)>) -> Together {

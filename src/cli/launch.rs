@@ -183,15 +183,16 @@ pub fn launch(global: &Global, mut launch: Launch) -> Result<Outcome, Failure> {
     let now = Timestamp::now();
     let job = Job::at(now);
     let _staged = stage::stage(&launch.project.root, &job, &mut launch.planned).map_err(Failure::internal)?;
-    let (schedule, plan) = (launch.schedule(launch.ground.branch.is_some()), launch.plan_notes(&job));
+    let reused: HashSet<&UnitKey> = resume::reused(launch.continues.as_ref()).collect();
+    let projections = launch.planned.due_projections(|unit| reused.contains(unit));
+    let schedule = launch.schedule(launch.ground.branch.is_some()).projecting(!projections.is_empty());
+    let plan = launch.plan_notes(&job);
     let project = Arc::new(launch.project);
     // The lock is held until the run is over.
     let Prepared { lock: _lock, branch } = launch.ground;
     let diff = launch.planned.diff().to_string();
     let (agent, terms, continues) = (launch.agent, launch.terms, launch.continues);
     let reconcile = launch.reconcile;
-    let reused: HashSet<&UnitKey> = resume::reused(continues.as_ref()).collect();
-    let projections = launch.planned.due_projections(|unit| reused.contains(unit));
     let locks = runs::locks(&stage.runs, stage.scripted);
     stage.perform(now, schedule, &plan, |recorder, holds, directory| {
         let ground = match branch {
@@ -200,7 +201,7 @@ pub fn launch(global: &Global, mut launch: Launch) -> Result<Outcome, Failure> {
         };
         let units = &launch.planned.units;
         let attempts = Attempts::new(project, units, diff, job, ground, agent, terms, recorder, holds, locks);
-        attempts.taking_over(resume::patches(continues.as_ref())).reconciling(reconcile).projecting(&projections)
+        attempts.taking_over(resume::patches(continues.as_ref())).reconciling(reconcile).projecting(projections)
     })
 }
 

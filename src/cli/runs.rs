@@ -221,12 +221,18 @@ fn show_one(global: &Global, runs: &Runs, what: &str) -> Result<Exit, Failure> {
         event["run"] = json!(found.id);
         event["standing"] = json!(standing.word());
         event["tape"] = json!(found.tape);
+        if !state.projected.is_empty() {
+            event["projected"] = state.projected.iter().map(|projected| json!(**projected)).collect();
+        }
         writeln!(out, "{event}")
     } else {
         (|| {
             writeln!(out, "run {}  {}", found.id, standing.word())?;
             let widest = state.units.iter().map(|unit| text::width(&unit.key)).max().unwrap_or_default().min(KEY);
             out.write_all(summary.to_text(timeline.source().origin(), state).as_bytes())?;
+            for projected in &state.projected {
+                writeln!(out, "  {:<11} {}", "projected", text::safe(&projected.to_string(), DECISION))?;
+            }
             for unit in &state.units {
                 let pad = widest.saturating_sub(text::width(&unit.key));
                 let key = text::safe(&unit.key, KEY);

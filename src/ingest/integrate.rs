@@ -359,7 +359,6 @@ impl Integration {
 
     /// Stages the pages whose `sl_refs` name what the accepted patches took away, without what they name.
     fn repair(&self) -> Result<Vec<SlRefRepair>, IntegrateError> {
-        const MOST: usize = 500;
         let failed = |cause| self.unreadable(cause);
         let result = Workspace::changed(self.worktree.dir(), self.originals.clone()).map_err(failed)?;
         let repaired = repair::sl_refs(&result, &self.connections).map_err(failed)?;
@@ -367,10 +366,7 @@ impl Integration {
         for page in &repaired {
             folder.write(&page.path, page.text.as_bytes(), PRIVATE, 0o600).map_err(failed)?;
         }
-        for some in repaired.chunks(MOST) {
-            let paths: Vec<&str> = some.iter().map(|page| page.path.as_str()).collect();
-            self.worktree.git.run(&[&["--literal-pathspecs", "add", "--force", "--"], &paths[..]].concat())?;
-        }
+        self.worktree.stage(&repaired.iter().map(|page| page.path.as_str()).collect::<Vec<_>>())?;
         Ok(repaired.into_iter().map(|page| page.repair).collect())
     }
 

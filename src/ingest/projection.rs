@@ -5,7 +5,7 @@
 //! their own. This module must not know how sources are made of files.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     io,
     path::Path,
     sync::Arc,
@@ -16,7 +16,7 @@ use super::{
     check,
     git::GitError,
     integrate::{IntegrateError, Integrated, Integration, Patch},
-    layer::{self, Doc, FindError, Layer, Sources},
+    layer::{self, Doc, FindError, Layer, SourceFile, Sources},
     plan::Planned,
     repository::PATCHES,
     source::ProjectedSource,
@@ -82,20 +82,21 @@ pub enum ProjectionError {
 }
 
 impl Planned {
-    /// What is to be written before the units that are not `done` run: the sources of the files that these are made of or
-    /// build upon. What else was projected once may have been edited since.
+    /// What is to be written before the units that are not `done` run: the sources that the raw files of these units
+    /// define. KTX writes all sources of the connection each time. A source that no raw file of a unit defines was
+    /// projected by an earlier run, and may have been edited since, also where a unit depends on its file.
     pub fn due_projections(&self, done: impl Fn(&UnitKey) -> bool) -> Vec<DueProjection> {
         let due = self.sources.iter().map(|source| {
             let units = self.units.iter().map(|unit| &unit.planned);
             let to_run = units.filter(|unit| unit.connection == source.connection && !done(&unit.unit));
-            let files = to_run.flat_map(|unit| unit.raw_files.iter().chain(&unit.dependency_paths));
-            let files: BTreeSet<&String> = files.collect();
+            let files: BTreeSet<&String> = to_run.flat_map(|unit| &unit.raw_files).collect();
             let projection = &source.projection;
             let left_out = projection.left_out.iter().filter(|(path, _)| files.contains(path));
+            let is_due = |source: &&ProjectedSource| source.files.iter().any(|path| files.contains(path));
             DueProjection {
                 connection: source.connection.clone(),
                 adapter: source.adapter.clone(),
-                sources: projection.sources.iter().filter(|source| files.contains(&source.path)).cloned().collect(),
+                sources: projection.sources.iter().filter(is_due).cloned().collect(),
                 left_out: left_out.map(|(_, why)| why.clone()).collect(),
             }
         });
@@ -103,8 +104,8 @@ impl Planned {
     }
 }
 
-/// Writes what is `due` into the project below `root`, wholly or not at all. In a repository, attempts start from it then.
-/// `targets` are the ids of the connections whose sources pages may speak of, sorted.
+/// Writes what is `due` of one connection into the project below `root`, wholly or not at all. In a repository, attempts
+/// start from it then. `targets` are the ids of the connections whose sources pages may speak of, sorted.
 ///
 /// # Errors
 /// When it cannot be written; the project is as it was.
@@ -112,7 +113,7 @@ pub fn project(
     root: &Path,
     place: &Place,
     job: &Job,
-    due: &[DueProjection],
+    due: &DueProjection,
     targets: &[String],
 ) -> Result<Projected, ProjectionError> {
     let workspace = match place {
@@ -131,28 +132,33 @@ pub fn project(
 }
 
 /// Writes the sources that hold, and checks what comes of them.
-fn write(workspace: &Workspace, due: &[DueProjection], targets: &[String]) -> Result<Projected, ProjectionError> {
-    let mut written = Projected::default();
-    for due in due {
-        written.left_out.extend(due.left_out.iter().cloned());
-        let docs = sound(due, &Layer(workspace).sources(&due.connection)?, &mut written.left_out);
-        for source in &due.sources {
-            let Some(doc) = docs.get(source.name.as_str()) else { continue };
-            match write_source(workspace, &due.connection, &source.name, doc)? {
-                Ok(None) => {}
-                Ok(Some(change)) => written.actions.push(MemoryAction {
-                    target: Target::Sl,
-                    change,
-                    key: source.name.clone(),
-                    detail: String::new(),
-                    target_connection_id: Some(due.connection.clone()),
-                    raw_paths: Some(vec![source.path.clone()]),
-                }),
-                Err(why) => written.left_out.push(format!("source {} is not written: {why}", source.name)),
-            }
-        }
-        written.left_out_of.resize(written.left_out.len(), due.connection.clone());
+fn write(workspace: &Workspace, due: &DueProjection, targets: &[String]) -> Result<Projected, ProjectionError> {
+    let connection = Some(due.connection.clone());
+    let mut written =
+        Projected { connection: connection.clone(), left_out: due.left_out.clone(), ..Projected::default() };
+    let known = Layer(workspace).sources(&due.connection)?;
+    let docs = sound(due, &known, &mut written.left_out);
+    let mut files: HashMap<&str, Vec<&str>> = HashMap::new();
+    for SourceFile { name, path, .. } in &known.files {
+        files.entry(name.as_str()).or_default().push(path.as_str());
     }
+    for source in &due.sources {
+        let Some(doc) = docs.get(source.name.as_str()) else { continue };
+        let paths = files.get(source.name.as_str()).map(Vec::as_slice).unwrap_or_default();
+        match write_source(workspace, &due.connection, &source.name, doc, paths)? {
+            Ok(None) => {}
+            Ok(Some(change)) => written.actions.push(MemoryAction {
+                target: Target::Sl,
+                change,
+                key: source.name.clone(),
+                detail: String::new(),
+                target_connection_id: connection.clone(),
+                raw_paths: Some(source.files.clone()),
+            }),
+            Err(why) => written.left_out.push(format!("source {} is not written: {why}", source.name)),
+        }
+    }
+    workspace.commit_staged(&format!("Write the sources of {}", due.connection))?;
     let checked = check::check(workspace, targets);
     match checked.dangling.into_iter().chain(checked.invalid).next() {
         Some(finding) => Err(ProjectionError::Refused(finding)),
@@ -194,19 +200,23 @@ fn sound<'a>(due: &'a DueProjection, known: &Sources, left_out: &mut Vec<String>
     }
 }
 
-/// Writes one source. `None` where it is there already; the inner error is why it has no file.
+/// Writes one source, which is in the file at `paths` if it is there. `None` where that is the same already; the inner
+/// error is why it is not written.
 fn write_source(
     workspace: &Workspace,
     connection: &str,
     name: &str,
     doc: &Doc,
+    paths: &[&str],
 ) -> Result<Result<Option<Change>, String>, ProjectionError> {
-    let file = match Layer(workspace).find(connection, name) {
-        Err(FindError::Io(error)) => return Err(error.into()),
-        Err(error @ FindError::Several(_)) => return Ok(Err(error.to_string())),
-        Ok(file) => file.map(|file| file.path),
+    let (is_there, path) = match paths {
+        [] => (false, layer::path_of(connection, name)),
+        [path] => (true, (*path).to_owned()),
+        paths => {
+            let paths = paths.iter().map(|path| (*path).to_owned()).collect();
+            return Ok(Err(FindError::Several(paths).to_string()));
+        }
     };
-    let (is_there, path) = (file.is_some(), file.unwrap_or_else(|| layer::path_of(connection, name)));
     let before = workspace.read(&path).map_err(|cause| ProjectionError::Read { path: path.clone(), cause })?;
     if before.is_some() && !is_there {
         return Ok(Err(format!("{path} holds another source")));
@@ -216,7 +226,7 @@ fn write_source(
         Ok(text) => text,
         Err(why) => return Ok(Err(why)),
     };
-    match workspace.write(&path, text.as_bytes()) {
+    match workspace.stage(&path, text.as_bytes()) {
         Ok(()) => Ok(Ok(Some(if is_there { Change::Updated } else { Change::Created }))),
         Err(error @ (WriteError::Binary(_) | WriteError::TooLarge { .. })) => Ok(Err(error.to_string())),
         Err(error) => Err(ProjectionError::Refused(error.to_string())),
@@ -228,14 +238,14 @@ fn commit(
     root: &Path,
     workspace: &Workspace,
     trees: &Arc<Worktrees>,
-    (job, due): (&Job, &[DueProjection]),
+    (job, due): (&Job, &DueProjection),
     targets: &[String],
     written: Projected,
 ) -> Result<Projected, ProjectionError> {
     let Some(difference) = workspace.patch()?.filter(|difference| !difference.patch.is_empty()) else {
         return Ok(written);
     };
-    let path = format!("{PATCHES}/{}/{NAME}.patch", safe_name(&job.id));
+    let path = format!("{PATCHES}/{}/{NAME}-{}.patch", safe_name(&job.id), safe_name(&due.connection));
     ScopedDir::open(root)?.write(&path, &difference.patch, PRIVATE, 0o600)?;
     let patch =
         Patch { unit: NAME.into(), file: Some(root.join(path)), semantic_layer: true, targets: targets.to_vec() };
@@ -252,12 +262,9 @@ fn commit(
     if let Some(why) = refused {
         return Err(ProjectionError::Refused(why));
     }
-    let adapters: BTreeSet<&str> = due.iter().map(|due| due.adapter.as_str()).collect();
-    let adapters = adapters.into_iter().collect::<Vec<_>>().join(",");
-    let message = format!("ingest({adapters}): deterministic projection syncId={}", job.sync_id);
+    let message = format!("ingest({}): deterministic projection syncId={}", due.adapter, job.sync_id);
     let saved = integration.save(&message, &[])?;
-    let (mut left_out, mut left_out_of) = (written.left_out, written.left_out_of);
+    let mut left_out = written.left_out;
     left_out.extend(saved.repairs.iter().map(ToString::to_string));
-    left_out_of.resize(left_out.len(), String::new());
-    Ok(Projected { commit: saved.commit, paths: saved.paths, left_out, left_out_of, ..written })
+    Ok(Projected { commit: saved.commit, paths: saved.paths, left_out, ..written })
 }

@@ -233,6 +233,32 @@ impl Workspace {
 
     /// Writes `path` for this attempt.
     pub(crate) fn write(&self, path: &str, bytes: &[u8]) -> Result<(), WriteError> {
+        self.write_then(path, bytes, |tree, before| self.commit(tree, path, "Write", before))
+    }
+
+    /// Writes `path` for this attempt, which is no part of its patch before [`commit_staged`](Self::commit_staged): one
+    /// commit for many files is much faster than one each.
+    pub(crate) fn stage(&self, path: &str, bytes: &[u8]) -> Result<(), WriteError> {
+        self.write_then(path, bytes, |_, _| Ok(()))
+    }
+
+    /// Commits everything staged, where attempts have a worktree.
+    pub(crate) fn commit_staged(&self, message: &str) -> Result<(), GitError> {
+        let Lifetime::Worktree { worktree, .. } = &self.lifetime else { return Ok(()) };
+        let changes = self.changes();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        worktree.stage(&changes.keys().map(String::as_str).collect::<Vec<_>>())?;
+        worktree.commit_staged(message)
+    }
+
+    fn write_then(
+        &self,
+        path: &str,
+        bytes: &[u8],
+        then: impl FnOnce(&ScopedDir, Option<Vec<u8>>) -> Result<(), WriteError>,
+    ) -> Result<(), WriteError> {
         let mut state = self.state();
         let base = self.base(&mut state, path)?;
         if bytes.contains(&0) {
@@ -244,7 +270,7 @@ impl Workspace {
         let tree = self.open_tree().map_err(|cause| io_error(path, cause))?;
         let before = self.look(&state, path).map_err(|cause| io_error(path, cause))?;
         tree.write(path, bytes, PRIVATE, 0o600).map_err(|cause| io_error(path, cause))?;
-        self.commit(&tree, path, "Write", before)?;
+        then(&tree, before)?;
         let was_removed = state
             .changes
             .insert(path.to_owned(), Change { base, now: Some(print_of(bytes)) })

@@ -204,8 +204,17 @@ impl Worktree {
 
     /// Commits what became of `path`.
     pub(super) fn commit(&self, path: &str, message: &str) -> Result<(), GitError> {
-        self.git.run(&["add", "--all", "--force", "--", path])?;
+        self.stage(&[path])?;
         self.commit_staged(message)
+    }
+
+    /// Stages `paths`, also those that are gone or that git is to ignore.
+    pub(super) fn stage(&self, paths: &[&str]) -> Result<(), GitError> {
+        const MOST: usize = 500;
+        for some in paths.chunks(MOST) {
+            self.git.run(&[&["--literal-pathspecs", "add", "--all", "--force", "--"][..], some].concat())?;
+        }
+        Ok(())
     }
 
     /// Commits what is staged.

@@ -233,7 +233,7 @@ impl Fold {
                 self.interrupt(story, lane, emit);
             }
         }
-        Self::broken_off(story, emit);
+        self.broken_off(story, emit);
     }
 
     /// An attempt without a verdict when its record breaks off. Session files hold no result, so there the

@@ -79,7 +79,7 @@ pub struct Report {
     /// Its sources, as it found them.
     pub sources: Vec<Arc<SourceRead>>,
     /// Sources that were written before any unit ran.
-    pub projected: Option<Arc<Projected>>,
+    pub projected: Vec<Arc<Projected>>,
     /// The commit that has everything that was taken.
     pub saved: Option<Arc<Saved>>,
     /// Why what was taken is not on the branch.

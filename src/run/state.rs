@@ -28,7 +28,7 @@ pub struct RunState {
     /// Files that are gone and dealt with.
     pub evicted: Vec<Arc<Evicted>>,
     /// Sources that were written before any unit ran.
-    pub projected: Option<Arc<Projected>>,
+    pub projected: Vec<Arc<Projected>>,
     /// Units: in plan order, then in order of appearance.
     pub units: Vec<Unit>,
     /// Entries folded so far. The state shows everything before this position.

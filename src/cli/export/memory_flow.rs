@@ -99,7 +99,7 @@ fn replay(
         | RunOutcome::Stopped
         | RunOutcome::Interrupted => "error",
     };
-    let errors = units.iter().filter(|unit| !unit.is_good()).filter_map(|unit| {
+    let errors = units.iter().copied().chain(step(report, units)).filter(|unit| !unit.is_good()).filter_map(|unit| {
         let reason = unit.reason.as_deref()?;
         Some(format!("{}: {reason}", unit.ktx_key()))
     });
@@ -208,6 +208,11 @@ fn events(
         push(report.duration, json!({"type": "report_created", "runId": report.name}));
     }
     events
+}
+
+/// The reconcile step, where it is none of `units`.
+fn step<'a>(report: &'a Report, units: &[&UnitReport]) -> Option<&'a UnitReport> {
+    report.pass().filter(|step| units.iter().all(|unit| unit.key != step.key))
 }
 
 /// KTX's events about a source before its units run.

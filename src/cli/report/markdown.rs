@@ -59,9 +59,8 @@ fn totals(out: &mut String, report: &Report) {
     if let Some(began) = words::began(report) {
         let _ = writeln!(out, "* began {began}");
     }
-    if let Some(projected) = report.projected.as_ref().filter(|projected| projected.reason.is_none()) {
-        let commit = projected.commit.as_deref().map(|commit| format!(", commit {}", code(commit, NAME)));
-        let _ = writeln!(out, "* {}{}", plain(&projected.to_string(), SENTENCE), commit.unwrap_or_default());
+    for projected in report.projected.iter().filter(|projected| projected.reason.is_none()) {
+        let _ = writeln!(out, "* {}", plain(&projected.to_string(), SENTENCE));
     }
     if let Some((commit, branch)) = words::commit(report) {
         let branch = branch.map(|branch| format!(" on {}", code(branch, NAME))).unwrap_or_default();

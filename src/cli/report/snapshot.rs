@@ -91,8 +91,8 @@ fn snapshot(
     if let Some((phase, message)) = failure {
         body.insert("failure".into(), json!({"phase": phase, "message": message}));
     }
-    let projected = report.projected_of(connection);
-    let wrote = projected.as_ref().filter(|projected| !projected.actions.is_empty());
+    let projected = report.projected.iter().find(|projected| projected.is_of(connection));
+    let wrote = projected.filter(|projected| !projected.actions.is_empty());
     let projection = wrote.and_then(|projected| projected.commit.as_deref());
     if let Some(isolated) = isolated(units, projection) {
         body.insert("isolatedDiff".into(), isolated);

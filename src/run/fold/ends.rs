@@ -2,15 +2,18 @@
 //!
 //! Says what the schedule did, which writes no note about every unit that it takes off its board.
 
+use std::sync::Arc;
+
 use super::{Emitted, Fold, RunChange, attempt::status_of};
 use crate::{
     run::{
         Arrived, Lane as Address,
+        report::PASS,
         state::{RunState, Story, Unit, UnitStatus},
     },
     tape::{
         Millis,
-        note::{Level, RunEnded, StopHow},
+        note::{Level, RunEnded, RunPlanned, StopHow},
     },
 };
 
@@ -54,11 +57,15 @@ impl Fold {
 
     /// Nothing starts by itself any more.
     pub(super) fn run_ended(
+        &mut self,
         story: &mut Story,
         arrived: &Arrived<'_>,
         ended: &RunEnded,
         emit: &mut dyn FnMut(Emitted<'_>),
     ) {
+        if ended.not_run > 0 {
+            self.add_lone_step(story);
+        }
         for index in 0..story.state.units.len() {
             let unit = &story.state.units[index];
             if matches!(unit.status, UnitStatus::Queued | UnitStatus::Waiting) {
@@ -75,8 +82,11 @@ impl Fold {
     }
 
     /// The record breaks off while units wait for an attempt, which will never come.
-    pub(super) fn broken_off(story: &mut Story, emit: &mut dyn FnMut(Emitted<'_>)) {
+    pub(super) fn broken_off(&mut self, story: &mut Story, emit: &mut dyn FnMut(Emitted<'_>)) {
         let now = story.state.now;
+        if story.state.ended.is_none() {
+            self.add_lone_step(story);
+        }
         for index in 0..story.state.units.len() {
             let unit = &story.state.units[index];
             let status = match unit.status {
@@ -85,6 +95,16 @@ impl Fold {
                 _ => continue,
             };
             settle(&mut story.state.units[index], status, now, emit);
+        }
+    }
+}
+
+impl Fold {
+    /// Adds the reconcile step of a run that has nothing else and ended before it began: no plan names it.
+    fn add_lone_step(&mut self, story: &mut Story) {
+        let is_lone = |planned: &Arc<RunPlanned>| planned.units.is_empty() && !planned.job.is_empty();
+        if story.state.units.is_empty() && story.state.planned.as_ref().is_some_and(is_lone) {
+            self.unit_index(story, &PASS.into());
         }
     }
 }

@@ -42,7 +42,7 @@ impl Fold {
                     emit(Emitted::Run { at, change: RunChange::Said { level, text: &text } });
                     self.remark(story, arrived, level, text);
                 }
-                story.state.projected = Some(Arc::new((**projected).clone()));
+                story.state.projected.push(Arc::new((**projected).clone()));
             }
             Note::AttemptStarted(started) => self.attempt_started(story, arrived, started, emit),
             Note::IsolationChecked(checked) => {
@@ -198,7 +198,7 @@ impl Fold {
                     Address::Attempt(..) | Address::BySession => {}
                 }
             }
-            Note::RunEnded(ended) => Self::run_ended(story, arrived, ended, emit),
+            Note::RunEnded(ended) => self.run_ended(story, arrived, ended, emit),
             Note::Unknown { .. } => story.state.lost.unknown_notes += 1,
         }
     }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{Report, UnitReport, totals};
 use crate::tape::note::{
-    Projected, SlRefRepair, Work,
+    SlRefRepair, Work,
     work::{Change, MemoryAction, Target},
 };
 
@@ -78,7 +78,12 @@ impl<'a> ConnectionFilter<'a> {
             **work = self.work(work);
         }
         for attempt in &mut step.attempts {
+            let has_actions = !attempt.actions.is_empty();
             attempt.actions.retain(|action| self.covers_action(action));
+            if has_actions && attempt.actions.is_empty() {
+                // The paths are used where a tape has no actions.
+                attempt.published = Vec::new();
+            }
             attempt.work = attempt.work.take().map(|work| Arc::new(self.work(&work)));
         }
         step
@@ -165,9 +170,10 @@ impl Report {
             failures.units.iter_mut().for_each(|unit| *unit = places.get(*unit).copied().unwrap_or_default());
         }
         self.failures.retain(|failures| !failures.units.is_empty());
-        let (step, projected) = (self.reconcile_step_of(Some(connection)), self.projected_of(Some(connection)));
+        let step = self.reconcile_step_of(Some(connection));
         self.sl_ref_repairs = self.sl_ref_repairs_of(Some(connection));
-        (self.aside, self.projected) = (step, projected.map(Arc::new));
+        self.aside = step;
+        self.projected.retain(|projected| projected.is_of(Some(connection)));
         self.units.retain(|unit| is_of(Some(unit)));
         self.sources.retain(|source| source.connection == connection);
         self.shared.retain(|file| self.units.iter().any(|unit| file.units.contains(&unit.key)));
@@ -179,17 +185,6 @@ impl Report {
     pub fn reconcile_step_of(&self, connection: Option<&str>) -> Option<UnitReport> {
         let step = self.pass()?;
         Some(connection.map_or_else(|| step.clone(), |connection| ConnectionFilter::new(self, connection).step(step)))
-    }
-
-    /// The part of the projection that is about `connection`. Why nothing was written belongs to every one.
-    pub fn projected_of(&self, connection: Option<&str>) -> Option<Projected> {
-        let all = self.projected.as_deref()?;
-        let Some(connection) = connection else { return Some(all.clone()) };
-        let is_of = |named: Option<&str>| named.is_none_or(|named| named == connection);
-        let mut part = Projected { left_out: all.left_out_for(connection), left_out_of: Vec::new(), ..all.clone() };
-        part.actions.retain(|action| is_of(action.target_connection_id.as_deref()));
-        let is_empty = part.actions.is_empty() && part.left_out.is_empty() && part.reason.is_none();
-        (!is_empty).then_some(part)
     }
 
     /// What pages lost because of `connection`.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Event, Trace, TraceLevel, is_pass};
+use super::{Event, Source, Trace, TraceLevel, is_pass, started};
 use crate::tape::{
     Millis, UnitKey,
     note::{AttemptEnded, DiffCounts, Integration, Outcome, PatchIntegrated, Saved, SourceRead},
@@ -12,13 +12,25 @@ const DEBUG: TraceLevel = TraceLevel::Debug;
 const ERROR: TraceLevel = TraceLevel::Error;
 
 impl Trace {
-    /// What led to the plan of one connection. Only copying its files takes long enough to be timed.
-    pub(super) fn source_read(&self, at: Millis, read: &SourceRead, out: &mut Vec<u8>) {
+    /// What led to the plan of one connection. Only copying its files takes long enough to be timed. The job of one without
+    /// units begins here.
+    pub(super) fn source_read(&mut self, at: Millis, read: &SourceRead, out: &mut Vec<u8>) {
         let SourceRead { connection, adapter, staged, .. } = read;
         let DiffCounts { added, modified, deleted, unchanged } = read.diff;
         let diff = json!({"added": added, "modified": modified, "deleted": deleted, "unchanged": unchanged});
         let count = added.saturating_add(modified).saturating_add(unchanged);
         let units = self.plan.units.iter().filter(|unit| unit.connection == *connection && unit.adapter == *adapter);
+        let units = units.count();
+        let is_known = |source: &Source| source.connection == *connection && source.adapter == *adapter;
+        if !self.sources.iter().any(is_known) {
+            if units == 0 {
+                self.write(at, connection, adapter, &started(), out);
+            }
+            // A plan without units has nothing but that step.
+            let is_concerned = !read.deleted.is_empty() || self.plan.units.is_empty();
+            let (connection, adapter) = (connection.clone(), adapter.clone());
+            self.sources.push(Source { connection, adapter, is_concerned });
+        }
         let of_source = json!({"connectionId": connection, "sourceKey": adapter});
         let with = |more: Value| {
             let fields = [&of_source, &more].into_iter().filter_map(Value::as_object).flatten();
@@ -39,7 +51,7 @@ impl Trace {
                 "planning",
                 "work_units_planned",
                 json!({
-                    "workUnitCount": units.count(), "evictionCount": read.deleted.len(), "unresolvedCardCount": 0,
+                    "workUnitCount": units, "evictionCount": read.deleted.len(), "unresolvedCardCount": 0,
                     "triageEnabled": false,
                 }),
             ),

@@ -47,7 +47,7 @@ pub(super) fn rows(state: &RunState) -> Vec<ArtifactRow> {
             }));
         }
     }
-    if let Some(projected) = &state.projected {
+    for projected in &state.projected {
         for action in projected.actions.iter().filter(|_| projected.reason.is_none()) {
             let connection = action.target_connection_id.clone().unwrap_or_default();
             rows.extend(action.raw_paths.iter().flatten().map(|path| ArtifactRow {

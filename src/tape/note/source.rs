@@ -37,14 +37,14 @@ pub struct SourceRead {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Projected {
+    /// The connection of the sources. An older record has one note about all connections, which names none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connection: Option<String>,
     /// What was changed, in the order of the files. What was there already is not among it.
     pub actions: Vec<MemoryAction>,
     /// What could not become a source and is left to the units, one sentence each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
-    /// Connection of each of these sentences, in their order; empty for one that is of none. No list on older tapes.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub left_out_of: Vec<String>,
     /// The commit, where the project is a repository.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
@@ -56,10 +56,15 @@ pub struct Projected {
 }
 
 impl Projected {
-    /// What is left to the units of `connection`, and what names no connection.
-    pub fn left_out_for(&self, connection: &str) -> Vec<String> {
-        let is_of = |index: usize| self.left_out_of.get(index).is_none_or(|of| of.is_empty() || of == connection);
-        self.left_out.iter().enumerate().filter(|(index, _)| is_of(*index)).map(|(_, why)| why.clone()).collect()
+    /// Whether it is about the sources of `connection`.
+    pub fn is_of(&self, connection: Option<&str>) -> bool {
+        match &self.connection {
+            Some(own) => Some(own.as_str()) == connection,
+            None => {
+                let is_of = |action: &MemoryAction| action.target_connection_id.as_deref() == connection;
+                self.reason.is_some() || self.actions.iter().any(is_of)
+            }
+        }
     }
 }
 
@@ -68,7 +73,8 @@ impl fmt::Display for Projected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const NAMED: usize = 8;
         if let Some(reason) = &self.reason {
-            return write!(f, "the sources of semantic models are not written: {reason}");
+            let of = self.connection.as_deref().map(|connection| format!(" for {connection}")).unwrap_or_default();
+            return write!(f, "the sources of semantic models are not written{of}: {reason}");
         }
         if self.actions.is_empty() {
             return f.write_str("no source of semantic models had to be written before the units");

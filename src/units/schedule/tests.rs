@@ -79,6 +79,7 @@ fn words(orders: &[Order]) -> String {
             let units: Vec<String> = units.iter().map(|(unit, attempt)| format!("{unit}/{attempt}")).collect();
             format!("INTEGRATE {}", units.join(" "))
         }
+        Order::Project => "PROJECT".into(),
         Order::Save { failed } => format!("SAVE without [{}]", failed.join(" ")),
         Order::SetTimer { id, after_ms } => format!("timer {} {after_ms}ms", id.0),
         Order::Note { lane, note } => {
@@ -123,6 +124,29 @@ fn settings(slots: u32) -> Settings {
 
 fn waiting_at_most(wait_ms: u64) -> Settings {
     Settings { pacing: Pacing { max_wait_ms: Some(wait_ms), ..Pacing::default() }, ..settings(2) }
+}
+
+#[test]
+fn units_start_once_the_sources_are_projected() {
+    let mut schedule = Schedule::new(keys(2), settings(1)).projecting(true);
+    let told = play(&mut schedule, [Input::Begin, Input::Begin, Input::Projected, Input::Projected, ended(0, 1, ok())]);
+    assert_eq!(told, "PROJECT\n\nstart u0/1\n\nstart u1/1");
+    let mut schedule = Schedule::new(keys(2), settings(1)).projecting(false);
+    assert_eq!(play(&mut schedule, [Input::Begin, Input::Projected]), "start u0/1\n");
+}
+
+#[test]
+fn stop_while_sources_are_projected_starts_no_unit() {
+    for (input, how) in [(Input::Drain, "drain"), (Input::StopAll, "stop"), (Input::KillAll, "kill")] {
+        let mut schedule = Schedule::new(keys(2), settings(2)).projecting(true);
+        let told = play(&mut schedule, [Input::Begin, input, Input::Projected]);
+        let end = "END stopped succeeded=0 failed=0 stopped=0 not_run=2";
+        assert_eq!(told, format!("PROJECT\nnote: stop-requested {how}\n{end}"));
+    }
+    // A person may still retry what did not run.
+    let mut schedule = Schedule::new(keys(1), settings(1)).projecting(true);
+    play(&mut schedule, [Input::Begin, Input::StopAll, Input::Projected]);
+    assert!(play(&mut schedule, [Input::RetryFailed]).ends_with("start u0/1"), "the sources are there already");
 }
 
 #[test]

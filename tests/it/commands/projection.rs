@@ -2,11 +2,12 @@
 
 use std::fs;
 
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::{
     place::{Place, Ran},
-    whole::{git, is_clean, subjects},
+    whole::{gated, git, is_clean, open_gate, pass, subjects},
 };
 
 const READS: &str = "[[part]]\nsteps = [{ say = \"read\" }]\n";
@@ -28,6 +29,14 @@ const CUSTOMERS: &str = "semantic_models:
     model: ref('customers')
     entities: [{name: customer, type: primary, expr: customer_id}]
     dimensions: [{name: region, type: categorical}]
+";
+
+const COUNTS: &str = "    measures: [{name: customer_count, agg: count, expr: customer_id}]\n";
+
+/// Makes one unit of both semantic models.
+const METRICS: &str = "metrics:
+  - {name: gross, type: simple, type_params: {measure: revenue}, filter: \"{{ Dimension('order_id__ordered_at') }} is not null\"}
+  - {name: heads, type: simple, type_params: {measure: customer_count}}
 ";
 
 /// Has no dimension, which leaves its source without a grain.
@@ -67,8 +76,22 @@ fn tape(place: &Place) -> String {
 }
 
 fn projected(tape: &str) -> Option<Value> {
+    notes(tape, "projected").into_iter().next()
+}
+
+fn notes(tape: &str, kind: &str) -> Vec<Value> {
     let notes = tape.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["note"].take());
-    notes.into_iter().find(|note| note["kind"] == "projected")
+    notes.filter(|note| note["kind"] == kind).collect()
+}
+
+/// Every text in `value`.
+fn texts(value: &Value) -> Vec<&str> {
+    match value {
+        Value::String(text) => vec![text],
+        Value::Array(list) => list.iter().flat_map(texts).collect(),
+        Value::Object(map) => map.values().flat_map(texts).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => Vec::new(),
+    }
 }
 
 fn source(place: &Place, name: &str) -> String {
@@ -104,7 +127,10 @@ fn sources_of_semantic_models_are_committed_first() {
     assert_eq!(note["commit"], head.trim());
     assert_eq!(note["actions"][1]["rawPaths"], json!(["orders.yml"]));
     assert!(note["left_out"].to_string().contains("source bare: it has no grain"), "{note}");
-    assert!(tape.contains("## flow\\\\n") || tape.contains("## flow"), "units are told of them");
+    let of_unit = tape.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut of_unit = of_unit.filter(|entry| entry["unit"] == "metricflow-orders");
+    let index = "# Semantic Layer Sources\n## flow\n- customers\n- fct_orders\n";
+    assert!(of_unit.any(|entry| texts(&entry).iter().any(|text| text.contains(index))), "the prompt lists them");
     let report = place.run(&["report", "--format", "json"]);
     let report: Value = serde_json::from_str(report.done()).unwrap();
     assert_eq!(report["body"]["isolatedDiff"]["projectionSha"], head.trim());
@@ -157,4 +183,124 @@ fn units_run_although_sources_cannot_be_written() {
     assert_eq!(source(&place, "customers"), "");
     let report = place.run(&["report"]);
     assert!(report.done().contains("the sources of semantic models are not written"), "{report:?}");
+}
+
+#[test]
+fn connection_that_is_refused_costs_no_other() {
+    for has_history in [false, true] {
+        let place = Place::new();
+        let connection = |name: &str| format!("  {name}: {{driver: metricflow, source_dir: {name}}}\n");
+        place.write("ktx.yaml", format!("connections:\n{}{}{}", connection("a"), connection("b"), connection("c")));
+        for name in ["a", "b", "c"] {
+            place.write(&format!("{name}/customers.yml"), CUSTOMERS);
+        }
+        place.write("semantic-layer/b/customers.yaml/file", "in the way\n");
+        if has_history {
+            begin(&place);
+        }
+        run(&place, &[]).done();
+        let written = |of: &str| place.path(&format!("semantic-layer/{of}/customers.yaml")).is_file();
+        assert_eq!(["a", "b", "c"].map(written), [true, false, true]);
+        let notes = notes(&tape(&place), "projected");
+        let connections: Vec<&str> = notes.iter().map(|note| note["connection"].as_str().unwrap()).collect();
+        assert_eq!(connections, ["a", "b", "c"]);
+        let sentence = "the sources of semantic models are not written for b: ";
+        let report = place.run(&["report"]);
+        assert!(report.done().contains(sentence), "{report:?}");
+        assert_eq!(report.stdout.matches("* 1 source of semantic models written before the units").count(), 2);
+        let report = place.run(&["report", "--format", "json"]);
+        let snapshots = report.done().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let (mut written, mut commits) = (Vec::new(), Vec::new());
+        for snapshot in snapshots {
+            let projection = &snapshot["body"]["ingestdeck"]["projection"];
+            written.push((snapshot["connectionId"].clone(), projection["actions"].as_array().map_or(0, Vec::len)));
+            assert_eq!(snapshot["connectionId"] == "b", projection["reason"].is_string(), "{projection}");
+            commits.extend(snapshot["body"]["isolatedDiff"]["projectionSha"].as_str().map(str::to_owned));
+        }
+        assert_eq!(written, [(json!("a"), 1), (json!("b"), 0), (json!("c"), 1)]);
+        let only = place.run(&["report", "--connection", "a"]);
+        assert_eq!(only.done().matches("* 1 source of semantic models").count(), 1, "what others had is left out");
+        let trace = place.run(&["runs", "export", "--format", "trace"]);
+        let events = trace.done().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let failed: Vec<Value> = events.filter(|event| event["event"] == "deterministic_projection_failed").collect();
+        assert_eq!((failed.len(), &failed[0]["connectionId"]), (1, &json!("b")));
+        if has_history {
+            let log = git(&place, &["log", "--format=%H", "--max-count=2"]);
+            assert_eq!(log.lines().rev().collect::<Vec<_>>(), commits, "a commit each");
+            is_clean(&place);
+        }
+    }
+}
+
+#[test]
+fn sources_that_no_raw_file_of_a_unit_defines_stay() {
+    let place = flow();
+    let customers = [CUSTOMERS, COUNTS].concat();
+    place.write("flow/customers.yml", &customers);
+    place.write("flow/metrics.yml", METRICS);
+    begin(&place);
+    run(&place, &[]).done();
+    let edited = source(&place, "fct_orders").replace("sum(amount)", "sum(amount) - sum(refunds)");
+    place.write("semantic-layer/flow/fct_orders.yaml", &edited);
+    place.write("flow/customers.yml", customers.replace("region", "country"));
+    commit(&place);
+    run(&place, &[]).done();
+    let units = notes(&tape(&place), "run_planned")[0]["units"].take();
+    assert_eq!((&units[0]["rawFiles"], &units[1]), (&json!(["customers.yml"]), &Value::Null), "{units}");
+    assert!(units[0]["dependencyPaths"].to_string().contains("orders.yml"), "{units}");
+    assert!(source(&place, "customers").contains("country"));
+    assert_eq!(source(&place, "fct_orders"), edited, "its unit only reads that semantic model");
+    // A metric defines the source that has it as a measure.
+    place.write("flow/metrics.yml", METRICS.replace("is not null", "is null"));
+    commit(&place);
+    run(&place, &[]).done();
+    assert!(source(&place, "fct_orders").contains("ordered_at is null"), "{}", source(&place, "fct_orders"));
+    let actions = projected(&tape(&place)).unwrap()["actions"].take();
+    assert_eq!((&actions[0]["key"], &actions[1]), (&json!("fct_orders"), &Value::Null), "{actions}");
+    assert_eq!(actions[0]["rawPaths"], json!(["orders.yml", "metrics.yml"]));
+}
+
+/// They are artifacts of their files, as if a unit had written them.
+#[test]
+fn eviction_names_projected_sources() {
+    let place = flow();
+    place.write("flow/metrics.yml", METRICS);
+    begin(&place);
+    run(&place, &[]).done();
+    let shown = place.run(&["runs", "show"]);
+    assert!(
+        shown.done().contains("  projected   2 sources of semantic models written before the units: "),
+        "{shown:?}"
+    );
+    let shown: Value = serde_json::from_str(place.run(&["runs", "show", "--ui", "json"]).done()).unwrap();
+    assert_eq!(shown["projected"][0]["actions"][0]["key"], "customers");
+    fs::remove_file(place.path("flow/customers.yml")).unwrap();
+    fs::remove_file(place.path("flow/metrics.yml")).unwrap();
+    commit(&place);
+    let claude = place.player(&pass("{ call = { tool = \"eviction_list\" } }, { say = \"It may stay.\" },"));
+    place.run(&["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "lines"]).done();
+    let job = notes(&tape(&place), "run_planned")[0]["job"].take();
+    let told = place.path(&format!(".ktx/ingest-transcripts/{}/reconcile.jsonl", job.as_str().unwrap()));
+    let told = fs::read_to_string(told).unwrap();
+    for listed in ["flow/customers.yml", "sl flow/customers (created in run ", "sl flow/fct_orders (created in run "] {
+        assert!(told.contains(listed), "{listed}: {told}");
+    }
+}
+
+/// git waits where the worktree of the projection is made.
+#[test]
+fn interrupt_while_sources_are_projected_drains_the_run() {
+    let place = flow();
+    begin(&place);
+    let claude = place.player(READS);
+    let args = ["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "lines"];
+    let mut running = gated(&place, "*'worktree add'*-projection*", &args);
+    running.signal(Signal::SIGINT);
+    running.wait_for("stderr", "draining: ");
+    open_gate(&place);
+    let ran = running.end();
+    assert_eq!(ran.code, Some(130), "{ran:?}");
+    assert!(ran.stdout.contains("3 units: 3 untried"), "no unit is started: {ran:?}");
+    assert!(source(&place, "customers").contains("table: customers"), "what was begun is there");
+    is_clean(&place);
 }

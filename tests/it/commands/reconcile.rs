@@ -8,7 +8,10 @@ use serde_json::json;
 
 use super::{
     place::{Place, contract},
-    whole::{git, is_clean, newest_tape, orchard, parts, pass, run, states, subjects, summary, wiki, writes},
+    whole::{
+        gated, git, is_clean, newest_tape, open_gate, orchard, parts, pass, run, states, subjects, summary, wiki,
+        writes,
+    },
 };
 
 /// Reads what is gone, and removes the page that was made of it.
@@ -142,10 +145,7 @@ steps = [
 /// The reconcile step alone evicts a page, and leaves something to a person.
 #[test]
 fn decisions_of_a_reconcile_only_run_are_reported_everywhere() {
-    let place = small();
-    contract(run(&place, &player(&place, LOOKS), &["--no-reconcile"]).done());
-    fs::remove_file(place.path("handbook/growers.md")).unwrap();
-    git(&place, &["commit", "--quiet", "--all", "--message=Grow no more"]);
+    let place = with_a_file_gone();
     let conflicts = r#"
   { call = { tool = "emit_conflict_resolution", with = { kind = "definitional_contradiction", contestedKey = "crate", artifactKey = "crates", detail = "two sizes are named", flaggedForHuman = true } } },
   { call = { tool = "emit_conflict_resolution", with = { kind = "near_duplicate", artifactKey = "pallets", detail = "kept apart", flaggedForHuman = true } } },"#;
@@ -191,6 +191,103 @@ fn decisions_of_a_reconcile_only_run_are_reported_everywhere() {
     assert_eq!(body["ingestdeck"]["reconcile"]["state"], "succeeded");
     assert!(body["commitSha"].is_string() && body["diffSummary"]["deleted"] == 1, "{body}");
     assert_eq!(place.run(&["report", "--format", "json", "--connection", "orchard"]).done(), json);
+}
+
+/// A project where the reconcile step is all that there is to run.
+fn with_a_file_gone() -> Place {
+    let place = small();
+    contract(run(&place, &player(&place, LOOKS), &["--no-reconcile"]).done());
+    fs::remove_file(place.path("handbook/growers.md")).unwrap();
+    git(&place, &["commit", "--quiet", "--all", "--message=Grow no more"]);
+    place
+}
+
+fn parsed(lines: &str) -> Vec<serde_json::Value> {
+    lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn reconcile_only_run_is_exported_from_begin_to_end() {
+    let place = with_a_file_gone();
+    run(&place, &player(&place, EVICTS), &[]).done();
+    let trace = parsed(place.run(&["runs", "export", "--format", "trace"]).done());
+    assert!(trace.iter().all(|event| event["connectionId"] == "orchard" && event["sourceKey"] == "docs"));
+    let names: Vec<&str> = trace.iter().map(|event| event["event"].as_str().unwrap()).collect();
+    assert_eq!((names[0], names[names.len() - 1]), ("ingest_started", "ingest_finished"), "{names:?}");
+    for step in ["isolated_diff_enabled", "reconciliation_executed", "reconciliation_finished", "squash_finished"] {
+        assert_eq!(names.iter().filter(|name| **name == step).count(), 1, "{step}: {names:?}");
+    }
+    let finished = trace.iter().find(|event| event["event"] == "reconciliation_finished").unwrap();
+    assert_eq!(finished["data"]["actionCount"], 1);
+
+    let flow = parsed(place.run(&["runs", "export", "--format", "memory-flow"]).done());
+    let replay = &flow[0]["replay"];
+    assert_eq!((flow.len(), &replay["connectionId"], &replay["status"]), (1, &json!("orchard"), &json!("done")));
+    assert_eq!((&replay["plannedWorkUnits"], &replay["errors"]), (&json!([]), &json!([])));
+    let events: Vec<&str> =
+        replay["events"].as_array().unwrap().iter().map(|event| event["type"].as_str().unwrap()).collect();
+    let last = ["chunks_planned", "reconciliation_finished", "saved", "provenance_recorded", "report_created"];
+    assert!(events.ends_with(&last), "{events:?}");
+    let saved = replay["events"].as_array().unwrap().iter().find(|event| event["type"] == "saved").unwrap();
+    assert_eq!(saved["wikiCount"], 1, "the page that the step removed");
+    let out = place.path("../tmp/replay.json");
+    place.run(&["runs", "export", "--format", "memory-flow", "--out", out.to_str().unwrap()]).done();
+    place.run(&["replay", out.to_str().unwrap()]).done();
+
+    let report = place.run(&["report", "--format", "junit"]);
+    let junit = report.done();
+    assert!(junit.contains(" tests=\"1\" failures=\"0\" errors=\"0\" skipped=\"0\" "), "{junit}");
+    for (open, close) in [("<testsuite ", "</testsuite>"), ("<testcase name=\"reconcile\"", "</testcase>")] {
+        assert_eq!((junit.matches(open).count(), junit.matches(close).count()), (1, 1), "{junit}");
+    }
+}
+
+/// The interrupt comes before the step begins, or while it is at work.
+#[test]
+fn reconcile_only_run_that_is_stopped_is_not_done() {
+    for has_begun in [false, true] {
+        let place = with_a_file_gone();
+        let hangs = place.player(&pass("\"hang\"")).display().to_string();
+        let args = ["run", "--ui", "lines", "--claude-bin", &hangs];
+        let (state, ran) = if has_begun {
+            let mut running = place.start(place.command(&args));
+            running.wait_for("stdout", "● session ");
+            running.signal(Signal::SIGINT);
+            running.wait_for("stderr", "draining: ");
+            running.signal(Signal::SIGINT);
+            ("stopped", running.end())
+        } else {
+            let mut running = gated(&place, "*'worktree add'*", &args);
+            running.signal(Signal::SIGINT);
+            running.wait_for("stderr", "draining: ");
+            open_gate(&place);
+            ("untried", running.end())
+        };
+        assert_eq!(ran.code, Some(130), "{ran:?}");
+        let units = format!("1 unit: 1 {state}");
+        assert!(ran.stdout.contains(&units) && ran.stdout.contains("run --resume-run "), "{ran:?}");
+        assert_eq!(wiki(&place), ["crates.md", "growers.md"]);
+        is_clean(&place);
+
+        let shown = place.run(&["runs", "show"]);
+        assert!(shown.stdout.contains(" · stopped after ") && shown.stdout.contains(&units), "{shown:?}");
+        let list = parsed(place.run(&["runs", "list", "--ui", "json"]).done());
+        assert_eq!(list[0]["index"]["outcome"], "stopped", "{list:?}");
+        let snapshots = parsed(place.run(&["report", "--format", "json"]).done());
+        let (snapshot, body) = (&snapshots[0], &snapshots[0]["body"]);
+        assert_eq!((&snapshot["connectionId"], &body["evictionInputs"]), (&json!("orchard"), &json!(["growers.md"])));
+        assert_eq!((&body["ingestdeck"]["outcome"], &body["commitSha"]), (&json!("error"), &json!(null)));
+        assert_eq!((&body["ingestdeck"]["runOutcome"], &body["status"]), (&json!("stopped"), &json!(null)));
+        assert_eq!(body["ingestdeck"]["reconcile"]["state"], state);
+        let junit = place.run(&["report", "--format", "junit"]);
+        assert!(junit.done().contains(" tests=\"1\" failures=\"0\" errors=\"0\" skipped=\"1\" "), "{junit:?}");
+        let trace = parsed(place.run(&["runs", "export", "--format", "trace"]).done());
+        assert_eq!(trace.last().unwrap()["data"]["outcome"], "stopped");
+
+        let resumed = run(&place, &player(&place, EVICTS), &["--resume-run", "latest"]);
+        assert_eq!(summary(&contract(resumed.done()))["units"], json!({"succeeded": 1}));
+        assert_eq!(wiki(&place), ["crates.md"]);
+    }
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! Whole ingests of a project that is a git repository: conflicts, limits, kills and resumes, up to the commit.
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, path::Path, process::Command, thread, time::Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::place::{Place, Ran, contract};
+use super::place::{DEADLINE, Place, Ran, Running, contract};
 
 /// Units of the project in plan order, with the file that each of them is about.
 const UNITS: [(&str, &str); 4] = [
@@ -106,6 +106,29 @@ pub(super) fn is_clean(place: &Place) {
     assert_eq!(git(place, &["status", "--porcelain"]), "");
     assert_eq!(git(place, &["worktree", "list"]).lines().count(), 1);
     assert_eq!(git(place, &["branch", "--list"]).lines().count(), 1);
+}
+
+/// The program with `args`, whose git waits at a gate before any call that matches the shell pattern `calls`.
+pub(super) fn gated(place: &Place, calls: &str, args: &[&str]) -> Running {
+    nix::unistd::mkfifo(&place.path(".git/gate"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let folder = place.path(".git").display().to_string();
+    let waits = format!("[ -e '{folder}/open' ] || {{ : > '{folder}/began'; read x < '{folder}/gate'; }}");
+    let git = place.script("git", &format!("case \"$*\" in {calls}) {waits};; esac\nexec /usr/bin/git \"$@\""));
+    let mut command = place.command(args);
+    command.env("PATH", format!("{}:/usr/bin:/bin", git.parent().unwrap().display()));
+    let running = place.start(command);
+    let deadline = Instant::now() + DEADLINE;
+    while !place.path(".git/began").exists() {
+        assert!(Instant::now() < deadline, "git is not called: {running:?}");
+        thread::yield_now();
+    }
+    running
+}
+
+/// Lets git go on for good.
+pub(super) fn open_gate(place: &Place) {
+    fs::write(place.path(".git/open"), "").unwrap();
+    fs::write(place.path(".git/gate"), "go\n").unwrap();
 }
 
 /// A limit that resets soon, a kill before the end, and a resume that puts the patches of both runs together.

@@ -272,6 +272,7 @@ fn notes_of_the_plan() -> Vec<Note> {
         complete: true,
     };
     let projected = Projected {
+        connection: Some(text("warehouse")),
         actions: vec![action(Target::Sl, Change::Created)],
         left_out: texts(&["orders has no table"]),
         commit: Some("c0".repeat(20)),

@@ -77,16 +77,16 @@ fn both() -> Report {
         Arc::new(SlRefRepair { page_key: "fan".into(), removed_refs: vec![entry.into()], ..SlRefRepair::default() })
     };
     report.sl_ref_repairs = vec![repair("warehouse/repair-dbt.rows"), repair("repair-handbook"), repair("repair-any")];
-    report.projected = Some(Arc::new(Projected {
-        actions: vec![
-            action(Target::Sl, Change::Created, "projected-dbt", Some(DBT), None),
-            action(Target::Sl, Change::Created, "projected-handbook", Some(HANDBOOK), None),
-        ],
-        left_out: vec!["left-dbt".into(), "left-handbook".into(), "left-any".into()],
-        left_out_of: vec![DBT.into(), HANDBOOK.into(), String::new()],
-        commit: Some("c0ffee".into()),
-        ..Projected::default()
-    }));
+    let projected = |connection: &str, name: &str| {
+        Arc::new(Projected {
+            connection: Some(connection.into()),
+            actions: vec![action(Target::Sl, Change::Created, &format!("projected-{name}"), Some(connection), None)],
+            left_out: vec![format!("left-{name}")],
+            commit: Some("c0ffee".into()),
+            ..Projected::default()
+        })
+    };
+    report.projected = vec![projected(DBT, "dbt"), projected(HANDBOOK, "handbook")];
     report
 }
 
@@ -137,13 +137,13 @@ fn snapshot_of_a_connection_has_its_own_records_once() {
         ]);
         records[5]["commit"].take();
         let text = records.to_string();
-        for kind in ["conflict", "eviction", "merge", "page", "left", "unmapped", "repair"] {
+        for kind in ["conflict", "eviction", "merge", "page", "unmapped", "repair"] {
             assert_eq!(named(&text, &[kind], own), [1], "{kind} of {own}: {text}");
             assert_eq!(named(&text, &[kind], "any"), [1], "{kind} of none: {text}");
             assert_eq!(named(&text, &[kind], other), [0], "{kind} of {other}: {text}");
         }
-        assert_eq!(named(&text, &["projected"], own), [1]);
-        assert_eq!(named(&text, &["projected"], other), [0]);
+        assert_eq!(named(&text, &["projected", "left"], own), [1, 1]);
+        assert_eq!(named(&text, &["projected", "left"], other), [0, 0]);
         assert_eq!(body["wikiSlRefRepairWarnings"].as_array().unwrap().len(), 2);
         let alone = only(both(), snapshot["connectionId"].as_str().unwrap()).unwrap();
         let alone: Value = serde_json::from_str(&written(&alone)[1]).unwrap();

@@ -4,30 +4,33 @@
 //! What no source can hold as it is meant is left to the units, with the reason: percentiles, cumulative and conversion
 //! metrics, and metrics over several models, other periods or filtered inputs. It must not know the semantic layer.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::LazyLock,
-};
+mod expr;
 
-use regex_lite::Regex;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
 use serde_json::{Map, Value as Json, json};
 
+use self::expr::{column_of, described, expression_of, identifier, renamed, scalar_of, sql_of, table_of};
 use super::{TYPES, field, list, text, text_of};
 use crate::ingest::{
     source::tree::{one_line, shown},
     yaml::{Node, Value},
 };
 
-/// Longest expression of a measure, in bytes. Names in it may stand for longer ones, again and again.
-const LONGEST_EXPR: usize = 10_000;
+/// Longest name of a table, and of a column that a join may be on, in bytes. Many short entities may lead to it.
+const LONGEST_NAME: usize = 300;
+
+/// Most bytes that all metrics together may add: many short ones may repeat a long text.
+const MOST_ADDED: usize = 32 << 20;
 
 /// A source that semantic models give.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProjectedSource {
     /// Name of the source, unique in its connection.
     pub name: String,
-    /// The raw file of its semantic model.
-    pub path: String,
+    /// The raw files that define it: that of its semantic model, then those of the metrics that it has as measures. A
+    /// join is defined by the model that it starts from.
+    pub files: Vec<String>,
     /// The source as YAML holds it.
     pub doc: Map<String, Json>,
 }
@@ -55,15 +58,20 @@ pub(super) fn project(files: &[(&str, Value)]) -> Projection {
     models.into_projection()
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Model {
-    path: String,
+    /// The raw file that it is in, then those of the metrics that became its measures.
+    files: Vec<String>,
     /// The table or dbt model that it is about.
     about: String,
     description: Option<String>,
     columns: Vec<Column>,
+    /// Places of the columns, by what filters call them.
+    column_at: HashMap<String, usize>,
     entities: Vec<Entity>,
     measures: Vec<Measure>,
+    /// Places of the measures, by name. Of a name that comes twice, the first.
+    measure_at: HashMap<String, usize>,
 }
 
 #[derive(Debug)]
@@ -129,6 +137,8 @@ struct Relationship<'a> {
 #[derive(Debug, Default)]
 struct Models {
     all: Vec<Model>,
+    /// Bytes that metrics have added.
+    added: usize,
     left_out: Vec<(String, String)>,
 }
 
@@ -138,7 +148,15 @@ impl Models {
         let Some(about) = text_of(node, "model").map(table_of).filter(|about| !identifier(about).is_empty()) else {
             return self.leave_out(path, &format!("semantic model {name} names no model"));
         };
-        let entities: Vec<Entity> = list(&node.value, "entities").filter_map(Entity::of).collect();
+        if about.len() > LONGEST_NAME {
+            return self.leave_out(path, &format!("semantic model {name} has a model of too long a name"));
+        }
+        let entities = list(&node.value, "entities").filter_map(Entity::of);
+        let (entities, too_long): (Vec<Entity>, Vec<Entity>) =
+            entities.partition(|entity| entity.column.len() <= LONGEST_NAME);
+        if !too_long.is_empty() {
+            self.leave_out(path, &format!("semantic model {name} has entities of too long a name"));
+        }
         let mut columns: Vec<Column> = Vec::new();
         let mut seen = BTreeSet::new();
         for dimension in list(&node.value, "dimensions") {
@@ -169,7 +187,15 @@ impl Models {
                 None => {}
             }
         }
-        let model = Model { path: path.to_owned(), about, description: described(node), columns, entities, measures };
+        let mut column_at = HashMap::new();
+        for (at, column) in columns.iter().enumerate() {
+            if let Some(called) = &column.called {
+                column_at.entry(called.clone()).or_insert(at);
+            }
+        }
+        let (files, description) = (vec![path.to_owned()], described(node));
+        let mut model = Model { files, about, description, columns, column_at, entities, ..Model::default() };
+        measures.into_iter().for_each(|measure| model.put(measure));
         self.all.push(model);
     }
 
@@ -214,30 +240,37 @@ impl Models {
         let Some((at, model)) = measure_at.get(&measure.name).and_then(|at| Some((*at, self.all.get_mut(*at)?))) else {
             return;
         };
-        let Some(base) = model.measures.iter_mut().find(|known| known.name == measure.name) else { return };
+        let Some(base) = model.measure_at.get(&measure.name).and_then(|at| model.measures.get_mut(*at)) else { return };
         let description = described(metric.node);
         let filters = metric.filters();
-        let Formula::Aggregate { function, column, .. } = base.formula.clone() else { return };
+        let Formula::Aggregate { function, column, .. } = &base.formula else { return };
         if filters.is_empty() {
             base.description = description.or(base.description.take());
-            return;
+            return model.add_file(metric.path);
         }
         let column_called = |name: &str| {
-            let column = model.columns.iter().find(|column| column.called.as_deref() == Some(name))?;
-            Some(column.name.clone())
+            let at = model.column_at.get(name)?;
+            Some(model.columns.get(*at)?.name.clone())
         };
         let filter: Option<Vec<String>> = filters.iter().map(|filter| sql_of(filter, column_called)).collect();
         let Some(filter) = filter else {
             let why = format!("the filter of metric {} is not about columns of its model", one_line(metric.name));
             return self.leave_out(metric.path, &why);
         };
-        let formula = Formula::Aggregate { function, column, filter: Some(filter.join(" AND ")) };
+        let filter = filter.join(" AND ");
+        let size =
+            column.len() + filter.len() + description.as_ref().or(base.description.as_ref()).map_or(0, String::len);
+        if !has_room(&mut self.added, size) {
+            return self.leave_out(metric.path, &too_large(metric));
+        }
+        let formula = Formula::Aggregate { function, column: column.clone(), filter: Some(filter) };
         let description = description.or_else(|| base.description.clone());
         if metric.name == base.name {
             (base.formula, base.description) = (formula, description);
-        } else if !model.measures.iter().any(|known| known.name == metric.name) {
-            model.measures.push(Measure { name: metric.name.to_owned(), formula, description });
+        } else if !model.measure_at.contains_key(metric.name) {
+            model.put(Measure { name: metric.name.to_owned(), formula, description });
         }
+        model.add_file(metric.path);
         measure_at.insert(metric.name.to_owned(), at);
     }
 
@@ -268,11 +301,13 @@ impl Models {
         let Some(expr) = expr.filter(|expr| !expr.trim().is_empty()) else {
             return self.leave_out(metric.path, &format!("metric {name} has no expression that can be used"));
         };
-        if let Some(model) =
-            self.all.get_mut(at).filter(|model| model.measures.iter().all(|known| known.name != metric.name))
-        {
+        if !has_room(&mut self.added, expr.len()) {
+            return self.leave_out(metric.path, &too_large(metric));
+        }
+        if let Some(model) = self.all.get_mut(at).filter(|model| !model.measure_at.contains_key(metric.name)) {
             let description = described(metric.node);
-            model.measures.push(Measure { name: metric.name.to_owned(), formula: Formula::Derived(expr), description });
+            model.add_file(metric.path);
+            model.put(Measure { name: metric.name.to_owned(), formula: Formula::Derived(expr), description });
             known.insert(metric.name, (at, metric.name.to_owned()));
         }
     }
@@ -313,26 +348,44 @@ impl Models {
             let on = format!("{source}.{} = {target}.{}", from.1, to.1);
             joins.entry(from.0).or_default().push(json!({"to": target, "on": on, "relationship": "many_to_one"}));
         }
-        let mut sources: Vec<ProjectedSource> = Vec::new();
+        let mut models: Vec<&Model> = Vec::new();
+        let mut place_of: HashMap<String, usize> = HashMap::new();
         let mut replaced = Vec::new();
         for model in &self.all {
-            let source = model.source(joins.get(&*model.about).cloned().unwrap_or_default());
-            match sources.iter_mut().find(|known| known.name == source.name) {
+            let name = identifier(&model.about);
+            match place_of.get(&name).and_then(|at| models.get_mut(*at)) {
                 // As in KTX, the last one is written.
                 Some(known) => {
-                    replaced
-                        .push((known.path.clone(), format!("another semantic model is about {}, too", source.name)));
-                    *known = source;
+                    let path = known.files.first().cloned().unwrap_or_default();
+                    replaced.push((path, format!("another semantic model is about {name}, too")));
+                    *known = model;
                 }
-                None => sources.push(source),
+                None => {
+                    place_of.insert(name, models.len());
+                    models.push(model);
+                }
             }
         }
+        let source = |model: &Model| model.source(joins.remove(&*model.about).unwrap_or_default());
+        let sources = models.into_iter().map(source).collect();
         self.left_out.append(&mut replaced);
         Projection { sources, left_out: self.left_out }
     }
 }
 
 impl Model {
+    fn put(&mut self, measure: Measure) {
+        self.measure_at.entry(measure.name.clone()).or_insert(self.measures.len());
+        self.measures.push(measure);
+    }
+
+    /// Adds the file of a metric. Metrics come in the order of their files.
+    fn add_file(&mut self, path: &str) {
+        if [self.files.first(), self.files.last()].into_iter().flatten().all(|known| known != path) {
+            self.files.push(path.to_owned());
+        }
+    }
+
     fn source(&self, joins: Vec<Json>) -> ProjectedSource {
         let column = |column: &Column| {
             let mut map = json!({"name": column.name, "type": column.kind});
@@ -358,7 +411,7 @@ impl Model {
             ("joins".to_owned(), Json::Array(joins)),
             ("measures".to_owned(), self.measures.iter().map(Measure::to_json).collect()),
         ]);
-        ProjectedSource { name, path: self.path.clone(), doc }
+        ProjectedSource { name, files: self.files.clone(), doc }
     }
 }
 
@@ -460,95 +513,20 @@ impl Reference {
     }
 }
 
-/// `expr` with the measures that stand for its inputs, all at once; `None` if that is too long.
-fn renamed(expr: &str, inputs: &[Reference], stands: impl Fn(&Reference) -> String) -> Option<String> {
-    static WORD: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\w+").ok());
-    if expr.len() > LONGEST_EXPR {
-        return None;
-    }
-    let called = |input: &Reference| input.alias.clone().unwrap_or_else(|| input.name.clone());
-    let measures: HashMap<String, String> = inputs.iter().rev().map(|input| (called(input), stands(input))).collect();
-    let (mut renamed, mut end) = (String::new(), 0);
-    for word in WORD.as_ref()?.find_iter(expr) {
-        let measure = measures.get(word.as_str()).map_or(word.as_str(), String::as_str);
-        renamed.push_str(&expr[end..word.start()]);
-        renamed.push_str(measure);
-        end = word.end();
-        if renamed.len() > LONGEST_EXPR {
-            return None;
-        }
-    }
-    renamed.push_str(&expr[end..]);
-    (renamed.len() <= LONGEST_EXPR).then_some(renamed)
+/// Counts `size` bytes more, if that many may be added.
+fn has_room(added: &mut usize, size: usize) -> bool {
+    let has_room = added.saturating_add(size) <= MOST_ADDED;
+    *added += if has_room { size } else { 0 };
+    has_room
 }
 
-/// A filter with the names of columns instead of MetricFlow's calls; `None` if it is about anything else.
-fn sql_of(filter: &str, column_called: impl Fn(&str) -> Option<String>) -> Option<String> {
-    static CALL: LazyLock<Option<Regex>> = LazyLock::new(|| {
-        Regex::new(r#"\{\{\s*(?:Dimension|TimeDimension|Entity)\s*\(\s*['"]([^'"]+)['"]\s*(?:,[^)]*)?\)\s*\}\}"#).ok()
-    });
-    let call = CALL.as_ref()?;
-    let (mut sql, mut end) = (String::new(), 0);
-    for found in call.captures_iter(filter) {
-        let (whole, path) = (found.get(0)?, found.get(1)?.as_str());
-        sql.push_str(filter.get(end..whole.start())?);
-        sql.push_str(&column_called(path.rsplit("__").next().unwrap_or(path))?);
-        end = whole.end();
-    }
-    sql.push_str(filter.get(end..)?);
-    let sql = sql.trim();
-    (!["{{", "{%"].iter().any(|call| sql.contains(call))).then(|| sql.to_owned())
-}
-
-/// The dbt model or table that a semantic model is about: `orders` of `ref('orders')` and of `source('shop', 'orders')`.
-fn table_of(model: &str) -> String {
-    static CALL: LazyLock<Option<Regex>> =
-        LazyLock::new(|| Regex::new(r#"(?:ref|source)\s*\(\s*(?:['"][^'"]+['"]\s*,\s*)?['"]([^'"]+)['"]\s*\)"#).ok());
-    let found = CALL.as_ref().and_then(|call| call.captures(model));
-    found.and_then(|found| Some(found.get(1)?.as_str())).unwrap_or(model).trim().to_owned()
-}
-
-/// Name of the source of a table: its last part in lower-case letters, digits and single underscores.
-fn identifier(table: &str) -> String {
-    let last = table.rsplit('.').next().unwrap_or(table);
-    let words = last.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
-    words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("_")
-}
-
-/// The column that a dimension or an entity is about, and the expression that computes it where it is more than a column.
-fn column_of(node: &Node) -> Option<(String, Option<String>)> {
-    let expr = expression_of(node)?;
-    let is_plain = expr.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    match text_of(node, "name") {
-        Some(name) if !is_plain => Some((name.to_owned(), Some(expr))),
-        _ => Some((expr, None)),
-    }
-}
-
-/// The column or expression that a dimension, an entity or a measure is about.
-fn expression_of(node: &Node) -> Option<String> {
-    let column = scalar_of(node, "expr").or_else(|| text_of(node, "name").map(str::to_owned))?;
-    let column = column.trim();
-    (!column.is_empty()).then(|| column.to_owned())
-}
-
-fn described(node: &Node) -> Option<String> {
-    text_of(node, "description").map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
-}
-
-fn scalar_of(node: &Node, key: &str) -> Option<String> {
-    match &field(node, key)?.value {
-        Value::Text(text) => Some(text.clone()),
-        Value::Int(number) => Some(number.to_string()),
-        Value::Float(number) => Some(number.to_string()),
-        Value::Bool(is) => Some(is.to_string()),
-        Value::Null | Value::List(_) | Value::Map(_) => None,
-    }
+fn too_large(metric: &Metric<'_>) -> String {
+    format!("metric {} would make the sources too large", one_line(metric.name))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{expr::LONGEST_EXPR, *};
     use crate::ingest::yaml;
 
     fn projected(files: &[(&str, &str)]) -> Projection {
@@ -606,8 +584,9 @@ metrics:
     fn semantic_models_become_sources() {
         let projection = projected(&[("a.yml", METRICS), ("m/customers.yml", CUSTOMERS), ("m/orders.yml", ORDERS)]);
         insta::assert_json_snapshot!(projection.sources.iter().map(|source| &source.doc).collect::<Vec<_>>());
-        let paths: Vec<_> = projection.sources.iter().map(|source| (&*source.name, &*source.path)).collect();
-        assert_eq!(paths, [("customers", "m/customers.yml"), ("fct_orders", "m/orders.yml")]);
+        let files: Vec<_> = projection.sources.iter().map(|source| (&*source.name, source.files.join(" "))).collect();
+        let expected = [("customers", "m/customers.yml a.yml"), ("fct_orders", "m/orders.yml a.yml")];
+        assert_eq!(files, expected.map(|(name, files)| (name, files.to_owned())));
         let left_out: Vec<String> = projection.left_out.iter().map(|(path, why)| format!("{path}: {why}")).collect();
         insta::assert_snapshot!(left_out.join("\n"));
     }
@@ -628,6 +607,30 @@ metrics:
         let long = |_: &Reference| "m".repeat(LONGEST_EXPR / 2);
         assert_eq!(renamed(&"b ".repeat(4_000), &[input("m", Some("b"))], long), None);
         assert_eq!(renamed(&"b".repeat(LONGEST_EXPR + 1), &[], plain), None);
+    }
+
+    #[test]
+    fn texts_that_are_repeated_are_bounded() {
+        let metric = |n: u32| {
+            format!(
+                "  - {{name: m{n}, type: simple, type_params: {{measure: m}}, filter: \"{{{{ Dimension('o__at') }}}} > {n}\"}}\n"
+            )
+        };
+        let metrics: String = (0..100).map(metric).collect();
+        let model = format!(
+            "semantic_models:\n  - name: o\n    model: ref('o')\n    dimensions: [{{name: at, type: time}}]\n    entities: [{{name: far, type: foreign, expr: {}}}]\n    measures: [{{name: m, agg: sum, expr: {}a}}]\n",
+            "c".repeat(LONGEST_NAME + 1),
+            "a + ".repeat(1 << 18),
+        );
+        let projection = projected(&[("a.yml", &format!("{model}metrics:\n{metrics}"))]);
+        let size: usize =
+            projection.sources.iter().map(|source| Json::from(source.doc.clone()).to_string().len()).sum();
+        assert!((MOST_ADDED / 2..2 * MOST_ADDED).contains(&size), "{size}");
+        let left_out: Vec<&str> = projection.left_out.iter().map(|(_, why)| why.as_str()).collect();
+        assert_eq!(left_out[0], "semantic model o has entities of too long a name");
+        assert_eq!(left_out[1], "metric m31 would make the sources too large");
+        let long = |_: &str| Some("c".repeat(LONGEST_EXPR / 2));
+        assert_eq!(sql_of("{{ Dimension('a') }} = {{ Dimension('a') }}", long), None);
     }
 
     #[test]

@@ -148,6 +148,22 @@ fn a_record_that_breaks_off_leaves_nothing_waiting_either() {
     assert_eq!(at_last(run), at_rest(&[("waits", UnitStatus::Interrupted), ("queued", UnitStatus::Untried)]));
 }
 
+#[test]
+fn step_that_never_began_is_a_unit_without_a_turn() {
+    let planned =
+        |job: &str| note(None, &Note::RunPlanned(Box::new(RunPlanned { job: job.into(), ..RunPlanned::default() })));
+    let ended = |not_run| note(None, &Note::RunEnded(RunEnded { not_run, ..RunEnded::default() }));
+    let untried = at_rest(&[("reconcile", UnitStatus::Untried)]);
+    assert_eq!(so_far(vec![planned("job"), ended(1)]), untried);
+    assert_eq!(at_last(vec![planned("job"), ended(1)]), untried);
+    assert_eq!(at_last(vec![planned("job")]), untried, "its record breaks off");
+    assert_eq!(so_far(vec![planned("job")]), at_rest(&[]), "it may still begin");
+    assert_eq!(at_last(vec![planned("job"), ended(0)]), at_rest(&[]), "it is done");
+    assert_eq!(at_last(vec![planned("")]), at_rest(&[]), "a record of another program");
+    let begun = vec![planned("job"), ended(1), asked("reconcile", 1), started("reconcile", 1)];
+    assert_eq!(so_far(begun), at_rest(&[("reconcile", UnitStatus::Running)]));
+}
+
 /// A tool that did not do it, one that failed, one that went well, and two that our stop cut short: the result of one
 /// is what the agent makes of an interrupt.
 #[test]

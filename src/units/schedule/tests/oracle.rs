@@ -218,6 +218,7 @@ impl Oracle {
             | Input::LimitObserved(_)
             | Input::LiftLimit
             | Input::Spent { .. }
+            | Input::Projected
             | Input::Integrated(_)
             | Input::Saved { .. } => {}
         }
@@ -247,7 +248,7 @@ impl Oracle {
                 Order::Note { note: Note::LimitPaused { .. }, .. } => self.paused = true,
                 Order::Note { note: Note::LimitLifted, .. } => self.paused = false,
                 Order::Note { .. } => {}
-                Order::Integrate { .. } | Order::Save { .. } => {
+                Order::Project | Order::Integrate { .. } | Order::Save { .. } => {
                     return Err(TestCaseError::fail("there are no patches"));
                 }
                 Order::Stop { unit, attempt, how } => {
@@ -462,7 +463,7 @@ proptest! {
                     }
                     Order::SetTimer { id, .. } => pending.push(id),
                     Order::End(_) => ends += 1,
-                    Order::Integrate { .. } | Order::Save { .. } => {
+                    Order::Project | Order::Integrate { .. } | Order::Save { .. } => {
                         return Err(TestCaseError::fail("there are no patches"));
                     }
                     Order::Stop { .. } | Order::Note { .. } => {}

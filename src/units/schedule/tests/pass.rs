@@ -352,7 +352,7 @@ proptest! {
                         let open = open.count();
                         prop_assert!((open..=open + 1).contains(&(ended.unsaved as usize)), "{open}: {ended:?}");
                     }
-                    Order::Stop { .. } | Order::SetTimer { .. } | Order::Note { .. } => {}
+                    Order::Project | Order::Stop { .. } | Order::SetTimer { .. } | Order::Note { .. } => {}
                 }
             }
             if input.is_some() {

@@ -295,7 +295,7 @@ proptest! {
                         });
                         prop_assert_eq!(ended.unsaved as usize, unsaved.count());
                     }
-                    Order::Stop { .. } | Order::SetTimer { .. } | Order::Note { .. } => {}
+                    Order::Project | Order::Stop { .. } | Order::SetTimer { .. } | Order::Note { .. } => {}
                 }
             }
             if matches!(next, Some(Input::Saved { .. })) {

@@ -1,0 +1,107 @@
+//! Names and expressions of MetricFlow, as sources have them. It must not know models or metrics as a whole.
+
+use std::{collections::HashMap, sync::LazyLock};
+
+use regex_lite::Regex;
+
+use super::{
+    super::{field, text_of},
+    Reference,
+};
+use crate::ingest::yaml::{Node, Value};
+
+/// Longest expression of a measure that is made of others, and longest filter, in bytes. Names in it may stand for longer
+/// ones, again and again.
+pub(super) const LONGEST_EXPR: usize = 10_000;
+
+/// `expr` with the measures that stand for its inputs, all at once; `None` if that is too long.
+pub(super) fn renamed(expr: &str, inputs: &[Reference], stands: impl Fn(&Reference) -> String) -> Option<String> {
+    static WORD: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\w+").ok());
+    if expr.len() > LONGEST_EXPR {
+        return None;
+    }
+    let called = |input: &Reference| input.alias.clone().unwrap_or_else(|| input.name.clone());
+    let measures: HashMap<String, String> = inputs.iter().rev().map(|input| (called(input), stands(input))).collect();
+    let (mut renamed, mut end) = (String::new(), 0);
+    for word in WORD.as_ref()?.find_iter(expr) {
+        let measure = measures.get(word.as_str()).map_or(word.as_str(), String::as_str);
+        renamed.push_str(&expr[end..word.start()]);
+        renamed.push_str(measure);
+        end = word.end();
+        if renamed.len() > LONGEST_EXPR {
+            return None;
+        }
+    }
+    renamed.push_str(&expr[end..]);
+    (renamed.len() <= LONGEST_EXPR).then_some(renamed)
+}
+
+/// A filter with the names of columns instead of MetricFlow's calls; `None` if it is about anything else.
+pub(super) fn sql_of(filter: &str, column_called: impl Fn(&str) -> Option<String>) -> Option<String> {
+    static CALL: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        Regex::new(r#"\{\{\s*(?:Dimension|TimeDimension|Entity)\s*\(\s*['"]([^'"]+)['"]\s*(?:,[^)]*)?\)\s*\}\}"#).ok()
+    });
+    let call = CALL.as_ref()?;
+    let (mut sql, mut end) = (String::new(), 0);
+    for found in call.captures_iter(filter) {
+        let (whole, path) = (found.get(0)?, found.get(1)?.as_str());
+        sql.push_str(filter.get(end..whole.start())?);
+        sql.push_str(&column_called(path.rsplit("__").next().unwrap_or(path))?);
+        if sql.len() > LONGEST_EXPR {
+            return None;
+        }
+        end = whole.end();
+    }
+    sql.push_str(filter.get(end..)?);
+    if sql.len() > LONGEST_EXPR {
+        return None;
+    }
+    let sql = sql.trim();
+    (!["{{", "{%"].iter().any(|call| sql.contains(call))).then(|| sql.to_owned())
+}
+
+/// The dbt model or table that a semantic model is about: `orders` of `ref('orders')` and of `source('shop', 'orders')`.
+pub(super) fn table_of(model: &str) -> String {
+    static CALL: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r#"(?:ref|source)\s*\(\s*(?:['"][^'"]+['"]\s*,\s*)?['"]([^'"]+)['"]\s*\)"#).ok());
+    let found = CALL.as_ref().and_then(|call| call.captures(model));
+    found.and_then(|found| Some(found.get(1)?.as_str())).unwrap_or(model).trim().to_owned()
+}
+
+/// Name of the source of a table: its last part in lower-case letters, digits and single underscores.
+pub(super) fn identifier(table: &str) -> String {
+    let last = table.rsplit('.').next().unwrap_or(table);
+    let words = last.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("_")
+}
+
+/// The column that a dimension or an entity is about, and the expression that computes it where it is more than a column.
+pub(super) fn column_of(node: &Node) -> Option<(String, Option<String>)> {
+    let expr = expression_of(node)?;
+    let is_plain = expr.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    match text_of(node, "name") {
+        Some(name) if !is_plain => Some((name.to_owned(), Some(expr))),
+        _ => Some((expr, None)),
+    }
+}
+
+/// The column or expression that a dimension, an entity or a measure is about.
+pub(super) fn expression_of(node: &Node) -> Option<String> {
+    let column = scalar_of(node, "expr").or_else(|| text_of(node, "name").map(str::to_owned))?;
+    let column = column.trim();
+    (!column.is_empty()).then(|| column.to_owned())
+}
+
+pub(super) fn described(node: &Node) -> Option<String> {
+    text_of(node, "description").map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+pub(super) fn scalar_of(node: &Node, key: &str) -> Option<String> {
+    match &field(node, key)?.value {
+        Value::Text(text) => Some(text.clone()),
+        Value::Int(number) => Some(number.to_string()),
+        Value::Float(number) => Some(number.to_string()),
+        Value::Bool(is) => Some(is.to_string()),
+        Value::Null | Value::List(_) | Value::Map(_) => None,
+    }
+}
