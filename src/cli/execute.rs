@@ -276,8 +276,10 @@ impl Attempts {
             Some(Delivered::Published { .. }) | None => {}
         }
         let work = work_of(&opened, &verdict, &facts);
-        if verdict.outcome == Outcome::Succeeded && unit.as_str() == RECONCILE {
-            self.round().left.passed(verdict.stop, &work);
+        if let Some(pass) = self.pass.as_ref().filter(|_| unit.as_str() == RECONCILE)
+            && verdict.outcome == Outcome::Succeeded
+        {
+            self.round().left.passed(verdict.stop, &work, &pass.resting);
         }
         (verdict, facts, work)
     }

@@ -26,6 +26,7 @@ use crate::{
         plan::{Planned, SourcePlan, WorkUnit},
         project::Role,
         projection::DueProjection,
+        reconcile::RestingArtifact,
     },
     store::db::PastEffort,
     tape::{Millis, UnitKey, note::Skipped},
@@ -380,7 +381,9 @@ fn about(out: &mut impl io::Write, source: &SourcePlan) -> io::Result<()> {
     }
     let gone = &source.diff.deleted;
     for path in gone.iter().take(NAMED) {
-        writeln!(out, "  gone: {}", text::safe(path, 120))?;
+        let names: Vec<String> = source.resting.get(path).into_iter().flatten().map(RestingArtifact::name).collect();
+        let resting = if names.is_empty() { String::new() } else { format!(" (it supports {})", names.join(", ")) };
+        writeln!(out, "  gone: {}{}", text::safe(path, 120), text::safe(&resting, 400))?;
     }
     if gone.len() > NAMED {
         writeln!(out, "  and {} more that are gone", gone.len() - NAMED)?;

@@ -10,12 +10,17 @@ use std::{
     sync::Arc,
 };
 
+use serde_json::Value;
+
 use super::{
     plan::{Prior, WorkUnit},
     prompt::{fit, joined_chars, one_line, short},
 };
 use crate::{
-    tape::{UnitKey, note::PlannedUnit},
+    tape::{
+        UnitKey,
+        note::{PlannedUnit, Work, work::MemoryAction},
+    },
     units::verdict::PROMPT_LIMIT,
 };
 
@@ -132,6 +137,31 @@ impl fmt::Display for Eviction {
             write!(f, "\n  - no page or source on record")?;
         }
         self.artifacts.iter().try_for_each(|artifact| write!(f, "\n  - {artifact}"))
+    }
+}
+
+impl RestingArtifact {
+    /// How a sentence names it: `wiki growers`, `sl shop/orders`.
+    pub fn name(&self) -> String {
+        one_line(&format!("{} {}", self.prior.kind, self.prior.key))
+    }
+
+    /// True if `kind` and `key` name it. As in KTX, the key of a source may come without its connection.
+    pub(crate) fn is_named(&self, kind: &str, key: &str) -> bool {
+        let own = self.prior.key.as_str();
+        let is_source = kind == "sl" && own.split_once('/').is_some_and(|(_, name)| name == key);
+        self.prior.kind == kind && (own == key || is_source)
+    }
+
+    /// True if `work` has an eviction decision about it for the gone file `raw_path`, or changed it.
+    pub(crate) fn is_decided(&self, raw_path: &str, work: &Work) -> bool {
+        let text = |decision: &Value, key: &str| decision[key].as_str().unwrap_or_default().to_owned();
+        let is_decision = |decision: &Value| {
+            decision["rawPath"] == raw_path
+                && self.is_named(&text(decision, "artifactKind"), &text(decision, "artifactKey"))
+        };
+        let is_change = |action: &MemoryAction| self.is_named(action.target.word(), &action.full_key());
+        work.evictions.iter().any(is_decision) || work.actions.iter().any(is_change)
     }
 }
 

@@ -5,7 +5,10 @@ use std::{
     sync::PoisonError,
 };
 
-use super::{Attempts, patches::Round};
+use super::{
+    Attempts,
+    patches::{Round, some},
+};
 use crate::{
     ingest::{
         git::CommitId,
@@ -48,26 +51,36 @@ pub(super) struct Left {
     evictions: Vec<Evicted>,
     /// Those of them that its last good attempt dealt with.
     dealt_with: Vec<Evicted>,
-    /// Those of them that it put no decision on record about, as `connection/path`.
+    /// What rests on gone files without a decision of its last good attempt: `connection/path: wiki key`.
     undecided: Vec<String>,
     /// The sentence about conflicts that its last good attempt flagged for a person.
     flagged: Option<String>,
 }
 
 impl Left {
-    /// The pass ended well. Where its turns did not suffice, only what it put on record counts.
-    pub(super) fn passed(&mut self, stop: StopReason, work: &Work) {
+    /// The pass ended well. A gone file is handled once it decided about everything that is `resting` on it. Where nothing
+    /// rests on it, it is handled unless the pass ran out of turns before it named the file.
+    pub(super) fn passed(&mut self, stop: StopReason, work: &Work, resting: &BTreeMap<String, Vec<RestingArtifact>>) {
         let named: HashSet<&str> = work.evictions.iter().filter_map(|decided| decided["rawPath"].as_str()).collect();
-        let counts = |of: &Evicted, path: &String| {
-            stop == StopReason::Natural || named.contains(staged_path(&of.connection, path).as_str())
-        };
-        let dealt_with = |of: &Evicted| {
-            let paths = of.paths.iter().filter(|path| counts(of, path)).cloned().collect();
-            Evicted { paths, ..of.clone() }
-        };
-        self.dealt_with = self.evictions.iter().map(dealt_with).filter(|of| !of.paths.is_empty()).collect();
-        let paths = self.dealt_with.iter().flat_map(|of| of.paths.iter().map(|path| staged_path(&of.connection, path)));
-        self.undecided = paths.filter(|path| !named.contains(path.as_str())).collect();
+        (self.dealt_with, self.undecided) = Default::default();
+        for of in &self.evictions {
+            let mut paths = Vec::new();
+            for path in &of.paths {
+                let raw_path = staged_path(&of.connection, path);
+                let artifacts = resting.get(&raw_path).map(Vec::as_slice).unwrap_or_default();
+                let undecided = artifacts.iter().filter(|artifact| !artifact.is_decided(&raw_path, work));
+                let undecided: Vec<String> = undecided.map(RestingArtifact::name).collect();
+                let is_settled = stop == StopReason::Natural || named.contains(raw_path.as_str());
+                match artifacts {
+                    _ if !undecided.is_empty() => self.undecided.push(format!("{raw_path}: {}", some(&undecided))),
+                    [] if !is_settled => {}
+                    _ => paths.push(path.clone()),
+                }
+            }
+            if !paths.is_empty() {
+                self.dealt_with.push(Evicted { paths, ..of.clone() });
+            }
+        }
         self.flagged = decisions::flagged_sentence(work);
     }
 
@@ -76,7 +89,7 @@ impl Left {
         self.flagged.take()
     }
 
-    /// What a pass that is saved settles without a decision of its own, once: nobody asks for it again.
+    /// What a pass that is saved leaves undecided, once: these files stay open for the next run.
     pub(super) fn undecided(&mut self) -> Vec<String> {
         std::mem::take(&mut self.undecided)
     }
@@ -204,6 +217,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::{
+        ingest::plan::Prior,
+        tape::note::work::{self, MemoryAction, Target},
+    };
 
     fn gone(paths: &[&str]) -> Evicted {
         let paths = paths.iter().map(|path| (*path).to_owned()).collect();
@@ -224,21 +241,55 @@ mod tests {
         assert_eq!(units(&left), Vec::<String>::new());
     }
 
+    fn artifact(kind: &str, key: &str) -> RestingArtifact {
+        let (kind, key) = (kind.to_owned(), key.to_owned());
+        RestingArtifact { prior: Prior { kind, key, ..Prior::default() }, ..RestingArtifact::default() }
+    }
+
+    #[test]
+    fn gone_file_is_open_until_every_artifact_has_a_decision() {
+        let three = vec![artifact("wiki", "own"), artifact("wiki", "shared"), artifact("sl", "shop/orders")];
+        let resting = BTreeMap::from([("notes/a.md".to_owned(), three)]);
+        let decided = |keys: &[(&str, &str)]| Work {
+            evictions: keys
+                .iter()
+                .map(|(kind, key)| json!({"rawPath": "notes/a.md", "artifactKind": kind, "artifactKey": key}))
+                .collect(),
+            ..Work::default()
+        };
+        let mut left = Left { evictions: vec![gone(&["a.md", "b.md"])], ..Left::default() };
+        left.passed(StopReason::Natural, &decided(&[("wiki", "nonsense"), ("sl", "own")]), &resting);
+        assert_eq!(left.undecided(), ["notes/a.md: wiki own, wiki shared, sl shop/orders"]);
+        left.passed(StopReason::Natural, &decided(&[("wiki", "own"), ("wiki", "shared")]), &resting);
+        assert_eq!(left.undecided(), ["notes/a.md: sl shop/orders"]);
+        assert_eq!(left.saved(Vec::new(), true), [gone(&["b.md"])], "nothing rests on it");
+        let mut work = decided(&[("wiki", "own"), ("sl", "orders")]);
+        work.actions = vec![MemoryAction {
+            target: Target::Wiki,
+            change: work::Change::Updated,
+            key: "shared".into(),
+            detail: String::new(),
+            target_connection_id: None,
+            raw_paths: None,
+        }];
+        left.passed(StopReason::Budget, &work, &resting);
+        assert_eq!(left.undecided(), Vec::<String>::new());
+        assert_eq!(left.saved(Vec::new(), true), [gone(&["a.md"])]);
+    }
+
     #[test]
     fn a_pass_that_ran_out_of_turns_settles_what_it_put_on_record() {
         let mut left = Left { evictions: vec![gone(&["a.md", "b.md", "c.md"])], ..Left::default() };
         let work = Work { evictions: vec![json!({"rawPath": "notes/b.md"}), json!(7)], ..Work::default() };
-        left.passed(StopReason::Budget, &work);
+        let resting = BTreeMap::new();
+        left.passed(StopReason::Budget, &work, &resting);
         assert_eq!(left.saved(Vec::new(), false), [], "it was not taken");
         assert_eq!(left.saved(Vec::new(), true), [gone(&["b.md"])]);
-        left.passed(StopReason::Budget, &work);
+        left.passed(StopReason::Budget, &work, &resting);
         assert_eq!(left.saved(Vec::new(), true), [], "not twice");
         assert_eq!(left.undecided(), Vec::<String>::new());
-        left.passed(
-            StopReason::Natural,
-            &Work { evictions: vec![json!({"rawPath": "notes/c.md"})], ..Work::default() },
-        );
-        assert_eq!(left.undecided(), ["notes/a.md"]);
+        left.passed(StopReason::Natural, &Work::default(), &resting);
+        assert_eq!(left.undecided(), Vec::<String>::new(), "nothing rests on them");
         assert_eq!(left.saved(Vec::new(), true), [gone(&["a.md", "c.md"])]);
         assert!(left.evictions.is_empty());
     }

@@ -292,11 +292,14 @@ fn noted(integrated: &Integrated) -> PatchIntegrated {
     PatchIntegrated { result, paths, verdict, ..PatchIntegrated::default() }
 }
 
-/// What is said of gone files that the pass settled without a word: they are not asked about again.
+/// The warning about gone files that the pass left open.
 fn undecided(paths: &[String]) -> Option<String> {
     let files = counted(paths.len(), "gone file");
     (!paths.is_empty()).then(|| {
-        format!("reconcile decided nothing about {files} ({}); what it did not remove itself stays", some(paths))
+        format!(
+            "reconcile left {files} open, without a decision on each page and source ({}); the next run asks again",
+            some(paths)
+        )
     })
 }
 
@@ -304,7 +307,7 @@ fn with(others: &[UnitKey]) -> String {
     if others.is_empty() { String::new() } else { format!(" with {}", some(others)) }
 }
 
-fn some(names: &[impl std::ops::Deref<Target = str>]) -> String {
+pub(super) fn some(names: &[impl std::ops::Deref<Target = str>]) -> String {
     let shown: Vec<&str> = names.iter().take(NAMED).map(|name| &**name).collect();
     let more = names.len().saturating_sub(NAMED);
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };

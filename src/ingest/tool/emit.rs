@@ -5,8 +5,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Bench, Tool, refusal};
-use crate::{ingest::schema::shown, units::ToolReply};
+use super::{Bench, Tool, refusal, semantic::listed};
+use crate::{
+    ingest::{reconcile, schema::shown, wiki},
+    units::ToolReply,
+};
 
 /// A decision that was put on record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -79,6 +82,15 @@ pub enum ArtifactKind {
     Sl,
 }
 
+impl ArtifactKind {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Wiki => "wiki",
+            Self::Sl => "sl",
+        }
+    }
+}
+
 /// What is done about a raw file that is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -144,8 +156,9 @@ pub(super) struct EmitEvictionDecision;
 
 impl Tool for EmitEvictionDecision {
     const NAME: &'static str = "emit_eviction_decision";
-    const ABOUT: &'static str =
-        "Put on record what became of a page or source that rested on a raw file which is gone.";
+    const ABOUT: &'static str = "Put on record what became of a page or source that rested on a raw file which is gone. \
+        Remove the page or source before the decision `removed`. A gone file is handled once every page and source that \
+        rests on it has a decision.";
     const READ_ONLY: bool = false;
     type Input = Eviction;
 
@@ -154,15 +167,71 @@ impl Tool for EmitEvictionDecision {
     }
 
     fn run(bench: &Bench, eviction: Eviction) -> ToolReply {
-        let is_gone = |stage: &crate::ingest::reconcile::Stage| {
-            stage.evictions.iter().any(|gone| gone.raw_path == eviction.raw_path)
-        };
-        if !bench.stage().is_some_and(is_gone) {
+        let mut evictions = bench.stage().map(|stage| stage.evictions.iter()).unwrap_or_default();
+        let Some(gone) = evictions.find(|gone| gone.raw_path == eviction.raw_path) else {
             let text = format!("`{}` is not in the eviction set; eviction_list shows it", shown(&eviction.raw_path));
             return refusal(Self::NAME, text, json!({"reason": "raw_path_not_allowed", "rawPath": eviction.raw_path}));
+        };
+        if let Err((reason, text)) = is_about_artifact(bench, gone, &eviction) {
+            let resting: Vec<String> = gone.artifacts.iter().map(reconcile::RestingArtifact::name).collect();
+            let detail = json!({"reason": reason, "artifactKey": eviction.artifact_key, "artifacts": resting});
+            return refusal(Self::NAME, text, detail);
         }
         let about = eviction.artifact_key.clone();
         kept(bench, Decision::Eviction(eviction), &about)
+    }
+}
+
+/// KTX takes any key. Here a decision settles a gone file, so it must be about something that exists or rests on the file.
+fn is_about_artifact(bench: &Bench, gone: &reconcile::Eviction, of: &Eviction) -> Result<(), (&'static str, String)> {
+    let (kind, key) = (of.artifact_kind, of.artifact_key.as_str());
+    let resting = || gone.artifacts.iter().filter(|artifact| artifact.is_named(kind.word(), key));
+    let is_changed = || {
+        bench
+            .kept()
+            .actions
+            .iter()
+            .any(|did| did.target.word() == kind.word() && (did.key == key || did.full_key() == key))
+    };
+    if resting().next().is_none() && !exists(bench, kind, key) && !is_changed() {
+        let names: Vec<String> = gone.artifacts.iter().map(reconcile::RestingArtifact::name).collect();
+        let text = format!(
+            "there is no {} `{}`, and none rested on `{}`; what rests on that file: {}",
+            kind.word(),
+            shown(key),
+            shown(&gone.raw_path),
+            listed(&names)
+        );
+        return Err(("artifact_not_found", text));
+    }
+    let remains = resting().map(|artifact| artifact.prior.key.as_str()).find(|key| exists(bench, kind, key));
+    let remains = remains.or_else(|| (resting().next().is_none() && exists(bench, kind, key)).then_some(key));
+    match remains.filter(|_| of.action == EvictionAction::Removed) {
+        Some(key) => {
+            let text = format!(
+                "{} `{}` is not removed yet: remove it, then call this again; or decide `kept`",
+                kind.word(),
+                shown(key)
+            );
+            Err(("artifact_not_removed", text))
+        }
+        None => Ok(()),
+    }
+}
+
+/// True for a page, or a source with or without its connection, that the workspace has.
+fn exists(bench: &Bench, kind: ArtifactKind, key: &str) -> bool {
+    match kind {
+        ArtifactKind::Wiki => {
+            wiki::is_key(key) && bench.workspace.peek(&wiki::path_of(key)).is_ok_and(|page| page.is_some())
+        }
+        ArtifactKind::Sl => bench.reach.targets().any(|target| {
+            let own = key.strip_prefix(target.id.as_str()).and_then(|rest| rest.strip_prefix('/'));
+            [own, Some(key)]
+                .into_iter()
+                .flatten()
+                .any(|name| matches!(bench.layer().find(&target.id, name), Ok(Some(_))))
+        }),
     }
 }
 

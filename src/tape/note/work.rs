@@ -60,6 +60,16 @@ pub struct MemoryAction {
     pub raw_paths: Option<Vec<String>>,
 }
 
+impl MemoryAction {
+    /// Its key, with the connection of a source before it: `orders`, `shop/orders`.
+    pub fn full_key(&self) -> String {
+        match &self.target_connection_id {
+            Some(connection) => format!("{connection}/{}", self.key),
+            None => self.key.clone(),
+        }
+    }
+}
+
 /// What an action changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

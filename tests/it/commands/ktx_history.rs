@@ -93,6 +93,8 @@ fn files_gone_since_ktx_are_evicted_with_its_artifacts() {
   { call = { tool = "eviction_list" } },
   { call = { tool = "record_verification_ledger", with = { summary = "Seen." } } },
   { call = { tool = "wiki_remove", with = { key = "p1", rawPaths = ["orbit/schema.yml"] } } },
+  { call = { tool = "emit_eviction_decision", with = { rawPath = "orbit/schema.yml", artifactKind = "sl", artifactKey = "wh/orders", action = "kept", reason = "dbt_project.yml supports it" } } },
+  { call = { tool = "emit_eviction_decision", with = { rawPath = "orbit/schema.yml", artifactKind = "sl", artifactKey = "orbit/m", action = "kept", reason = "dbt_project.yml supports it" } } },
   { say = "Removed." },"#;
     let ran = run(&place, place.player(&pass(evicts)).to_str().unwrap(), &[]);
     let lines = contract(ran.done());

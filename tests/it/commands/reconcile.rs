@@ -403,18 +403,29 @@ fn patches_that_cannot_be_put_together_are_neither_looked_at_nor_saved() {
     is_clean(&place);
 }
 
+/// The reconcile step ends well without a decision; the next plan names the file again, and a decision settles it.
 #[test]
-fn what_the_pass_decided_nothing_about_is_named() {
+fn undecided_eviction_stays_open_for_the_next_run() {
     let place = small();
     run(&place, &player(&place, LOOKS), &["--no-reconcile"]).done();
     fs::remove_file(place.path("handbook/growers.md")).unwrap();
     git(&place, &["commit", "--quiet", "--all", "--message=Grow no more"]);
     let looks = "{ call = { tool = \"eviction_list\" } }, { say = \"It may stay.\" },";
     let ran = run(&place, &player(&place, looks), &[]);
-    let sentence =
-        "reconcile decided nothing about 1 gone file (orchard/growers.md); what it did not remove itself stays";
+    let sentence = "reconcile left 1 gone file open, without a decision on each page and source (orchard/growers.md: wiki \
+                    growers); the next run asks again";
     assert!(ran.done().contains(sentence), "{ran:?}");
+    assert!(place.run(&["report", "--format", "md"]).done().contains("(orchard/growers.md: wiki growers)"));
     assert_eq!(wiki(&place), ["crates.md", "growers.md"]);
+    let plan = place.run(&["plan"]);
+    assert!(plan.done().contains("gone: growers.md (it supports wiki growers)"), "{plan:?}");
+    let nonsense = r#"
+  { call = { tool = "emit_eviction_decision", with = { rawPath = "orchard/growers.md", artifactKind = "wiki", artifactKey = "nonsense", action = "removed", reason = "gone" } } },
+  { say = "Done." },"#;
+    let ran = run(&place, &player(&place, nonsense), &[]);
+    assert!(ran.done().contains(sentence), "{ran:?}");
+    run(&place, &player(&place, EVICTS), &[]).done();
+    assert_eq!(wiki(&place), ["crates.md"]);
     assert!(!place.run(&["plan"]).done().contains("gone"), "it is not asked about again");
 }
 

@@ -98,6 +98,33 @@ fn decisions_are_about_what_is_there() {
 }
 
 #[test]
+fn eviction_decision_needs_an_artifact_that_exists_or_rests() {
+    let desk = staged();
+    let decide = |kind: &str, key: &str, action: &str| {
+        let about = json!({"rawPath": "notes/gone.md", "artifactKind": kind, "artifactKey": key, "action": action, "reason": "gone"});
+        let reply = ask(&desk, "emit_eviction_decision", about);
+        let structured = reply.structured.unwrap();
+        (structured["success"] == true, structured["reason"].as_str().unwrap_or_default().to_owned(), reply.markdown)
+    };
+    let (accepted, reason, text) = decide("wiki", "nonsense-key", "removed");
+    assert_eq!((accepted, reason.as_str()), (false, "artifact_not_found"), "{text}");
+    assert!(text.contains("what rests on that file: wiki gone, sl shop/orders"), "{text}");
+    assert!(!decide("sl", "gone", "kept").0 && !decide("wiki", "../../ktx", "kept").0);
+    for (kind, key) in [("wiki", "gone"), ("sl", "orders"), ("sl", "shop/orders")] {
+        assert!(decide(kind, key, "removed").0, "{kind} {key}");
+    }
+    ask(&desk, "record_verification_ledger", json!({"summary": "Seen."}));
+    ask(&desk, "wiki_write", json!({"key": "gone", "summary": "Gone.", "content": "Still here."}));
+    ask(&desk, "wiki_write", json!({"key": "other", "summary": "Other.", "content": "Text."}));
+    for key in ["gone", "other"] {
+        assert_eq!(decide("wiki", key, "removed").1, "artifact_not_removed", "{key}");
+        assert!(decide("wiki", key, "kept").0, "{key}");
+        ask(&desk, "wiki_remove", json!({"key": key}));
+    }
+    assert!(decide("wiki", "gone", "removed").0);
+}
+
+#[test]
 fn conflicts_are_not_for_a_person_unless_flagged() {
     let desk = staged();
     let conflict = json!({"kind": "near_duplicate", "artifactKey": "arr", "detail": "merged"});
