@@ -263,6 +263,12 @@ impl OwnHistory {
             let standing = standing(&unit);
             baseline.add_unit(unit.connection, unit.unit_key, standing);
         }
+        for unit in db.last_successes(before).map_err(Failure::internal)? {
+            baseline.add_success((unit.connection, unit.unit_key), unit.run);
+        }
+        for (file, run, sha256) in db.open_files(before).map_err(Failure::internal)? {
+            baseline.add_read(file, run, Fingerprint::parse(&sha256));
+        }
         let artifacts = db.past_artifacts(before).map_err(Failure::internal)?;
         let artifacts = artifacts
             .into_iter()

@@ -6,12 +6,17 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::source::{Chunk, Fingerprint, Tree};
+use crate::tape::RunId;
 
 /// What earlier runs processed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Baseline {
     sources: HashMap<(String, String), BTreeMap<String, Prior>>,
     units: HashMap<(String, String), Standing>,
+    /// The run in which a unit last succeeded.
+    successes: HashMap<(String, String), RunId>,
+    /// What files that are open or failed held in such runs, by connection, adapter and path.
+    reads: HashMap<(String, String, String), Vec<(RunId, Fingerprint)>>,
 }
 
 /// What is known of a file.
@@ -61,6 +66,28 @@ impl Baseline {
     /// Adds how a unit stood, by KTX's key.
     pub fn add_unit(&mut self, connection: String, unit: String, standing: Standing) {
         self.units.insert((connection, unit), standing);
+    }
+
+    /// Adds the run in which a unit, by connection and KTX's key, last succeeded.
+    pub fn add_success(&mut self, unit: (String, String), run: RunId) {
+        self.successes.insert(unit, run);
+    }
+
+    /// Adds what a file, by connection, adapter and path, held in a run.
+    pub fn add_read(&mut self, file: (String, String, String), run: RunId, held: Option<Fingerprint>) {
+        self.reads.entry(file).or_default().extend(held.map(|held| (run, held)));
+    }
+
+    /// True if the unit last succeeded in a run in which the file held `now`.
+    pub(super) fn has_read(
+        &self,
+        (connection, adapter, unit): (&str, &str, &str),
+        path: &str,
+        now: Fingerprint,
+    ) -> bool {
+        let Some(success) = self.successes.get(&(connection.to_owned(), unit.to_owned())) else { return false };
+        let reads = self.reads.get(&(connection.to_owned(), adapter.to_owned(), path.to_owned()));
+        reads.into_iter().flatten().any(|(run, held)| run == success && *held == now)
     }
 
     /// Files of a source; `None` if no run has read it.
@@ -171,15 +198,19 @@ pub(super) enum Forced {
 }
 
 /// Why `unit`, as it was before it was cut down to its changes, runs.
-pub(super) fn why(unit: &Chunk, diff: &DiffSet, standing: Option<&Standing>, forced: Option<Forced>) -> String {
+///
+/// It is not told of neighbours that it `has_read` as they are.
+pub(super) fn why(
+    unit: &Chunk,
+    diff: &DiffSet,
+    standing: Option<&Standing>,
+    forced: Option<Forced>,
+    has_read: impl Fn(&str) -> bool,
+) -> String {
     let within = |list: &[String]| unit.raw_files.iter().filter(|path| is_in(list, path)).count();
     let (modified, added) = (within(&diff.modified), within(&diff.added));
     // A unit may name hundreds of others; most are told for what is their own.
-    let around = || {
-        let dependencies = unit.dependency_paths.iter().map(String::as_str);
-        let neighbours = dependencies.chain(unit.peer_file_index.iter().map(|path| &**path));
-        neighbours.filter(|path| is_in(&diff.modified, path) || is_in(&diff.added, path)).count()
-    };
+    let around = || touched_around(unit, diff).filter(|path| !has_read(path)).count();
     let changes = || {
         let parts = [(modified, "modified"), (added, "added")].into_iter().filter(|(count, _)| *count > 0);
         parts.map(|(count, word)| format!("{} {word}", files(count))).collect::<Vec<_>>().join(", ")
@@ -198,6 +229,26 @@ pub(super) fn why(unit: &Chunk, diff: &DiffSet, standing: Option<&Standing>, for
             count => format!("{} around it changed", files(count)),
         },
     }
+}
+
+/// Files around `unit` that are new or changed, or whose own unit failed.
+fn touched_around<'a>(unit: &'a Chunk, diff: &'a DiffSet) -> impl Iterator<Item = &'a str> {
+    let dependencies = unit.dependency_paths.iter().map(String::as_str);
+    let neighbours = dependencies.chain(unit.peer_file_index.iter().map(|path| &**path));
+    neighbours.filter(|path| diff.is_touched(path))
+}
+
+/// True for a unit that only files around it call for, all of which it `has_read` as they are. KTX runs it again, because
+/// files of a failed unit count as changed there; it would read the same again.
+pub(super) fn is_up_to_date(
+    unit: &Chunk,
+    diff: &DiffSet,
+    standing: Option<&Standing>,
+    has_read: impl Fn(&str) -> bool,
+) -> bool {
+    let is_own = unit.raw_files.iter().any(|path| diff.is_touched(path));
+    let mut around = touched_around(unit, diff).peekable();
+    standing == Some(&Standing::Succeeded) && !is_own && around.peek().is_some() && around.all(has_read)
 }
 
 fn files(count: usize) -> String {
@@ -245,7 +296,7 @@ mod tests {
         };
         let list = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
         let diff = DiffSet { added: list(&["a", "d"]), modified: list(&["m", "n"]), ..DiffSet::default() };
-        let told = |files: &[&str], standing, forced| why(&unit(files), &diff, standing, forced);
+        let told = |files: &[&str], standing, forced| why(&unit(files), &diff, standing, forced, |_| false);
         let done = Some(&Standing::Succeeded);
         let spent = Standing::NotDone("ran out of turns (20/20) in run a1b2c3".into());
         let all = [

@@ -7,7 +7,7 @@ mod name;
 mod part;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -21,7 +21,7 @@ use self::{
 };
 use super::{
     database::KTX_DATABASE,
-    diff::{Baseline, DiffSet, Forced, RecordOrigin, why},
+    diff::{Baseline, DiffSet, Forced, RecordOrigin, is_up_to_date, why},
     project::{FILE, Project},
     reconcile::{RestingArtifact, Stage},
     source::{Chunk, Fingerprint, Projection, Tree, tree},
@@ -359,7 +359,14 @@ fn choose(
         true => Some(Forced::ByName),
         false => wanted.full.then_some(Forced::Full),
     };
-    let reason = |chunk: &Chunk| why(chunk, &diff, standing(&chunk.key), forced(chunk));
+    let has_read = |chunk: &Chunk, path: &str| {
+        let now = tree.get(path).and_then(|file| file.print);
+        now.is_some_and(|now| baseline.has_read((id, name, &chunk.key), path, now))
+    };
+    let reason = |chunk: &Chunk| why(chunk, &diff, standing(&chunk.key), forced(chunk), |path| has_read(chunk, path));
+    let up_to_date = |chunk: &Chunk| is_up_to_date(chunk, &diff, standing(&chunk.key), |path| has_read(chunk, path));
+    let up_to_date: HashSet<String> =
+        chunks.iter().filter(|chunk| up_to_date(chunk)).map(|chunk| chunk.key.clone()).collect();
     let reasons: HashMap<String, (usize, String)> =
         chunks.iter().enumerate().map(|(place, chunk)| (chunk.key.clone(), (place, reason(chunk)))).collect();
     let relying_on = |record: RecordOrigin| -> BTreeSet<String> {
@@ -375,10 +382,11 @@ fn choose(
     // Where nothing was processed before, everything is as new as it can be.
     let by_name: Vec<Chunk> = chunks.iter().filter(|chunk| names(chunk)).cloned().collect();
     let everything = wanted.full.then(|| chunks.clone());
-    let changed = match prior {
+    let mut changed = match prior {
         Some(_) => adapter.resync(chunks, &diff.touched()),
         None => chunks,
     };
+    changed.retain(|chunk| !up_to_date.contains(&chunk.key));
     let mut source = SourcePlan {
         connection: id.to_owned(),
         adapter: name.to_owned(),

@@ -126,12 +126,34 @@ fn a_part_of_a_plan_leaves_the_rest_for_later() {
     let script = "[[part]]\nsteps = [{ say = \"read\" }]";
     run(&place, script, &["--only", "dbt-models-m0*", "--concurrency", "4"]).done();
     // What the project file says holds for all of them, and most have not seen it.
-    assert_eq!(planned(&place, &[]).len(), 30);
+    let rest = planned(&place, &[]);
+    assert!(rest.len() == 20 && rest.iter().all(|(_, why)| why == "new"), "{rest:?}");
     run(&place, script, &["--concurrency", "4"]).done();
     assert_eq!(planned(&place, &[]), []);
     place.write("d/dbt_project.yml", "name: y\n");
     let all = planned(&place, &[]);
     assert_eq!((all.len(), all[0].1.as_str()), (30, "1 file around it changed"));
+}
+
+#[test]
+fn failed_unit_does_not_plan_neighbours_that_succeeded() {
+    let place = Place::new();
+    place.write("ktx.yaml", "connections:\n  d: {driver: dbt, source_dir: d}\n");
+    place.write("d/dbt_project.yml", "name: x\n");
+    for n in 0..30 {
+        place.write(&format!("d/models/m{n:02}.yml"), format!("models: [{{name: m{n}}}]\n"));
+    }
+    let fails = SCRIPT.replace("docs-bad", "dbt-models-m07");
+    assert_eq!(run(&place, &fails, &["--concurrency", "4"]).code, Some(100));
+    assert_eq!(planned(&place, &[]), pairs(&[("dbt-models-m07", "failed last time")]));
+    place.write("d/models/m03.yml", "models: [{name: other}]\n");
+    let all = planned(&place, &[]);
+    assert_eq!((all.len(), all[3].1.as_str(), all[7].1.as_str()), (30, "1 file modified", "failed last time"));
+    assert_eq!(all[0].1, "1 file around it changed", "the file of the failed unit did not change");
+    assert_eq!(run(&place, &fails, &["--concurrency", "4"]).code, Some(100));
+    assert_eq!(planned(&place, &[]), pairs(&[("dbt-models-m07", "failed last time")]));
+    run(&place, READS, &[]).done();
+    assert_eq!(planned(&place, &[]), []);
 }
 
 const READS: &str = "[[part]]\nsteps = [{ say = \"read\" }]";

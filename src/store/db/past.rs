@@ -91,6 +91,32 @@ impl Db {
         read().map_err(|error| Fault::from(error).told(&self.path))
     }
 
+    /// Every unit in the run in which it last succeeded; with `before`, as above.
+    pub fn last_successes(&self, before: Option<RunId>) -> Result<Vec<PastUnit>, DbError> {
+        self.units("status = 'succeeded' AND NOT unsaved AND run < ?1", before)
+    }
+
+    /// What open and failed files held in the runs in which units last succeeded; with `before`, as above.
+    pub fn open_files(&self, before: Option<RunId>) -> Result<Vec<(FileKey, RunId, String)>, DbError> {
+        let read = || -> Result<Vec<(FileKey, RunId, String)>, rusqlite::Error> {
+            let mut statement = self.connection.prepare_cached(
+                "WITH newest AS (SELECT connection, adapter, path, max(run), state FROM raw_files
+                                 WHERE run < ?1 GROUP BY connection, adapter, path),
+                      successes AS (SELECT max(run) AS run FROM units WHERE connection IS NOT NULL
+                                    AND status = 'succeeded' AND NOT unsaved AND run < ?1 GROUP BY connection, unit_key)
+                 SELECT connection, adapter, path, run, sha256 FROM raw_files JOIN newest USING (connection, adapter, path)
+                 WHERE newest.state IN ('open', 'failed') AND sha256 IS NOT NULL AND run IN (SELECT run FROM successes)",
+            )?;
+            let file = |row: &rusqlite::Row<'_>| {
+                let key = (row.get(0)?, row.get(1)?, row.get(2)?);
+                let (run, sha256): (String, String) = (row.get(3)?, row.get(4)?);
+                Ok(RunId::parse(&run).map(|run| (key, run, sha256)))
+            };
+            statement.query_map([end(before)], file)?.filter_map(Result::transpose).collect()
+        };
+        read().map_err(|error| Fault::from(error).told(&self.path))
+    }
+
     /// How every unit stood in the last run that planned it; with `before`, only runs that began before that one.
     pub fn past_units(&self, before: Option<RunId>) -> Result<Vec<PastUnit>, DbError> {
         self.units("run < ?1", before)
