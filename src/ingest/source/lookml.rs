@@ -222,8 +222,8 @@ impl<'a> Project<'a> {
 struct Includes<'a> {
     patterns: Vec<&'a str>,
     set: GlobSet,
-    /// Which pattern each glob of the set is of.
-    of: Vec<usize>,
+    /// Which pattern each glob of the set is of, and whether it starts in the folder of the file.
+    of: Vec<(usize, bool)>,
 }
 
 impl<'a> Includes<'a> {
@@ -232,48 +232,57 @@ impl<'a> Includes<'a> {
         let mut set = GlobSetBuilder::new();
         let mut of = Vec::new();
         for (index, pattern) in patterns.iter().enumerate() {
-            for spelling in spellings(folder, pattern) {
+            for (spelling, is_relative) in spellings(folder, pattern) {
                 if let Ok(glob) = GlobBuilder::new(&spelling).literal_separator(true).build() {
                     set.add(glob);
-                    of.push(index);
+                    of.push((index, is_relative));
                 }
             }
         }
         Self { patterns: patterns.iter().map(String::as_str).collect(), set: set.build().unwrap_or_default(), of }
     }
 
-    /// The files that they name, and the patterns that name none.
+    /// The files that they name, and the patterns that name none. Files below the folder of the including file come
+    /// before files below the root, which a relative pattern names only where it names nothing else.
     fn among<'p>(&self, paths: &[&'p str]) -> (Vec<&'p str>, Vec<&'a str>) {
-        let mut used = vec![false; self.patterns.len()];
-        let mut files = Vec::new();
+        let mut named = vec![[Vec::new(), Vec::new()]; self.patterns.len()];
         if !self.of.is_empty() {
             for path in paths {
-                let matches = self.set.matches(path);
-                if !matches.is_empty() {
-                    files.push(*path);
-                }
-                for index in matches.into_iter().filter_map(|glob| self.of.get(glob)) {
-                    if let Some(used) = used.get_mut(*index) {
-                        *used = true;
-                    }
+                for (index, is_relative) in self.set.matches(path).into_iter().filter_map(|glob| self.of.get(glob)) {
+                    let Some([relative, from_root]) = named.get_mut(*index) else { continue };
+                    if *is_relative { relative } else { from_root }.push(*path);
                 }
             }
         }
-        let missing = self.patterns.iter().zip(used).filter(|(_, used)| !used).map(|(pattern, _)| *pattern).collect();
-        (files, missing)
+        let mut files = BTreeSet::new();
+        let mut missing = Vec::new();
+        for (pattern, [relative, from_root]) in self.patterns.iter().zip(named) {
+            let found = if relative.is_empty() { from_root } else { relative };
+            if found.is_empty() {
+                missing.push(*pattern);
+            }
+            files.extend(found);
+        }
+        (files.into_iter().collect(), missing)
     }
 }
 
-/// What an include may mean: a path from the root of the project or from its own folder, with or without the ending.
-fn spellings(folder: &str, pattern: &str) -> Vec<String> {
-    let mut paths = vec![pattern.trim_start_matches('/').to_owned()];
+/// What an include may mean, with or without the ending, and whether that is relative to the folder of its file. In
+/// Looker, a path with `/` at its start begins at the root of the project, any other in the folder of the file. KTX reads
+/// every path from the root, so that is the second choice for a relative one.
+fn spellings(folder: &str, pattern: &str) -> Vec<(String, bool)> {
+    let mut paths = vec![(pattern.trim_start_matches('/').to_owned(), false)];
     if !pattern.starts_with('/') && !folder.is_empty() {
-        paths.push(format!("{}/{pattern}", globset::escape(folder)));
+        paths.push((format!("{}/{pattern}", globset::escape(folder)), true));
     }
-    let with_ending = |path: &String| ["lkml", "lookml"].map(|ending| format!("{path}.{ending}"));
-    let complete = has_extension(pattern, &["lkml", "lookml"]);
-    let endings: Vec<String> = if complete { Vec::new() } else { paths.iter().flat_map(with_ending).collect() };
-    paths.into_iter().chain(endings).collect()
+    if !has_extension(pattern, &["lkml", "lookml"]) {
+        let with_ending = |(path, is_relative): &(String, bool)| {
+            ["lkml", "lookml"].map(|ending| (format!("{path}.{ending}"), *is_relative))
+        };
+        let endings: Vec<_> = paths.iter().flat_map(with_ending).collect();
+        paths.extend(endings);
+    }
+    paths
 }
 
 fn units(project: &Project<'_>, owners: &BTreeMap<&str, usize>, expected: Option<&str>) -> Vec<Chunk> {

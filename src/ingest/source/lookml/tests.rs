@@ -43,6 +43,22 @@ fn the_first_model_by_name_owns_what_several_include() {
 }
 
 #[test]
+fn relative_include_prefers_the_folder_of_its_file() {
+    let chunks = chunk(&[
+        ("sub/a.model.lkml", "include: \"views/*.view\""),
+        ("sub/views/own.view.lkml", "view: own {}"),
+        ("views/r.view.lkml", "view: r {}"),
+        ("z.model.lkml", "include: \"/views/*.view\""),
+    ]);
+    assert_eq!(keys(&chunks), ["lookml-a", "lookml-z"]);
+    assert_eq!(chunks.units[0].raw_files, ["sub/a.model.lkml", "sub/views/own.view.lkml"]);
+    assert_eq!(chunks.units[1].raw_files, ["views/r.view.lkml", "z.model.lkml"]);
+    // Nothing is there in its own folder: the root, as in KTX.
+    let chunks = chunk(&[("models/a.model.lkml", "include: \"views/*.view\""), ("views/r.view.lkml", "view: r {}")]);
+    assert_eq!(chunks.units[0].raw_files, ["models/a.model.lkml", "views/r.view.lkml"]);
+}
+
+#[test]
 fn includes_that_go_in_circles_end() {
     let chunks = chunk(&[
         ("m.model.lkml", "include: \"a.view\""),
