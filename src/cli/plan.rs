@@ -54,6 +54,7 @@ pub fn plan(global: &Global, select: &SelectArgs) -> Result<Exit, Failure> {
         project::warn(&wide_units(&taken, turns));
         project::warn(&cut_indexes(&project));
     }
+    project::warn(&project.runnable().err().map(|error| error.to_string()).into_iter().collect::<Vec<_>>());
     project::warn(project::stale_pages(&project).as_slice());
     project::warn(&taken.left.iter().map(|left| left.sentence(global)).collect::<Vec<_>>());
     let ground = ground::sentence(&project, Some(&taken.planned)).map_err(|error| error.to_string());

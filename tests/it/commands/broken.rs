@@ -66,6 +66,9 @@ fn keys_backends_and_connections_that_do_not_fit() {
     let ran = place.run(&["run"]);
     let sentence = ran.refused(2);
     assert!(sentence.contains("`anthropic`") && sentence.contains("set it to `claude-code`"), "{sentence}");
+    let plan = place.run(&["plan"]);
+    assert!(plan.done().ends_with("1 unit planned\n"), "{plan:?}");
+    assert!(plan.stderr.contains("warning: ") && plan.stderr.contains("set it to `claude-code`"), "{plan:?}");
 
     place.write("ktx.yaml", "connections: {gone: {driver: docs, source_dir: nowhere}, bi: {driver: metabase}}\n");
     let ran = place.run(&["plan"]);
