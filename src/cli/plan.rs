@@ -118,7 +118,13 @@ fn faults(planned: &Planned) -> Vec<String> {
 }
 
 fn skipped(planned: &Planned, is_told: impl Fn(&Skipped) -> bool) -> Vec<String> {
-    planned.skipped.iter().filter(|skipped| is_told(skipped)).map(|skipped| skipped.why.clone()).collect()
+    planned
+        .skipped
+        .iter()
+        .chain(&planned.targets)
+        .filter(|skipped| is_told(skipped))
+        .map(|skipped| skipped.why.clone())
+        .collect()
 }
 
 /// True if no connection can be cut into units.

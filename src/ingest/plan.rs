@@ -16,7 +16,7 @@ use std::{
 use globset::{Glob, GlobSet, GlobSetBuilder};
 
 use self::{
-    cut::{Cut, cut},
+    cut::{Cut, cut, is_target},
     name::RunKeys,
 };
 use super::{
@@ -43,6 +43,8 @@ pub struct Planned {
     pub units: Vec<WorkUnit>,
     /// Connections that give no units. Each sentence names connection and reason.
     pub skipped: Vec<Skipped>,
+    /// Connections to databases that KTX reads and that have no files: units write sources for them.
+    pub targets: Vec<Skipped>,
     /// Files that were left out, and units that are skipped because of a record of unknown origin; one sentence each.
     pub warnings: Vec<String>,
     /// Symbolic links that were left out, each with a warning: connection and path in its source.
@@ -271,6 +273,7 @@ pub fn plan_against(project: &Project, selection: &Selection, baseline: &Baselin
         match cut(project, connection) {
             Ok(cut) => cuts.push(cut),
             Err(skipped) if !selection.connections.is_empty() => return Err(PlanError::Unusable(skipped.why)),
+            Err(target) if is_target(connection) => planned.targets.push(target),
             Err(skipped) => planned.skipped.push(skipped),
         }
     }

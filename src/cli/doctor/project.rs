@@ -75,6 +75,9 @@ fn standing(id: &str, planned: &Planned) -> Finding {
         let finding = if skipped.fault { Finding::fail } else { Finding::note };
         return finding(Check::Connection, skipped.why.clone());
     }
+    if let Some(target) = planned.targets.iter().find(|target| target.connection == id) {
+        return Finding::ok(Check::Connection, target.why.clone());
+    }
     let units = planned.units.iter().filter(|unit| unit.planned.connection == id).count();
     let given = format!("connection {id} gives {}", counted(units, "unit"));
     let source = planned.sources.iter().find(|source| source.connection == id);

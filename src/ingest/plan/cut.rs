@@ -55,6 +55,12 @@ pub(super) fn cut<'a>(project: &Project, connection: &'a Connection) -> Result<C
     if driver == database::DRIVER {
         return Err(faulty("it is a database and names no file; give it a path".into()));
     }
+    if is_target(connection) {
+        let why = format!(
+            "connection {id} is a database (driver `{driver}`): units write sources for it, and it has no files of its own"
+        );
+        return Err(Skipped { connection: id.clone(), why, fault: false });
+    }
     let Some(adapter) = source::adapter(driver) else { return Err(no_adapter(driver, faulty, fine)) };
     if let Some(allowed) = &project.settings.adapters
         && !allowed.contains(driver)
@@ -80,6 +86,12 @@ pub(super) fn cut<'a>(project: &Project, connection: &'a Connection) -> Result<C
     let other_branch = source::other_branch(origin);
     let warnings = other_branch.iter().chain(&tree.warnings).cloned().chain(chunks.warnings).collect();
     Ok(Cut { connection, adapter, tree, chunks: chunks.units, warnings, other_branch })
+}
+
+/// True for a database that only KTX can read.
+pub(super) fn is_target(connection: &Connection) -> bool {
+    let is_foreign = |driver: &str| driver != database::DRIVER && source::FOREIGN.contains(&driver);
+    connection.driver.as_deref().is_some_and(|driver| is_foreign(driver) && !source::is_context(driver))
 }
 
 /// A driver of KTX that has no adapter is as it should be; one that is written like a known one is not.

@@ -147,7 +147,26 @@ fn each_connection_is_examined_and_a_broken_one_stops_no_other() {
     assert_eq!(standing("did you mean `dbt`?"), Some(("connection", "fail")));
     assert_eq!(standing("correct source_dir in ktx.yaml"), Some(("connection", "fail")));
     assert_eq!(standing("connection bare is skipped"), Some(("connection", "fail")));
-    assert_eq!(standing("no adapter for driver `postgres` yet"), Some(("connection", "note")));
+    assert_eq!(standing("connection wh is a database (driver `postgres`)"), Some(("connection", "ok")));
+}
+
+#[test]
+fn database_without_adapter_is_a_target_and_not_skipped() {
+    let place = Place::new();
+    place.write("notes/one.md", "# one\n");
+    let settings = "connections:\n  notes: {driver: docs, source_dir: notes}\n  wh: {driver: postgres}\n";
+    place.write("ktx.yaml", settings);
+    let plan = place.run(&["plan"]);
+    let line =
+        "connection wh is a database (driver `postgres`): units write sources for it, and it has no files of its own\n";
+    assert!(plan.done().ends_with(line) && !plan.stderr.contains("wh"), "{plan:?}");
+    let claude = place.player("[[part]]\nsteps = [{ say = \"read\" }]");
+    let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "lines"]);
+    assert!(!ran.done().contains("connection wh") && !ran.stderr.contains("connection wh"), "{ran:?}");
+    place.write("ktx.yaml", "connections:\n  wh: {driver: postgres}\n");
+    let nothing = place.run(&["plan"]);
+    assert_eq!(nothing.code, Some(2), "{nothing:?}");
+    assert!(nothing.stderr.contains("nothing is planned: connection wh is a database"), "{nothing:?}");
 }
 
 #[test]
