@@ -51,6 +51,12 @@ pub fn init(global: &Global, args: &InitArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
+/// True where units describe tables of a warehouse that has no connection.
+fn is_without_warehouse(proposals: &[Proposal]) -> bool {
+    let is = |driver: &str| proposals.iter().any(|proposal| proposal.driver == driver);
+    ["dbt", "lookml", "metricflow"].into_iter().any(is) && !is("sqlite")
+}
+
 fn exists(file: &Path) -> Failure {
     Failure::usage(format!("{} is there already; edit it, or look at it with `ingestdeck plan`", file.display()))
 }
@@ -77,10 +83,15 @@ fn say(root: &Path, file: &Path, proposals: &[Proposal]) -> io::Result<()> {
         plan(&project, &Selection::default()).ok()
     });
     if let Some(planned) = planned {
+        let count = planned.units.len();
+        let them = if count == 1 { "it" } else { "them" };
+        writeln!(out, "{}; `ingestdeck plan` lists {them}, `ingestdeck run` runs {them}", counted(count, "unit"))?;
+    }
+    if is_without_warehouse(proposals) {
         writeln!(
             out,
-            "{}; `ingestdeck plan` lists them, `ingestdeck run` runs them",
-            counted(planned.units.len(), "unit")
+            "sources of the semantic layer need a connection to the warehouse; add it to connections in ktx.yaml, for \
+             example `db: {{driver: postgres, url: \"env:DATABASE_URL\"}}`"
         )?;
     }
     Ok(())

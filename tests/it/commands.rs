@@ -84,6 +84,15 @@ fn what_a_package_puts_beside_the_program_knows_every_command() {
 }
 
 #[test]
+fn init_names_one_unit_in_the_singular() {
+    let place = Place::new();
+    place.write("notes/one.md", "# A page\n");
+    let made = place.run(&["init"]);
+    assert!(made.done().ends_with("1 unit; `ingestdeck plan` lists it, `ingestdeck run` runs it\n"), "{made:?}");
+    assert!(!made.stdout.contains("warehouse"), "pages need none: {made:?}");
+}
+
+#[test]
 fn a_project_begins_with_what_lies_in_its_directory() {
     let place = Place::new();
     let refused = place.run(&["init", "."]);
@@ -102,6 +111,7 @@ fn a_project_begins_with_what_lies_in_its_directory() {
       bi         lookml  bi
       notes      docs    notes: "
     5 units; `ingestdeck plan` lists them, `ingestdeck run` runs them
+    sources of the semantic layer need a connection to the warehouse; add it to connections in ktx.yaml, for example `db: {driver: postgres, url: "env:DATABASE_URL"}`
     "#);
     insta::assert_snapshot!(fs::read_to_string(place.path("ktx.yaml")).unwrap(), @r#"
     connections:
