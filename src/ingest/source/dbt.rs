@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{
     Adapter, Chunk, Chunks, Origin, RawFile, Tree, depend, peers, shared,
     slug::{stem, unique_keys},
-    tree::has_extension,
+    tree::{Wanted, has_extension},
 };
 
 /// dbt projects.
@@ -14,6 +14,9 @@ pub(crate) struct Dbt;
 
 /// Most YAML files of a single unit.
 const WHOLE: usize = 25;
+/// Beginnings of lines of YAML that describe something.
+const DESCRIBES: [&str; 8] =
+    ["models:", "sources:", "seeds:", "snapshots:", "exposures:", "metrics:", "semantic_models:", "macros:"];
 /// Folders that dbt makes itself.
 const GENERATED: &[&str] = &["target/", "dbt_packages/", "dbt_modules/", "logs/"];
 
@@ -42,7 +45,7 @@ impl Adapter for Dbt {
                 raw_files: paths.iter().map(|path| (*path).to_owned()).collect(),
                 ..Chunk::default()
             };
-            return Ok(Chunks { units: vec![whole], warnings: Vec::new() });
+            return Ok(Chunks { units: vec![whole], warnings: unread(tree).into_iter().collect() });
         }
         let manifest = manifest(tree).map(|file| file.path.as_str());
         let elsewhere = paths.len() - models.len() - usize::from(manifest.is_some());
@@ -92,6 +95,26 @@ fn cut_down(mut unit: Chunk, touched: &BTreeSet<&str>) -> Option<Chunk> {
         return None;
     }
     Some(unit)
+}
+
+/// A warning about models that no YAML describes, where only SQL and doc blocks do. KTX does not read those, either.
+fn unread(tree: &Tree) -> Option<String> {
+    let others = tree.files.iter().filter(|file| !matches!(file.path.as_str(), "dbt_project.yml" | "dbt_project.yaml"));
+    let describes = |file: &RawFile| {
+        tree.text(&file.path)
+            .is_ok_and(|text| text.lines().any(|line| DESCRIBES.iter().any(|key| line.starts_with(key))))
+    };
+    if others.into_iter().any(describes) {
+        return None;
+    }
+    let takes = |path: &str| has_extension(path, &["sql", "md"]) && path.starts_with("models/");
+    let enters = |path: &str| path == "models" || path.starts_with("models/");
+    let unread = Tree::walk_where(&tree.root, Wanted { takes: &takes, enters: &enters }).ok()?.files.len();
+    (unread > 0).then(|| {
+        "only YAML of a dbt project is read, as in KTX: no YAML file describes its models, and SQL models and doc blocks are \
+         in no unit; describe the models in YAML, for example models/schema.yml"
+            .to_owned()
+    })
 }
 
 fn manifest(tree: &Tree) -> Option<&RawFile> {
@@ -164,6 +187,21 @@ mod tests {
         let chunks = Dbt.chunk(&tree, anywhere()).unwrap();
         assert_eq!(chunks.units.len(), 1);
         assert_eq!((chunks.units[0].key.as_str(), chunks.units[0].raw_files.len()), ("dbt-all", 31));
+    }
+
+    #[test]
+    fn sql_models_without_yaml_are_a_warning() {
+        let (dir, _) = project(0, 0);
+        let warnings = || {
+            let tree = Tree::walk(dir.path(), &|path| Dbt.takes(path)).unwrap();
+            Dbt.chunk(&tree, anywhere()).unwrap().warnings
+        };
+        assert!(warnings().is_empty(), "there is nothing to read");
+        fs::write(dir.path().join("models/orders.sql"), "select 1").unwrap();
+        fs::write(dir.path().join("models/docs.md"), "{% docs orders %}{% enddocs %}").unwrap();
+        assert!(warnings()[0].contains("SQL models and doc blocks are in no unit"), "{:?}", warnings());
+        fs::write(dir.path().join("models/schema.yml"), "version: 2\nmodels:\n  - name: orders\n").unwrap();
+        assert!(warnings().is_empty());
     }
 
     #[test]

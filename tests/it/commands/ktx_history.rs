@@ -27,7 +27,7 @@ fn ingested() -> Place {
     let yaml = ["dbt_project.yml", "schema.yml", "sources.yml"].map(str::to_owned);
     let files: Vec<String> = yaml.into_iter().chain(models).collect();
     for file in &files {
-        place.write(&format!("dbt/{file}"), format!("name: {}\n", file.replace(['/', '.'], "_")));
+        place.write(&format!("dbt/{file}"), format!("models: [{}]\n", file.replace(['/', '.'], "_")));
     }
     fs::create_dir(place.path(".ktx")).unwrap();
     let database = Connection::open(place.path(DATABASE)).unwrap();
@@ -66,7 +66,7 @@ fn files_that_ktx_ingested_are_not_planned_again() {
     assert!(matches!(warnings(&plan).as_slice(), [one] if one.contains(sentence)), "{plan:?}");
     assert!(place.run(&["plan", "--full"]).done().contains("1 unit planned"));
 
-    fs::write(place.path("dbt/schema.yml"), "name: changed\n").unwrap();
+    fs::write(place.path("dbt/schema.yml"), "models: [changed]\n").unwrap();
     let plan = place.run(&["plan", "--ui", "json"]);
     assert!(plan.done().contains("\"why\":\"1 file modified\"") && warnings(&plan).is_empty(), "{plan:?}");
     let claude = place.player("[[part]]\nsteps = [{ say = \"Read it.\" }]").display().to_string();
