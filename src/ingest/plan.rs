@@ -21,7 +21,7 @@ use self::{
 };
 use super::{
     database::KTX_DATABASE,
-    diff::{Baseline, DiffSet, Forced, RecordOrigin, is_up_to_date, why},
+    diff::{Baseline, DiffSet, Forced, RecordOrigin, Standing, is_up_to_date, why},
     project::{FILE, Project},
     reconcile::{RestingArtifact, Stage},
     source::{Chunk, Fingerprint, Projection, Tree, tree},
@@ -382,6 +382,8 @@ fn choose(
             .collect()
     };
     let (mut foreign, mut ktx) = (relying_on(RecordOrigin::Foreign), relying_on(RecordOrigin::Ktx));
+    // It read files of KTX's record itself.
+    ktx.retain(|key| standing(key) != Some(&Standing::Succeeded));
     // Where nothing was processed before, everything is as new as it can be.
     let by_name: Vec<Chunk> = chunks.iter().filter(|chunk| names(chunk)).cloned().collect();
     let everything = wanted.full.then(|| chunks.clone());

@@ -78,6 +78,7 @@ fn files_that_ktx_ingested_are_not_planned_again() {
     }
     let plan = place.run(&["plan"]);
     assert!(plan.done().contains("nothing to do"), "our record and KTX's add up: {plan:?}");
+    assert!(warnings(&plan).is_empty(), "the unit ran here: {plan:?}");
 }
 
 #[test]
