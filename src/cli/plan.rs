@@ -330,7 +330,8 @@ fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, after: &After, groun
             limits.unwrap_or_default()
         )?;
     }
-    for source in &planned.sources {
+    // Where nothing of an earlier run is left to do, the sources were compared with what was before that run.
+    for source in planned.sources.iter().filter(|_| taken.nothing.is_none()) {
         about(&mut out, source)?;
     }
     for due in planned.due_projections(|unit| reused.contains(unit)) {

@@ -350,6 +350,8 @@ fn a_pass_that_failed_is_among_what_failed() {
     let none = run(&place, &player(&place, LOOKS), &["--failed"]);
     assert!(none.done().is_empty() && none.stderr.contains("no unit failed in run "), "{none:?}");
 }
+    let plan = place.run(&["plan", "--failed"]);
+    assert!(plan.done().contains("no unit failed in run ") && !plan.stdout.contains("orchard +"), "{plan:?}");
 
 /// The agent of four units and a pass, after `mischief` in the project.
 fn after(place: &Place, mischief: &str) -> String {
