@@ -39,13 +39,19 @@ pub(super) fn write(report: &Report) -> String {
     for (connection, adapter) in report.connections() {
         let units: Vec<&UnitReport> =
             all.iter().filter(|unit| (unit.connection(), unit.adapter()) == (connection, adapter)).copied().collect();
+        let adapter = adapter.or_else(|| units.iter().find_map(|unit| step_name(report, unit)));
         suite(&mut out, report, connection.unwrap_or("ingest"), adapter, &units);
     }
     if let Some(step) = step {
-        suite(&mut out, report, "ingest", None, &[step]);
+        suite(&mut out, report, "ingest", step_name(report, step), &[step]);
     }
     out.push_str("</testsuites>\n");
     out
+}
+
+/// The name of the reconcile step, which no adapter planned, if `unit` is that.
+fn step_name<'a>(report: &Report, unit: &'a UnitReport) -> Option<&'a str> {
+    report.pass().is_some_and(|step| step.key == unit.key).then(|| unit.key.as_str())
 }
 
 fn suite(out: &mut String, report: &Report, connection: &str, adapter: Option<&str>, units: &[&UnitReport]) {

@@ -175,6 +175,7 @@ fn decisions_of_a_reconcile_only_run_are_reported_everywhere() {
     assert!(html.contains("<h2>Decisions (3)</h2>") && html.contains("because orchard/growers.md is gone"), "{html}");
     let junit = report("junit");
     assert!(junit.contains("<testcase name=\"reconcile\"") && junit.contains(eviction), "{junit}");
+    assert!(junit.contains("<property name=\"adapter\" value=\"reconcile\"/>"), "{junit}");
 
     let json = report("json");
     assert_eq!(json.lines().count(), 1, "{json}");
@@ -349,9 +350,9 @@ fn a_pass_that_failed_is_among_what_failed() {
     assert!(told(&place, lines[0]["event"]["job"].as_str().unwrap()).contains("wiki growers created"));
     let none = run(&place, &player(&place, LOOKS), &["--failed"]);
     assert!(none.done().is_empty() && none.stderr.contains("no unit failed in run "), "{none:?}");
-}
     let plan = place.run(&["plan", "--failed"]);
     assert!(plan.done().contains("no unit failed in run ") && !plan.stdout.contains("orchard +"), "{plan:?}");
+}
 
 /// The agent of four units and a pass, after `mischief` in the project.
 fn after(place: &Place, mischief: &str) -> String {
