@@ -49,6 +49,9 @@ impl Tool for StageList {
     fn run(bench: &Bench, _: Nothing) -> ToolReply {
         let Some(stage) = bench.stage() else { return miss("nothing is staged") };
         let mut text = String::new();
+        if stage.units.is_empty() {
+            text.push_str("No unit is part of this ingest; eviction_list shows the raw files that are gone.\n");
+        }
         for unit in &stage.units {
             // Writing to a String cannot fail.
             let _ = writeln!(text, "## {} ({})", unit.unit, unit.status);

@@ -98,6 +98,15 @@ fn decisions_are_about_what_is_there() {
 }
 
 #[test]
+fn stage_list_without_units_answers_with_a_sentence() {
+    let (mut bench, dir) = bench();
+    bench.unit = reconcile::Stage::default().into_unit();
+    let desk = Desk { tools: Tools::new(Arc::new(bench), None), dir };
+    let reply = ask(&desk, "stage_list", json!({}));
+    assert!(reply.markdown.starts_with("No unit is part of this ingest"), "{reply:?}");
+}
+
+#[test]
 fn eviction_decision_needs_an_artifact_that_exists_or_rests() {
     let desk = staged();
     let decide = |kind: &str, key: &str, action: &str| {
