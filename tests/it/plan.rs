@@ -156,6 +156,20 @@ fn failed_unit_does_not_plan_neighbours_that_succeeded() {
     assert_eq!(planned(&place, &[]), []);
 }
 
+#[test]
+fn model_of_another_connection_is_in_plan_and_report() {
+    let place = Place::new();
+    let settings = "{driver: lookml, source_dir: looks, mappings: {expectedLookerConnectionName: db}}";
+    place.write("ktx.yaml", format!("connections:\n  looks: {settings}\n"));
+    place.write("looks/there.model.lkml", "connection: \"snow\"\nexplore: orders {}\n");
+    let sentence = "model there declares connection `snow`, not the expected `db`: its unit writes no sources";
+    let plan = place.run(&["plan"]);
+    assert!(plan.done().contains("lookml-there") && plan.stderr.contains(sentence), "{plan:?}");
+    run(&place, READS, &[]).done();
+    let report = place.run(&["report", "--format", "md"]);
+    assert!(report.done().replace('\\', "").contains(sentence), "{report:?}");
+}
+
 const READS: &str = "[[part]]\nsteps = [{ say = \"read\" }]";
 
 fn keys(planned: &[(String, String)]) -> Vec<&str> {

@@ -46,10 +46,11 @@ impl Adapter for Lookml {
     fn chunk(&self, tree: &Tree, origin: Origin<'_>) -> Result<Chunks, String> {
         let project = Project::read(tree);
         let owners = project.owners();
-        Ok(Chunks {
-            units: units(&project, &owners, origin.connection.looker_connection.as_deref()),
-            warnings: project.warnings,
-        })
+        let expected = origin.connection.looker_connection.as_deref();
+        let units = units(&project, &owners, expected);
+        let mut warnings = project.mismatches(expected);
+        warnings.extend(project.warnings);
+        Ok(Chunks { units, warnings })
     }
 
     /// A model is taken as a whole, as in KTX; what its views extend may be read beside it.
@@ -157,6 +158,21 @@ impl<'a> Project<'a> {
             );
         }
         project
+    }
+
+    /// A warning for each model of another warehouse connection, as KTX has it in its fetch report.
+    fn mismatches(&self, expected: Option<&str>) -> Vec<String> {
+        let warning = |(name, path): &(&str, &str)| {
+            let facts = self.facts.get(*path);
+            let declared = facts.and_then(|facts| facts.connection.as_deref()).filter(|_| mismatch(facts, expected))?;
+            Some(format!(
+                "model {} declares connection `{}`, not the expected `{}`: its unit writes no sources ({MISMATCH})",
+                shown(name),
+                shown(declared),
+                shown(expected?)
+            ))
+        };
+        self.models.iter().filter_map(warning).collect()
     }
 
     /// The owner of each part, as an index into the models. A model that includes a part itself comes before one that

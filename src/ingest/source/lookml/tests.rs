@@ -121,6 +121,9 @@ fn a_model_of_another_warehouse_may_not_write_sources() {
     let chunks = Lookml.chunk(&tree, Origin { connection: &connection, ..anywhere() }).unwrap();
     let disallowed: Vec<_> = chunks.units.iter().map(|unit| unit.sl_disallowed.as_deref()).collect();
     assert_eq!(disallowed, [None, None, Some("lookml_connection_mismatch")]);
+    let warning = "model there declares connection `snow`, not the expected `bq`: its unit writes no sources \
+                   (lookml_connection_mismatch)";
+    assert_eq!(chunks.warnings, [warning]);
     let notes = chunks.units[2].notes.as_deref().unwrap();
     assert!(
         notes.starts_with("[LOOKML SL WRITES DISALLOWED]\nreason: lookml_connection_mismatch\nmodel: there\n"),
